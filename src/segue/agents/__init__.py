@@ -1,0 +1,6 @@
+"""Agents: what answers a prompt."""
+
+from ..model.lifecycle import StopReason
+from .base import Agent, Answer, Tools, Turn
+
+__all__ = ["Agent", "Answer", "StopReason", "Tools", "Turn"]

@@ -1,0 +1,198 @@
+"""Agent and Turn: all that an agent needs to know of segue.
+
+    class Echo:
+        async def run(self, turn: Turn) -> StopReason:
+            await turn.say(f"You said: {turn.text}")
+            return "end_turn"
+
+That is a whole agent: every door can drive it, its turns are stored, listed, searched and
+replayed. `run` is cancelled like any task when somebody cancels the turn; what it had streamed
+by then is kept and marked partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ..model import ids
+from ..model.content import Content, Text, as_content, plain
+from ..model.event import (
+    AgentMessage,
+    AgentThought,
+    AnyBody,
+    Draft,
+    Event,
+    Option,
+    ToolCall,
+    ToolKind,
+    ToolResult,
+)
+from ..model.lifecycle import StopReason
+from ..model.session import Session
+
+Streamed = Literal["message", "thought"]
+
+ALLOW = Option(id="allow", name="Allow", kind="allow_once")
+ALLOW_ALWAYS = Option(id="allow_always", name="Always allow", kind="allow_always")
+REJECT = Option(id="reject", name="Reject", kind="reject_once")
+
+
+class Agent(Protocol):
+    """Anything with this one method."""
+
+    async def run(self, turn: Turn) -> StopReason:
+        """Answer `turn.prompt` by emitting events; say how it ended."""
+        ...
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said to a permission question; no option when it was withdrawn."""
+
+    option: Option | None = None
+    note: str | None = None
+
+    @property
+    def allowed(self) -> bool:
+        return self.option is not None and self.option.kind.startswith("allow")
+
+
+class Tools(Protocol):
+    """The MCP servers that are connected for a session."""
+
+    def servers(self) -> Sequence[str]: ...
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool; its result, with an empty call_id. A failure is a result too."""
+        ...
+
+
+class Port(Protocol):
+    """What the turn engine does for a Turn."""
+
+    async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
+    async def history(self) -> list[Event]: ...
+    async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer: ...
+    async def more(self) -> list[Event]: ...
+    def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None: ...
+
+
+class Turn:
+    """One prompt being answered."""
+
+    def __init__(
+        self, port: Port, session: Session, prompt: Content, turn_id: str, tools: Tools
+    ) -> None:
+        self._port = port
+        self._stream: _Stream | None = None
+        self.session = session
+        self.prompt = prompt
+        self.id = turn_id
+        self.tools = tools
+
+    @property
+    def text(self) -> str:
+        """The prompt's text."""
+        return plain(self.prompt)
+
+    @property
+    def cwd(self) -> str:
+        """The session's working directory; relative paths mean this one."""
+        return self.session.cwd
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Every directory that the agent may work in, `cwd` first."""
+        return (self.session.cwd, *self.session.roots)
+
+    async def history(self) -> list[Event]:
+        """Everything before this turn's prompt."""
+        return await self._port.history()
+
+    async def emit(self, *bodies: AnyBody) -> list[Event]:
+        """Store events. They are durable, and on every follower's screen, when this returns."""
+        return await self._port.append([*self._finish(), *bodies])
+
+    async def say(self, text: str) -> None:
+        """Say something whole."""
+        await self.emit(AgentMessage(content=as_content(text)))
+
+    async def delta(self, text: str, kind: Streamed = "message") -> None:
+        """Stream a piece of a message or a thought.
+
+        Pieces of one kind make one message, which is stored when something else is emitted or
+        the turn ends.
+        """
+        if self._stream is not None and self._stream.kind != kind:
+            await self.emit()
+        if self._stream is None:
+            self._stream = _Stream(kind)
+        stream = self._stream
+        self._port.streamed(stream.id, kind, stream.size, text)
+        stream.parts.append(text)
+        stream.size += len(text)
+
+    async def tool(
+        self, name: str, *, input: Any = None, title: str | None = None, kind: ToolKind = "other"
+    ) -> str:
+        """Begin a tool call; its id, which the ToolResult must carry."""
+        call_id = ids.new_id()
+        await self.emit(ToolCall(call_id=call_id, name=name, title=title, kind=kind, input=input))
+        return call_id
+
+    async def ask(
+        self,
+        title: str,
+        options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
+        call_id: str | None = None,
+    ) -> Answer:
+        """Ask whoever is at a door for permission, and wait for the answer."""
+        await self.emit()
+        return await self._port.ask(title, options, call_id)
+
+    async def more(self) -> list[Event]:
+        """Prompts that were sent since the turn began, now part of it."""
+        await self.emit()
+        return await self._port.more()
+
+    def cut(self) -> list[Draft]:
+        """What was streamed and not stored, as a partial message: the engine's last question."""
+        return self._finish(partial=True)
+
+    async def finish(self) -> None:
+        """Store what was streamed."""
+        if self._stream is not None:
+            await self.emit()
+
+    def _finish(self, partial: bool = False) -> list[Draft]:
+        stream, self._stream = self._stream, None
+        return [] if stream is None else [stream.draft(partial)]
+
+
+class _Stream:
+    def __init__(self, kind: Streamed) -> None:
+        self.id = ids.new_id()
+        self.kind = kind
+        self.parts: list[str] = []
+        self.size = 0
+
+    def draft(self, partial: bool) -> Draft:
+        return written(self.id, self.kind, "".join(self.parts), partial)
+
+
+def written(id: str, kind: Streamed, text: str, partial: bool) -> Draft:
+    """A streamed message as the event it becomes."""
+    body = AgentMessage if kind == "message" else AgentThought
+    return Draft(id=id, body=body(content=(Text(text=text),), partial=partial))
+
+
+class NoTools:
+    """No MCP servers at all."""
+
+    def servers(self) -> Sequence[str]:
+        return ()
+
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        text = f"no MCP server named {server!r} is connected to this session"
+        return ToolResult(call_id="", status="failed", content=as_content(text))

@@ -1,0 +1,172 @@
+"""Following sessions as they grow, whichever process writes them.
+
+A follower reads from the store, then sleeps until a signal for its session wakes it and reads on:
+no gap and no duplicate, because the position is its own. Pieces of a message that is still being
+written come as deltas from a buffer: a slow follower gets fewer and longer ones, never a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ..model.errors import NotFound
+from ..model.event import Event
+from ..sources.base import Source
+from ..store.base import Delta, Signal, Store
+
+CHUNK = 500
+
+Name = tuple[str, str]  # workspace, session
+
+
+class Change(NamedTuple):
+    """A session of one's workspace changed, or is gone."""
+
+    session: str
+    gone: bool
+
+
+class Live:
+    """Wakes whoever waits for a session or for a workspace."""
+
+    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+        self._store = store
+        self._sources = sources
+        self._sleepers: dict[Name, set[asyncio.Event]] = {}
+        self._watchers: dict[str, set[asyncio.Queue[Change]]] = {}
+        self._listeners: list[Callable[[Signal], None]] = []
+        self._stops: list[Callable[[], None]] = []
+        # The messages that turns of this process are writing: session → message id → text.
+        self._writing: dict[Name, dict[str, tuple[str, str]]] = {}
+
+    def start(self) -> None:
+        """Begin to listen; done by the first who needs it."""
+        if self._stops:
+            return
+        self._stops.append(self._store.watch(self._signal))
+        for source in self._sources:
+            self._stops.append(source.watch(self._source_signal(source.workspace)))
+
+    def close(self) -> None:
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+
+    def listen(self, listener: Callable[[Signal], None]) -> None:
+        """Hear every signal, for as long as the hub lives."""
+        self._listeners.append(listener)
+        self.start()
+
+    def _source_signal(self, workspace: str) -> Callable[[str], None]:
+        return lambda id: self._signal(Signal("events", workspace, id))
+
+    def _signal(self, signal: Signal) -> None:
+        for sleeper in self._sleepers.get((signal.workspace, signal.session), ()):
+            sleeper.set()
+        if signal.kind in ("events", "purged"):
+            for queue in self._watchers.get(signal.workspace, ()):
+                queue.put_nowait(Change(signal.session, signal.kind == "purged"))
+        for listener in self._listeners:
+            listener(signal)
+
+    @contextmanager
+    def sleeper(self, name: Name) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something happens to a session."""
+        self.start()
+        event = asyncio.Event()
+        self._sleepers.setdefault(name, set()).add(event)
+        try:
+            yield event
+        finally:
+            waiting = self._sleepers[name]
+            waiting.discard(event)
+            if not waiting:
+                del self._sleepers[name]
+
+    # Messages being written by turns of this process.
+
+    def write(self, name: Name, message: str, kind: str, text: str) -> None:
+        messages = self._writing.setdefault(name, {})
+        messages[message] = (kind, messages.get(message, (kind, ""))[1] + text)
+        for sleeper in self._sleepers.get(name, ()):
+            sleeper.set()
+
+    def written(self, name: Name, messages: Sequence[str] | None = None) -> None:
+        """These messages are stored (or all of a session's are over): forget their pieces."""
+        if messages is None:
+            self._writing.pop(name, None)
+        elif held := self._writing.get(name):
+            for message in messages:
+                held.pop(message, None)
+
+    async def _unfinished(self, name: Name) -> dict[str, tuple[str, str]]:
+        if name in self._writing:
+            return self._writing[name]
+        found: dict[str, tuple[str, str]] = {}
+        for delta in await self._store.deltas(*name):
+            kind, text = found.get(delta.message, (delta.kind, ""))
+            if delta.offset == len(text):
+                found[delta.message] = (kind, text + delta.text)
+        return found
+
+    # Following.
+
+    async def follow(
+        self,
+        read: Callable[[int], AsyncIterator[Event]],
+        name: Name,
+        after: int,
+        deltas: bool,
+        stored: bool,
+    ) -> AsyncIterator[Event | Delta]:
+        """Events after a seq for ever; with `deltas`, also the pieces of messages to come.
+
+        `read` gives what there is after a seq. Ends when the session is gone.
+        """
+        with self.sleeper(name) as awake:
+            sent: dict[str, int] = {}
+            done: set[str] = set()
+            while True:
+                awake.clear()
+                try:
+                    async for event in read(after):
+                        after = event.seq
+                        if deltas and event.type in ("agent_message", "agent_thought"):
+                            done.add(event.id)
+                            sent.pop(event.id, None)
+                        yield event
+                    unfinished = await self._unfinished(name) if deltas and stored else {}
+                except NotFound:
+                    return
+                done &= unfinished.keys()
+                for message, (kind, text) in list(unfinished.items()):
+                    offset = sent.get(message, 0)
+                    if message not in done and len(text) > offset:
+                        sent[message] = len(text)
+                        yield Delta(
+                            session=name[1],
+                            message=message,
+                            kind="thought" if kind == "thought" else "message",
+                            offset=offset,
+                            text=text[offset:],
+                        )
+                await awake.wait()
+
+    async def changes(self, workspace: str) -> AsyncIterator[Change]:
+        """The sessions of a workspace that change, as they do."""
+        self.start()
+        queue: asyncio.Queue[Change] = asyncio.Queue()
+        self._watchers.setdefault(workspace, set()).add(queue)
+        try:
+            while True:
+                batch = [await queue.get()]
+                while not queue.empty():
+                    batch.append(queue.get_nowait())
+                # A burst of changes to one session is one change.
+                for change in {change.session: change for change in batch}.values():
+                    yield change
+        finally:
+            self._watchers[workspace].discard(queue)

@@ -1,0 +1,104 @@
+"""Records that sessions refer to, and the two that every workspace has from the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..model import clock, ids
+from ..model.errors import Conflict, NotFound
+from ..model.event import AgentRef
+from ..model.query import Position
+from ..store.base import Record, Store
+
+
+class Records:
+    """Agents, environments and the like: versioned, scoped by workspace."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ready: set[str] = set()
+
+    async def create(
+        self, workspace: str, kind: str, body: dict[str, Any], id: str | None = None
+    ) -> Record:
+        now = clock.now()
+        return await self._store.put_record(
+            Record(
+                workspace=workspace,
+                kind=kind,
+                id=id or ids.new_id(),
+                version=1,
+                created_at=now,
+                updated_at=now,
+                body=body,
+            )
+        )
+
+    async def get(self, workspace: str, kind: str, id: str, version: int | None = None) -> Record:
+        found = await self._store.get_record(workspace, kind, id, version)
+        if found is None:
+            which = f"no {kind} {id}" if version is None else f"no version {version} of {kind} {id}"
+            raise NotFound(which)
+        return found
+
+    async def update(self, record: Record, body: dict[str, Any]) -> Record:
+        """The next version; Conflict if somebody else made one since `record` was read."""
+        changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())
+        return await self._store.put_record(changed)
+
+    async def archive(self, record: Record) -> Record:
+        if record.archived_at is not None:
+            return record
+        now = clock.now()
+        return await self._store.put_record(
+            replace(record, archived_at=now, updated_at=now), amend=True
+        )
+
+    async def list(
+        self,
+        workspace: str,
+        kind: str,
+        *,
+        after: Position | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> tuple[Record, ...]:
+        """The newest versions, newest record first, from after a position."""
+        return tuple(
+            await self._store.records(workspace, kind, after=after, archived=archived, limit=limit)
+        )
+
+    async def built_in_agent(self, workspace: str) -> AgentRef:
+        """The agent of sessions that name none: the configured model, or the demo agent."""
+        await self._prepare(workspace)
+        return AgentRef(id=agent_id(workspace))
+
+    async def built_in_environment(self, workspace: str) -> str:
+        """The environment of sessions that name none: this machine."""
+        await self._prepare(workspace)
+        return environment_id(workspace)
+
+    async def _prepare(self, workspace: str) -> None:
+        if workspace in self._ready:
+            return
+        built_in: list[tuple[str, str, dict[str, Any]]] = [
+            ("agent", agent_id(workspace), {"name": "segue", "spec": {"kind": "default"}}),
+            ("environment", environment_id(workspace), {"name": "local"}),
+        ]
+        for kind, id, body in built_in:
+            if await self._store.get_record(workspace, kind, id) is None:
+                try:
+                    await self.create(workspace, kind, body, id)
+                except Conflict:
+                    continue  # another process was quicker
+        self._ready.add(workspace)
+
+
+def agent_id(workspace: str) -> str:
+    return ids.derived_id("segue", "agent", workspace)
+
+
+def environment_id(workspace: str) -> str:
+    return ids.derived_id("segue", "environment", workspace)

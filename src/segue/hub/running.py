@@ -1,0 +1,326 @@
+"""One turn at work: the agent as a task, and what reaches it from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..agents.base import Agent, Answer, Streamed, Tools, Turn, written
+from ..model import ids
+from ..model.closing import closing
+from ..model.content import Content
+from ..model.errors import LeaseLost, NotFound, SegueError
+from ..model.event import (
+    AnyBody,
+    Draft,
+    Event,
+    Failed,
+    InfoChanged,
+    Interrupted,
+    Option,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+    UserMessage,
+)
+from ..model.lifecycle import StopReason
+from ..model.session import Session
+from ..store.base import Delta, InboxItem, Lease, Store
+from .live import Live, Name
+from .titles import title_from
+
+FLUSH_SECONDS = 0.05
+# How long an agent may take to clean up after a cancel before its turn ends without it.
+GRACE_SECONDS = 0.7
+
+
+def partials(deltas: Iterable[Delta]) -> list[Draft]:
+    """Messages that were cut off, from the pieces that had arrived."""
+    found: dict[str, tuple[str, str]] = {}
+    for delta in deltas:
+        kind, text = found.get(delta.message, (delta.kind, ""))
+        if delta.offset == len(text):
+            found[delta.message] = (kind, text + delta.text)
+    return [
+        written(id, "thought" if kind == "thought" else "message", text, partial=True)
+        for id, (kind, text) in found.items()
+    ]
+
+
+def decode_prompt(body: dict[str, Any]) -> tuple[Content, dict[str, Any]]:
+    content: Content = msgspec.convert(body["content"], Content)
+    return content, body.get("extra", {})
+
+
+class Running:
+    """The port of one Turn: stores its events, and brings it answers and cancels."""
+
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        lease: Lease,
+        wake: asyncio.Event,
+        agent: Agent,
+        tools: Tools,
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._lease = lease
+        self._name: Name = (lease.workspace, lease.session)
+        self._wake = wake
+        self._agent = agent
+        self._tools = tools
+        self._session: Session | None = None
+        self._first = 0
+        self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
+        self._unflushed: list[Delta] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[StopReason] | None = None
+        self._cancelled = False
+        self._abandoned = False
+        self._over = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """The lease is lost: stop at once and write nothing."""
+        self._abandoned = True
+        self._wake.set()
+
+    # The engine's side.
+
+    async def run(self, number: int, turn_id: str, body: dict[str, Any]) -> None:
+        content, extra = decode_prompt(body)
+        session, events = await self._store.change(
+            *self._name,
+            lambda current: _begin(current, turn_id, content, extra),
+            lease=self._lease,
+            consume=[number],
+        )
+        self._session = session
+        self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
+        turn = Turn(self, session, content, turn_id, self._tools)
+        self._task = asyncio.get_running_loop().create_task(self._agent.run(turn))
+        try:
+            reason = await self._supervise(turn)
+        finally:
+            self._over = True  # an agent that outlives its turn writes nothing more
+            if self._flusher is not None:
+                self._flusher.cancel()
+        if not self._abandoned:
+            await self._end(turn, reason)
+
+    async def _supervise(self, turn: Turn) -> StopReason | Exception:
+        """Wait for the agent, handing on what comes in meanwhile."""
+        assert self._task is not None
+        task: asyncio.Task[Any] = self._task
+        while True:
+            self._wake.clear()
+            if not self._abandoned:
+                await self._hear()
+            if self._cancelled or self._abandoned:
+                return await self._stop(task)
+            woken = asyncio.ensure_future(self._wake.wait())
+            try:
+                await asyncio.wait([task, woken], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                await self._stop(task)
+                raise
+            finally:
+                woken.cancel()
+            if task.done():
+                break
+        try:
+            reason: StopReason = task.result()
+            await turn.finish()  # while its last message may still be written
+            return reason
+        except (LeaseLost, NotFound):
+            self._abandoned = True
+            raise
+        except asyncio.CancelledError:
+            return "cancelled"
+        except Exception as error:
+            return error
+
+    async def _stop(self, task: asyncio.Task[Any]) -> StopReason:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=GRACE_SECONDS)
+        if task.done() and not task.cancelled():
+            task.exception()  # heard, so that nobody warns that it was not
+        return "cancelled"
+
+    async def _hear(self) -> None:
+        """Act on the inbox: cancels and answers now, prompts when their turn comes."""
+        items = await self._store.inbox(*self._name)
+        cancel = next((item for item in reversed(items) if item.kind == "cancel"), None)
+        if cancel is not None:
+            # A cancel takes with it the prompts that were waiting when it was sent.
+            dropped = [item.number for item in items if item.number <= cancel.number]
+            await self._store.drop_inbox(*self._name, dropped)
+            self._cancelled = True
+            return
+        for item in items:
+            if item.kind == "answer":
+                await self._answer(item)
+
+    async def _answer(self, item: InboxItem) -> None:
+        ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
+        options, future = self._asks.get(ask_id, ((), None))
+        option = next((option for option in options if option.id == chosen), None)
+        if future is None or future.done() or (chosen is not None and option is None):
+            await self._store.drop_inbox(*self._name, [item.number])
+            return
+        note = item.body.get("note")
+
+        def decide(session: Session) -> list[AnyBody]:
+            left = tuple(pending for pending in session.pending if pending != ask_id)
+            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note)
+            return [body, _waiting(session, left)]
+
+        await self._store.change(*self._name, decide, lease=self._lease, consume=[item.number])
+        del self._asks[ask_id]
+        future.set_result(Answer(option=option, note=note))
+
+    async def _end(self, turn: Turn, reason: StopReason | Exception) -> None:
+        tail: list[AnyBody | Draft] = [*turn.cut()]
+        stop: StopReason = "error" if isinstance(reason, Exception) else reason
+        why = "the turn ended before this did"
+        if isinstance(reason, Exception):
+            why = reason.message if isinstance(reason, SegueError) else _describe(reason)
+            tail.append(Failed(message=why, code=type(reason).__name__))
+        elif stop == "cancelled":
+            why = "the turn was cancelled"
+            tail.append(Interrupted())
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            return [*tail, *closing(session, why, stop)]
+
+        await self._store.change(*self._name, decide, lease=self._lease)
+        self._live.written(self._name)
+
+    # The Turn's side.
+
+    async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
+        if not drafts:
+            return []
+        self._check()
+        session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
+        self._session = session
+        self._live.written(self._name, [event.id for event in events])
+        return events
+
+    def _check(self) -> None:
+        if self._over or self._abandoned:
+            raise LeaseLost("this turn has ended", session=self._lease.session)
+
+    async def history(self) -> list[Event]:
+        found: list[Event] = []
+        while True:
+            after = found[-1].seq if found else 0
+            batch = await self._store.events(
+                *self._name, after=after, before=self._first, limit=1000
+            )
+            found += batch
+            if len(batch) < 1000:
+                return found
+
+    async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
+        self._check()
+        ask_id = ids.new_id()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asks[ask_id] = (options, future)
+        asked = PermissionAsked(ask_id=ask_id, title=title, options=tuple(options), call_id=call_id)
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            return [Draft(id=ask_id, body=asked), _waiting(session, (*session.pending, ask_id))]
+
+        await self._store.change(*self._name, decide, lease=self._lease)
+        return await future
+
+    async def more(self) -> list[Event]:
+        self._check()
+        items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
+        if not items:
+            return []
+        drafts = []
+        for item in items:
+            content, extra = decode_prompt(item.body)
+            drafts.append(Draft(id=item.id, body=UserMessage(content=content, extra=extra)))
+        _, events = await self._store.change(
+            *self._name,
+            lambda _: drafts,
+            lease=self._lease,
+            consume=[item.number for item in items],
+        )
+        return events
+
+    def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None:
+        self._check()
+        self._live.write(self._name, message, kind, text)
+        self._unflushed.append(
+            Delta(
+                session=self._lease.session,
+                message=message,
+                kind=kind,
+                offset=offset,
+                text=text,
+            )
+        )
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        """Show other processes what is being written, a few times a second."""
+        await asyncio.sleep(FLUSH_SECONDS)
+        while self._unflushed:
+            deltas, self._unflushed = self._unflushed, []
+            try:
+                await self._store.put_deltas(self._lease, _joined(deltas))
+            except SegueError:
+                return  # what is live only may be missed; the message itself will be stored
+            await asyncio.sleep(FLUSH_SECONDS)
+
+
+def _begin(
+    session: Session, turn_id: str, content: Content, extra: dict[str, Any]
+) -> list[AnyBody | Draft]:
+    bodies: list[AnyBody | Draft] = [
+        StatusChanged(status="running", turn=turn_id),
+        Draft(id=turn_id, body=UserMessage(content=content, extra=extra)),
+    ]
+    if session.title is None and session.title_by is None and (title := title_from(content)):
+        bodies.append(InfoChanged(title=title, by="auto"))
+    if session.archived_at is not None:
+        bodies.append(InfoChanged(archived=False))
+    return bodies
+
+
+def _waiting(session: Session, pending: tuple[str, ...]) -> StatusChanged:
+    if pending:
+        return StatusChanged(
+            status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
+        )
+    return StatusChanged(status="running", turn=session.turn)
+
+
+def _joined(deltas: Sequence[Delta]) -> list[Delta]:
+    """Neighbouring pieces of one message as one piece."""
+    found: list[Delta] = []
+    for delta in deltas:
+        if found and found[-1].message == delta.message:
+            whole = found[-1].text + delta.text
+            found[-1] = msgspec.structs.replace(found[-1], text=whole)
+        else:
+            found.append(delta)
+    return found
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

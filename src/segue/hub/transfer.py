@@ -1,0 +1,83 @@
+"""A session as one JSONL file that loses nothing, and back.
+
+The first line is a header: the format, the session as it was shown, and the agent record it was
+made with. Every further line is one event, whole. A session is its events; so what is read back
+is the same session, whatever store it comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+
+from ..model import codec, event
+from ..model.errors import InvalidInput
+from ..model.event import Event
+from ..model.session import Session
+from ..store.base import Record
+
+FORMAT = 1
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    segue: int
+    session: Session
+    agent: Record | None = None
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    id: str
+    at: int
+    version: int
+    body: Any
+
+
+_decode_header: codec.Decoder[Header] = codec.Decoder(Header)
+_decode_line: codec.Decoder[_Line] = codec.Decoder(_Line)
+
+
+async def write(
+    session: Session, agent: Record | None, events: AsyncIterator[Event]
+) -> AsyncIterator[bytes]:
+    """The file's lines, one by one."""
+    yield codec.encode(Header(segue=FORMAT, session=session, agent=agent)) + b"\n"
+    async for each in events:
+        line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.VERSION, body=each.body)
+        yield codec.encode(line) + b"\n"
+
+
+def read(lines: Iterable[bytes]) -> tuple[Header, list[Event]]:
+    """The header and events of a file. InvalidInput, with the line's number, for any other file."""
+    header: Header | None = None
+    events: list[Event] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            if header is None:
+                header = _decode_header(line)
+                if header.segue > FORMAT:
+                    raise InvalidInput("this file was written by a newer segue; upgrade to read it")
+            else:
+                events.append(_event(_decode_line(line)))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InvalidInput(f"line {number} is not of a segue export: {error}") from None
+        if events and events[-1].seq != len(events):
+            raise InvalidInput(f"line {number} holds event {events[-1].seq}, not {len(events)}")
+    if header is None or not events:
+        raise InvalidInput("the file holds no session")
+    if len(events) < header.session.last_seq:
+        raise InvalidInput(
+            f"the file ends after event {len(events)} of {header.session.last_seq}: it was cut off"
+        )
+    return header, events
+
+
+def _event(line: _Line) -> Event:
+    body = event.decode_body(codec.encode(line.body), line.version)
+    return Event(seq=line.seq, id=line.id, at=line.at, body=body)

@@ -1,0 +1,305 @@
+"""Turns: one at a time in each session, wherever it runs.
+
+A prompt is a row in the session's inbox. Whoever holds the session's lease takes prompts from it,
+in order; beginning a turn consumes the row in the transaction that stores the message, so a prompt
+is begun once or not at all. Cancels and answers reach the holder the same way, from any process.
+A holder that dies lets its lease expire; whoever notices closes the turn it had open (a begun turn
+is never run again) and goes on with the prompts it had not begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from ..agents.base import Agent, NoTools, Tools
+from ..model import clock, ids
+from ..model.closing import closing
+from ..model.content import Content
+from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError
+from ..model.event import AnyBody, Draft, Interrupted
+from ..model.session import Session
+from ..store.base import Lease, Signal, Store
+from .live import Live, Name
+from .running import Running, partials
+
+Build = Callable[[Session], Awaitable[Agent]]
+
+log = logging.getLogger("segue.turns")
+
+LEASE = 15 * clock.SECOND
+RENEW_SECONDS = 4.0
+RECOVER_SECONDS = 5.0
+# A prompt that nobody has taken for so long was left by a process that died.
+ABANDONED = 3 * clock.SECOND
+
+
+class Hold:
+    """A session held open by this process: prompts to it run here until it is closed."""
+
+    def __init__(self, turns: Turns, name: Name) -> None:
+        self._turns = turns
+        self.name = name
+
+    async def close(self) -> None:
+        """Cancel the turn, if one runs, and let the session go."""
+        await self._turns.let_go(self.name)
+
+
+class Turns:
+    """The turn engine of one process."""
+
+    def __init__(self, store: Store, live: Live, build: Build, lease: int = LEASE) -> None:
+        self._store = store
+        self._live = live
+        self._build = build
+        self._ttl = lease
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
+        self._drivers: dict[Name, _Driver] = {}
+        self._holds: dict[Name, tuple[Agent | None, Tools]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to renew leases and to notice what dead processes left."""
+        if self._started:
+            return
+        self._started = True
+        self._live.listen(self._signal)
+        self._spawn(self._renew())
+        self._spawn(self._watch_over())
+
+    async def close(self) -> None:
+        """Cancel this process's turns and give back its leases."""
+        self._closed = True
+        await asyncio.gather(*(driver.stop() for driver in list(self._drivers.values())))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def kick(self, name: Name) -> None:
+        """Run what is in a session's inbox, unless another process holds the session."""
+        self.start()
+        if driver := self._drivers.get(name):
+            driver.wake.set()
+            return
+        lease = await self._store.acquire(*name, self.holder, self._ttl)
+        if lease is not None and not self._closed:
+            self._drive(name, lease)
+
+    async def hold(
+        self, name: Name, agent: Agent | None = None, tools: Tools | None = None
+    ) -> Hold:
+        """Hold a session open, with an agent and MCP servers of this process's own.
+
+        Where another process holds it, prompts go on running there.
+        """
+        self._holds[name] = (agent, tools or NoTools())
+        await self.kick(name)
+        return Hold(self, name)
+
+    def held(self, name: Name) -> bool:
+        """Whether this process holds a session open."""
+        return name in self._holds
+
+    async def let_go(self, name: Name) -> None:
+        self._holds.pop(name, None)
+        if driver := self._drivers.get(name):
+            await driver.stop()
+
+    def _drive(self, name: Name, lease: Lease) -> None:
+        if name not in self._drivers:
+            driver = _Driver(self._store, self._live, self._build, lease, self._holds)
+            self._drivers[name] = driver
+            driver.task = self._spawn(self._driven(name, driver))
+
+    async def _driven(self, name: Name, driver: _Driver) -> None:
+        try:
+            able = await driver.run()
+        finally:
+            self._drivers.pop(name, None)
+        # A prompt may have come between the last look and the release.
+        if able and not self._closed:
+            try:
+                items = await self._store.inbox(*name)
+            except NotFound:
+                return
+            if any(item.kind == "prompt" for item in items):
+                await self.kick(name)
+
+    def _signal(self, signal: Signal) -> None:
+        driver = self._drivers.get((signal.workspace, signal.session))
+        if driver is not None and signal.kind in ("inbox", "purged"):
+            driver.wake.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a turn's task failed", exc_info=error)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(min(RENEW_SECONDS, self._ttl / clock.SECOND / 3))
+            if not self._drivers:
+                continue
+            drivers = dict(self._drivers)
+            try:
+                held = await self._store.renew(self.holder, self._ttl)
+            except SegueError as error:
+                log.warning("could not renew leases: %s", error)
+                continue
+            for name, driver in drivers.items():
+                if name not in held:
+                    driver.lost()
+
+    async def _watch_over(self) -> None:
+        while True:
+            try:
+                await self.recover()
+            except SegueError as error:
+                log.warning("could not look for abandoned turns: %s", error)
+            await asyncio.sleep(RECOVER_SECONDS)
+
+    async def recover(self) -> None:
+        """Close the turns of dead processes, and run the prompts they had not begun."""
+        for lease in await self._store.expired():
+            await self._take_over((lease.workspace, lease.session))
+        for name in await self._store.waiting(clock.now() - ABANDONED):
+            await self._take_over(name)
+
+    async def _take_over(self, name: Name) -> None:
+        try:
+            await self.kick(name)
+        except NotFound:
+            return
+
+
+class _Driver:
+    """Runs the turns of one session, while this process holds its lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        build: Build,
+        lease: Lease,
+        holds: Mapping[Name, tuple[Agent | None, Tools]],
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._build = build
+        self._lease = lease
+        self._name: Name = (lease.workspace, lease.session)
+        self._running: Running | None = None
+        self._stopping = False
+        self._holds = holds
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """Cancel the running turn, and end."""
+        self._stopping = True
+        self.wake.set()
+        if self._running is not None:
+            self._running.cancel()
+        if self.task is not None:
+            await asyncio.wait([self.task])
+
+    def lost(self) -> None:
+        """The lease is gone: nothing may be written any more."""
+        self._stopping = True
+        self.wake.set()
+        if self._running is not None:
+            self._running.abandon()
+
+    async def run(self) -> bool:
+        """Until there is nothing left to do; False if there is, but not for this process."""
+        try:
+            await self._settle()
+            while not self._stopping:
+                self.wake.clear()
+                prompt = await self._next_prompt()
+                if prompt is not None:
+                    if not await self._turn(*prompt):
+                        return False
+                elif self._name in self._holds:
+                    await self.wake.wait()
+                else:
+                    break
+            return not self._stopping
+        except (LeaseLost, NotFound):
+            log.info("session %s was taken over or removed", self._lease.session)
+            return False
+        finally:
+            self._live.written(self._name)
+            await self._store.release(self._lease)
+
+    async def _settle(self) -> None:
+        """Close the turn that a former holder left open."""
+        session = await self._store.get(*self._name)
+        if session is None or session.turn is None:
+            return
+        cut = partials(await self._store.deltas(*self._name))
+
+        def decide(current: Session) -> list[AnyBody | Draft]:
+            if current.turn is None:
+                return []
+            why = "the process that ran this turn ended before it did"
+            return [*cut, Interrupted(reason=why), *closing(current, why, "error")]
+
+        await self._store.change(*self._name, decide, lease=self._lease)
+
+    async def _next_prompt(self) -> tuple[int, str, dict[str, Any]] | None:
+        """The oldest prompt. With no turn running, cancels and answers have nothing to act on."""
+        stale = []
+        found = None
+        for item in await self._store.inbox(*self._name):
+            if item.kind == "prompt":
+                found = found or (item.number, item.id, item.body)
+            elif found is None:
+                stale.append(item.number)
+        if stale:
+            await self._store.drop_inbox(*self._name, stale)
+        return found
+
+    async def _turn(self, number: int, turn_id: str, body: dict[str, Any]) -> bool:
+        """Run one turn. False when this process cannot answer for the session's agent."""
+        session = await self._store.get(*self._name)
+        if session is None:
+            raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
+        agent, tools = self._holds.get(self._name, (None, NoTools()))
+        try:
+            agent = agent or await self._build(session)
+        except NoAgent as error:
+            log.warning("session %s: %s", session.id, error)
+            return False
+        self._running = Running(self._store, self._live, self._lease, self.wake, agent, tools)
+        try:
+            await self._running.run(number, turn_id, body)
+        except LeaseLost:
+            raise
+        except Conflict as error:
+            # Withdrawn meanwhile, or the session has terminated: nothing to run.
+            log.info("session %s: %s", session.id, error)
+            await self._store.drop_inbox(*self._name, [number])
+        finally:
+            self._running = None
+        return True
+
+
+def prompt_body(content: Content, extra: dict[str, Any]) -> dict[str, Any]:
+    """A prompt as an inbox row carries it."""
+    return {"content": msgspec.to_builtins(content), "extra": extra}

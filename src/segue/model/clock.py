@@ -1,0 +1,39 @@
+"""Time, as the core knows it: integer microseconds since the epoch, UTC.
+
+Everything that needs the time calls `now()` or takes it as an argument, so tests choose it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 0001-01-01 and 9999-12-31, the range that a calendar can show.
+EARLIEST = -62_135_596_800 * SECOND
+LATEST = 253_402_300_799 * SECOND
+
+
+def now() -> int:
+    """The current time in microseconds."""
+    return time.time_ns() // 1000
+
+
+def to_rfc3339(at: int) -> str:
+    """`1970-01-01T00:00:00.000000Z` for 0: what every dialect accepts."""
+    moment = _EPOCH + timedelta(microseconds=at)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+
+
+def from_rfc3339(text: str) -> int:
+    """Microseconds for an RFC 3339 or ISO 8601 time; one without a zone is taken as UTC.
+
+    Raises ValueError for anything else.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds

@@ -1,0 +1,37 @@
+"""Bringing a session to rest wherever its history was cut."""
+
+from __future__ import annotations
+
+from .event import AnyBody, InfoChanged, PermissionAnswered, StatusChanged, ToolResult
+from .lifecycle import StopReason
+from .session import Session
+
+
+def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -> list[AnyBody]:
+    """The events that end an open turn: questions withdrawn, calls closed, the session idle.
+
+    `why` is told of whatever had to be cut short. Nothing for a session that is at rest.
+    """
+    bodies: list[AnyBody] = [PermissionAnswered(ask_id=ask, note=why) for ask in session.open_asks]
+    bodies += [
+        ToolResult(call_id=call, status="cancelled", output=why) for call in session.open_calls
+    ]
+    if session.status in ("running", "rescheduling") or session.turn is not None:
+        cut = stop_reason in ("cancelled", "error")
+        bodies.append(
+            StatusChanged(
+                status="idle",
+                stop_reason=stop_reason,
+                turn=session.turn,
+                message=why if cut else None,
+            )
+        )
+    return bodies
+
+
+def forked(session: Session) -> list[AnyBody]:
+    """What a fork adds after the events that it took over: at rest, and on no shelf."""
+    bodies = closing(session, "the session was forked here")
+    if session.archived_at is not None or session.deleted_at is not None:
+        bodies.append(InfoChanged(archived=False, deleted=False))
+    return bodies

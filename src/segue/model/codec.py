@@ -1,0 +1,50 @@
+"""Structs to stored bytes and back: JSON by msgspec, with a slower way for text that UTF-8 refuses.
+
+Transcripts in the wild hold lone surrogates (a cut emoji) and NULs. Both survive here: such a
+value is written with `\\udXXX` escapes, and read back by the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> bytes:
+    """The value as JSON bytes."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+class Decoder(Generic[T]):
+    """Reads what `encode` wrote as one type."""
+
+    def __init__(self, type: Any) -> None:  # Any: a union is no `type[T]` to a type checker
+        self._type = type
+        self._fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(type)
+
+    def __call__(self, data: bytes) -> T:
+        try:
+            return self._fast.decode(data)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            value: T = msgspec.convert(json.loads(data), self._type)
+            return value
+
+
+def key(text: str) -> bytes:
+    """Text as an index key: any string at all, no longer than an index takes."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= 512:
+        return data
+    from hashlib import sha256
+
+    return data[:480] + sha256(data).digest()

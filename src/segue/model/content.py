@@ -1,0 +1,91 @@
+"""Content blocks: what messages and tool results are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+
+class _Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    # What one dialect says about a block beyond its fields, by dialect; comes back unchanged.
+    extra: dict[str, Any] = {}
+
+
+class Text(_Block, frozen=True, tag="text"):
+    """Plain or Markdown text."""
+
+    text: str
+
+
+class Image(_Block, frozen=True, tag="image"):
+    """A picture, as base64 data or by address."""
+
+    mime: str = "image/png"
+    data: str | None = None
+    uri: str | None = None
+
+
+class Audio(_Block, frozen=True, tag="audio"):
+    """Sound, as base64 data."""
+
+    mime: str
+    data: str
+
+
+class ResourceLink(_Block, frozen=True, tag="resource_link"):
+    """A resource that is named but not included."""
+
+    uri: str
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    mime: str | None = None
+    size: int | None = None
+
+
+class Resource(_Block, frozen=True, tag="resource"):
+    """A resource whose content is included: text, or base64 data."""
+
+    uri: str
+    text: str | None = None
+    data: str | None = None
+    mime: str | None = None
+
+
+class Diff(_Block, frozen=True, tag="diff"):
+    """A change to one file; no `old` means the file is new."""
+
+    path: str
+    new: str
+    old: str | None = None
+
+
+class Other(_Block, frozen=True, tag="other"):
+    """A block that only one dialect has, kept whole."""
+
+    dialect: str
+    raw: Any
+
+
+Block = Text | Image | Audio | ResourceLink | Resource | Diff | Other
+Content = tuple[Block, ...]
+
+
+def as_content(value: str | Block | Iterable[Block]) -> Content:
+    """A string, a block or several blocks, as content."""
+    if isinstance(value, str):
+        return (Text(text=value),)
+    if isinstance(value, _Block):
+        return (value,)
+    return tuple(value)
+
+
+def plain(content: Sequence[Block], separator: str = "\n\n") -> str:
+    """The text in some content, blocks of other kinds left out."""
+    parts = []
+    for block in content:
+        if isinstance(block, Text | Resource) and block.text is not None:
+            parts.append(block.text)
+    return separator.join(parts)

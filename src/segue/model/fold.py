@@ -1,0 +1,258 @@
+"""The pure fold from events to the session row.
+
+`start` makes the row from the first event and `apply` moves it on by one; a store writes the
+result in the transaction that writes the event. So a row never says what its events do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from . import lifecycle
+from .errors import InvalidInput
+from .event import (
+    AgentMessage,
+    AgentThought,
+    Body,
+    Compacted,
+    ConfigChanged,
+    Created,
+    Event,
+    Failed,
+    InfoChanged,
+    Interrupted,
+    ModelCalled,
+    OutcomeDefined,
+    OutcomeEvaluated,
+    PermissionAnswered,
+    PermissionAsked,
+    PlanChanged,
+    StatusChanged,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from .session import Outcome, Session
+
+_SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
+
+# The conversation itself: these move `active_at`. Renaming or archiving a session does not.
+_ACTIVITY = frozenset(
+    {
+        UserMessage,
+        SystemMessage,
+        AgentMessage,
+        AgentThought,
+        ToolCall,
+        ToolResult,
+        PermissionAsked,
+        PermissionAnswered,
+        PlanChanged,
+        Interrupted,
+        Compacted,
+        Failed,
+    }
+)
+
+Changes = dict[str, Any]
+B = TypeVar("B", bound=Body)
+
+
+def fold(workspace: str, id: str, events: Iterable[Event]) -> Session:
+    """The row that a whole history comes to."""
+    rest = iter(events)
+    first = next(rest, None)
+    if first is None:
+        raise InvalidInput("a session has at least one event: its creation")
+    session = start(workspace, id, first)
+    for event in rest:
+        session = apply(session, event)
+    return session
+
+
+def start(workspace: str, id: str, event: Event) -> Session:
+    """The row after its first event, which must be Created."""
+    body = event.body
+    if not isinstance(body, Created):
+        raise InvalidInput("a session's first event must be its creation")
+    return Session(
+        id=id,
+        workspace=workspace,
+        cwd=body.cwd,
+        real_cwd=body.real_cwd,
+        created_at=event.at,
+        active_at=event.at,
+        updated_at=event.at,
+        last_seq=event.seq,
+        source=body.source,
+        native_id=body.native_id,
+        origin=body.origin,
+        agent=body.agent,
+        environment_id=body.environment_id,
+        deployment_id=body.deployment_id,
+        memory_store_ids=body.memory_store_ids,
+        vault_ids=body.vault_ids,
+        resources=body.resources,
+        roots=body.roots,
+        metadata=body.metadata,
+        git_branch=body.git_branch,
+        fork=body.fork,
+        extra=body.extra,
+    )
+
+
+def apply(session: Session, event: Event) -> Session:
+    """The row after one more event. Raises IllegalTransition for a step the lifecycle forbids."""
+    body = event.body
+    kind = type(body)
+    changes: Changes = {}
+    if step := _STEPS.get(kind):
+        changes = step(session, event, body)
+    changes["last_seq"] = event.seq
+    changes["updated_at"] = max(session.updated_at, event.at)
+    if kind in _ACTIVITY:
+        changes["active_at"] = max(session.active_at, event.at)
+    return replace(session, **changes)
+
+
+def _inherited(session: Session, event: Event) -> bool:
+    """True for events that a fork took over: what they cost was the parent's."""
+    return session.fork is not None and event.seq <= session.fork.seq
+
+
+def _created(session: Session, event: Event, body: Created) -> Changes:
+    raise InvalidInput("a session is created once")
+
+
+def _message(session: Session, event: Event, body: Body) -> Changes:
+    return {"messages": session.messages + 1}
+
+
+def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
+    if body.call_id in session.open_calls:
+        return {}
+    return {"open_calls": (*session.open_calls, body.call_id)}
+
+
+def _tool_result(session: Session, event: Event, body: ToolResult) -> Changes:
+    return {"open_calls": tuple(call for call in session.open_calls if call != body.call_id)}
+
+
+def _asked(session: Session, event: Event, body: PermissionAsked) -> Changes:
+    return {"open_asks": (*session.open_asks, body.ask_id)}
+
+
+def _answered(session: Session, event: Event, body: PermissionAnswered) -> Changes:
+    return {"open_asks": tuple(ask for ask in session.open_asks if ask != body.ask_id)}
+
+
+def _info(session: Session, event: Event, body: InfoChanged) -> Changes:
+    changes: Changes = {}
+    if body.title is not UNSET and not (body.by == "auto" and session.title_by == "person"):
+        changes["title"] = body.title
+        changes["title_by"] = body.by
+    if body.tag is not UNSET:
+        changes["tag"] = body.tag
+    if body.metadata is not UNSET:
+        merged = {**session.metadata, **body.metadata}
+        changes["metadata"] = {name: value for name, value in merged.items() if value is not None}
+    if body.archived is not UNSET:
+        kept = session.archived_at if session.archived_at is not None else event.at
+        changes["archived_at"] = kept if body.archived else None
+    if body.deleted is not UNSET:
+        kept = session.deleted_at if session.deleted_at is not None else event.at
+        changes["deleted_at"] = kept if body.deleted else None
+    return changes
+
+
+def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
+    changes: Changes = {
+        name: value
+        for name in ("mode", "roots", "agent", "resources", "git_branch")
+        if (value := getattr(body, name)) is not UNSET
+    }
+    if body.options is not UNSET:
+        changes["options"] = {**session.options, **body.options}
+    return changes
+
+
+def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
+    lifecycle.check(session.status, body.status)
+    changes: Changes = {
+        "status": body.status,
+        "stop_reason": body.stop_reason,
+        "pending": body.pending,
+    }
+    if session.running_since is not None and body.status != "running":
+        # A fork's own time starts with the fork, whatever the turns that it took over.
+        since = max(session.running_since, session.created_at)
+        changes["running_time"] = session.running_time + max(0, event.at - since)
+        changes["running_since"] = None
+    if body.status == "running":
+        changes["running_since"] = (
+            event.at if session.running_since is None else session.running_since
+        )
+        if body.turn is not None and body.turn != session.turn:
+            changes["turns"] = session.turns + 1
+            changes["turn"] = body.turn
+    elif body.status == "terminated" or (
+        body.status == "idle" and body.stop_reason != "requires_action"
+    ):
+        changes["turn"] = None
+    if body.status == "terminated" and session.terminated_at is None:
+        changes["terminated_at"] = event.at
+    return changes
+
+
+def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
+    return {} if _inherited(session, event) else {"usage": session.usage + body.usage}
+
+
+def _failed(session: Session, event: Event, body: Failed) -> Changes:
+    return {"errors": session.errors + 1}
+
+
+def _outcome_defined(session: Session, event: Event, body: OutcomeDefined) -> Changes:
+    outcome = Outcome(outcome_id=body.outcome_id, description=body.description)
+    return {"outcomes": (*session.outcomes, outcome)}
+
+
+def _outcome_evaluated(session: Session, event: Event, body: OutcomeEvaluated) -> Changes:
+    def move(outcome: Outcome) -> Outcome:
+        if outcome.outcome_id != body.outcome_id:
+            return outcome
+        return replace(
+            outcome,
+            result=body.result,
+            iteration=body.iteration,
+            explanation=body.explanation,
+            completed_at=event.at if body.result in _SETTLED else None,
+        )
+
+    changes: Changes = {"outcomes": tuple(move(outcome) for outcome in session.outcomes)}
+    if body.usage is not None and not _inherited(session, event):
+        changes["usage"] = session.usage + body.usage
+    return changes
+
+
+_STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {
+    Created: _created,
+    UserMessage: _message,
+    AgentMessage: _message,
+    ToolCall: _tool_call,
+    ToolResult: _tool_result,
+    PermissionAsked: _asked,
+    PermissionAnswered: _answered,
+    InfoChanged: _info,
+    ConfigChanged: _config,
+    StatusChanged: _status,
+    ModelCalled: _model_called,
+    Failed: _failed,
+    OutcomeDefined: _outcome_defined,
+    OutcomeEvaluated: _outcome_evaluated,
+}

@@ -1,0 +1,77 @@
+"""Identity: one UUID names a thing; every dialect spells it its own way and all spellings are read.
+
+Inside, an id is the canonical lower-case UUID string. REST writes `sesn_01` and 22 base58
+characters of the same 128 bits, so no lookup table is needed in either direction.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import uuid
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_VALUES = {char: value for value, char in enumerate(_ALPHABET)}
+_PREFIXED = re.compile(r"([a-z]+)_01([1-9A-HJ-NP-Za-km-z]{22})", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.ASCII)
+_NAMESPACE = uuid.UUID("5e90e5e9-0000-5000-8000-5e5510000001")
+
+_lock = threading.Lock()
+_last = 0
+
+
+def new_id() -> str:
+    """A UUIDv7, in a process always greater than the one before, whatever the clock does."""
+    global _last
+    # 48 bits of milliseconds, then 12 of sub-millisecond time: a 60-bit tick that only goes up.
+    tick = (time.time_ns() * 4096) // 1_000_000
+    with _lock:
+        _last = tick = max(tick, _last + 1)
+    return _v7(tick, int.from_bytes(os.urandom(8)))
+
+
+def _v7(tick: int, noise: int) -> str:
+    bits = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
+    bits |= 0b10 << 62 | (noise & 0x3FFF_FFFF_FFFF_FFFF)
+    return _hyphenated(f"{bits:032x}")
+
+
+def derived_id(*parts: str) -> str:
+    """The UUIDv5 of some names: for tools whose ids are not UUIDs, and for fixed records."""
+    name = "\0".join(parts).encode("utf-8", "surrogatepass")
+    # uuid5 takes text only in 3.11; hex keeps any bytes, and is as unique.
+    return str(uuid.uuid5(_NAMESPACE, name.hex()))
+
+
+def spell(prefix: str, id: str) -> str:
+    """The REST spelling: `spell("sesn", id)` gives `sesn_01…`."""
+    number = int(id.replace("-", ""), 16)
+    chars = []
+    for _ in range(22):
+        number, digit = divmod(number, 58)
+        chars.append(_ALPHABET[digit])
+    return f"{prefix}_01{''.join(reversed(chars))}"
+
+
+def parse(text: str, prefix: str | None = None) -> str | None:
+    """The id that a spelling names, or None when it can name nothing.
+
+    With `prefix`, a REST spelling must carry that one.
+    """
+    if match := _PREFIXED.fullmatch(text):
+        if prefix is not None and match[1] != prefix:
+            return None
+        number = 0
+        for char in match[2]:
+            number = number * 58 + _VALUES[char]
+        return _hyphenated(f"{number:032x}") if number >> 128 == 0 else None
+    folded = text.lower()
+    if not _UUID.fullmatch(folded):
+        return None
+    return folded if len(folded) == 36 else _hyphenated(folded)
+
+
+def _hyphenated(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -1,0 +1,34 @@
+"""Who is asking. Every hub call takes a Principal, and every query is scoped by its workspace."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from .errors import InvalidInput
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace, and whether its local user is asking or a key.
+
+    Only the local user may run tools that are not confined.
+    """
+
+    workspace: str = "local"
+    local: bool = False
+    key_id: str | None = None
+
+
+LOCAL = Principal(workspace="local", local=True)
+
+
+def check_workspace(name: str) -> str:
+    """The name, if a workspace may have it."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} is no workspace name: 1 to 64 letters, digits, dots, dashes, underscores"
+        )
+    return name

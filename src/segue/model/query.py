@@ -1,0 +1,121 @@
+"""What a list asks for: one value for the filters and orders of every dialect.
+
+Stores turn a Query into SQL, sources into index look-ups; `matches` says the same in Python and
+is what both are held to.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from .errors import InvalidInput
+from .lifecycle import STATUSES, Status
+from .session import Session, Shelf
+
+Order = Literal["active", "created"]
+
+
+class Position(NamedTuple):
+    """A place in a list: the order's time, and the id that breaks ties."""
+
+    at: int
+    id: str
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Filters, all of which must hold, an order and a page size.
+
+    `cwd` is matched by real path; the hub resolves it, with the worktrees of its repository where
+    `worktrees` says so, into `directories`. `archived_as` is the status that an archived session
+    counts as (the REST dialect calls it terminated). `trash` lists the trash and nothing else.
+    """
+
+    cwd: str | None = None
+    worktrees: bool = False
+    directories: tuple[str, ...] = ()
+    agent_id: str | None = None
+    agent_version: int | None = None
+    created_gt: int | None = None
+    created_gte: int | None = None
+    created_lt: int | None = None
+    created_lte: int | None = None
+    active_after: int | None = None
+    statuses: tuple[Status, ...] = ()
+    deployment_id: str | None = None
+    memory_store_id: str | None = None
+    tag: str | None = None
+    source: str | None = None
+    archived: Literal["exclude", "include", "only"] = "exclude"
+    archived_as: Status | None = None
+    trash: bool = False
+    text: str | None = None
+    order: Order = "active"
+    descending: bool = True
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise InvalidInput(f"limit must be at least 1, not {self.limit}")
+        for status in self.statuses:
+            if status not in STATUSES:
+                raise InvalidInput(f"{status!r} is no status: one of {', '.join(STATUSES)}")
+
+    def shelves(self) -> tuple[Shelf, ...]:
+        """The shelves it looks at."""
+        if self.trash:
+            return ("trash",)
+        return {
+            "exclude": ("live",),
+            "include": ("live", "archived"),
+            "only": ("archived",),
+        }[self.archived]  # type: ignore[return-value]  # literals, widened by the dict
+
+    def created_bounds(self) -> tuple[int | None, int | None]:
+        """The created_at window, both ends inclusive."""
+        low = [bound for bound in (self.created_gte,) if bound is not None]
+        low += [self.created_gt + 1] if self.created_gt is not None else []
+        high = [bound for bound in (self.created_lte,) if bound is not None]
+        high += [self.created_lt - 1] if self.created_lt is not None else []
+        return max(low, default=None), min(high, default=None)
+
+    def filters(self) -> Query:
+        """The filters alone, without page size and order: what a cursor may be bound to."""
+        return msgspec.structs.replace(self, limit=50, order="active", descending=True)
+
+
+def position(session: Session, order: Order) -> Position:
+    """Where a session stands in an order."""
+    return Position(session.active_at if order == "active" else session.created_at, session.id)
+
+
+def matches(query: Query, session: Session) -> bool:
+    """Whether a session passes every filter but the text."""
+    if session.shelf not in query.shelves():
+        return False
+    if query.statuses:
+        archived = session.shelf == "archived" and query.archived_as is not None
+        if (query.archived_as if archived else session.status) not in query.statuses:
+            return False
+    low, high = query.created_bounds()
+    if low is not None and session.created_at < low:
+        return False
+    if high is not None and session.created_at > high:
+        return False
+    if query.active_after is not None and session.active_at <= query.active_after:
+        return False
+    if query.directories and session.directory not in query.directories:
+        return False
+    if query.agent_id is not None:
+        if session.agent is None or session.agent.id != query.agent_id:
+            return False
+        if query.agent_version is not None and session.agent.version != query.agent_version:
+            return False
+    if query.deployment_id is not None and session.deployment_id != query.deployment_id:
+        return False
+    if query.memory_store_id is not None and query.memory_store_id not in session.memory_store_ids:
+        return False
+    if query.tag is not None and session.tag != query.tag:
+        return False
+    return query.source is None or session.source == query.source

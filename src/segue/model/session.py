@@ -1,0 +1,97 @@
+"""The session row: what a list shows, folded from the session's events."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from . import codec
+from .event import AgentRef, ForkPoint, Usage
+from .lifecycle import Status, StopReason
+
+Shelf = Literal["live", "archived", "trash"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of one outcome that was asked for."""
+
+    outcome_id: str
+    description: str
+    result: str = "pending"
+    iteration: int = 0
+    explanation: str | None = None
+    completed_at: int | None = None
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One conversation. Times are microseconds; `active_at` moves with the conversation only."""
+
+    id: str
+    workspace: str
+    cwd: str
+    created_at: int
+    active_at: int
+    updated_at: int
+    last_seq: int
+    real_cwd: str | None = None
+    status: Status = "idle"
+    title: str | None = None
+    title_by: Literal["person", "agent", "auto"] | None = None
+    tag: str | None = None
+    metadata: dict[str, str] = {}
+    archived_at: int | None = None
+    deleted_at: int | None = None
+    terminated_at: int | None = None
+    source: str = "segue"
+    native_id: str | None = None
+    origin: str = "python"
+    agent: AgentRef | None = None
+    environment_id: str | None = None
+    deployment_id: str | None = None
+    memory_store_ids: tuple[str, ...] = ()
+    vault_ids: tuple[str, ...] = ()
+    resources: tuple[dict[str, Any], ...] = ()
+    roots: tuple[str, ...] = ()
+    mode: str | None = None
+    options: dict[str, Any] = {}
+    git_branch: str | None = None
+    fork: ForkPoint | None = None
+    turn: str | None = None
+    turns: int = 0
+    stop_reason: StopReason | None = None
+    pending: tuple[str, ...] = ()
+    open_calls: tuple[str, ...] = ()
+    open_asks: tuple[str, ...] = ()
+    messages: int = 0
+    errors: int = 0
+    usage: Usage = Usage()
+    running_since: int | None = None
+    running_time: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+    extra: dict[str, Any] = {}
+
+    @property
+    def directory(self) -> str:
+        """The working directory as lists compare it: normalised, links resolved."""
+        return self.cwd if self.real_cwd is None else self.real_cwd
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where it is kept: `trash` when deleted, `archived`, or `live`."""
+        if self.deleted_at is not None:
+            return "trash"
+        return "live" if self.archived_at is None else "archived"
+
+    def active_seconds(self, now: int) -> float:
+        """How long it has been running, in all."""
+        current = 0 if self.running_since is None else max(0, now - self.running_since)
+        return (self.running_time + current) / 1e6
+
+    def duration_seconds(self, now: int) -> float:
+        """How old it is; frozen when it terminated."""
+        end = now if self.terminated_at is None else self.terminated_at
+        return max(0, end - self.created_at) / 1e6
+
+
+decode_session: codec.Decoder[Session] = codec.Decoder(Session)

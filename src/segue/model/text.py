@@ -1,0 +1,150 @@
+"""What of an event can be found by its words, and what a search means.
+
+Text is taken from events and cut into tokens here, for every store, so that a query finds the
+same sessions everywhere: folded case, compatibility forms unified, words split at anything that
+is neither letter nor digit, and Chinese, Japanese and Korean script character by character.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .content import Block, Diff, ResourceLink, plain
+from .event import (
+    AgentMessage,
+    AgentThought,
+    Body,
+    Compacted,
+    Failed,
+    InfoChanged,
+    PlanChanged,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+
+MAX_TEXT = 256_000  # characters of one event that are searchable
+MAX_OUTPUT = 16_000  # of one tool result
+MAX_TOKEN = 64
+MIN_PREFIX = 2
+
+# Letters and digits; scripts written without spaces one by one, the rest in runs.
+_CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+_CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_ASCII_TOKEN = re.compile(r"[a-z0-9]+")
+_PART = re.compile(r'"([^"]*)"?|(\S+)')
+
+
+class Term(NamedTuple):
+    """One thing that must occur: tokens in a row, the last perhaps only begun."""
+
+    tokens: tuple[str, ...]
+    prefix: bool = False
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text, in order."""
+    if text.isascii():
+        found = _ASCII_TOKEN.findall(text.lower())
+    else:
+        found = _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+    return [token[:MAX_TOKEN] for token in found]
+
+
+def terms(query: str) -> list[Term]:
+    """What a search asks for.
+
+    Every term must occur somewhere in a session. A quoted part is a phrase. The last word, when
+    it is not quoted and nothing follows it, also matches words that it begins.
+    """
+    found: list[Term] = []
+    for match in _PART.finditer(query):
+        words = tuple(tokens(match[0]))
+        if words:
+            open_ended = match[2] is not None and match.end() == len(query)
+            long_enough = len(words[-1]) >= MIN_PREFIX
+            found.append(Term(words, prefix=open_ended and long_enough))
+    return found
+
+
+def occurs(term: Term, words: Sequence[str]) -> bool:
+    """Whether a term occurs in a text's words: what every store's index is held to."""
+    size = len(term.tokens)
+    *exact, last = term.tokens
+    for start in range(len(words) - size + 1):
+        end = words[start + size - 1]
+        ends = end == last or (term.prefix and end.startswith(last))
+        if ends and list(words[start : start + size - 1]) == exact:
+            return True
+    return False
+
+
+def searchable(body: Body) -> str:
+    """The text by which an event can be found; empty for most kinds."""
+    match body:
+        case UserMessage() | AgentMessage() | AgentThought() | SystemMessage():
+            return _text(body.content)[:MAX_TEXT]
+        case ToolCall():
+            return " ".join(filter(None, (body.title, body.name, _text(body.content))))[:MAX_TEXT]
+        case ToolResult():
+            return _text(body.content)[:MAX_OUTPUT]
+        case InfoChanged():
+            return " ".join(part for part in (body.title, body.tag) if isinstance(part, str))
+        case PlanChanged():
+            return "\n".join(entry.content for entry in body.entries)[:MAX_TEXT]
+        case Compacted():
+            return _text(body.summary)[:MAX_TEXT]
+        case Failed():
+            return body.message[:MAX_TEXT]
+    return ""
+
+
+def _text(content: Sequence[Block]) -> str:
+    parts = [plain(content)]
+    for block in content:
+        if isinstance(block, Diff):
+            parts.append(block.path)
+        elif isinstance(block, ResourceLink):
+            parts.append(f"{block.name} {block.uri}")
+    return " ".join(part for part in parts if part)
+
+
+def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
+    """A piece of `text` around the first term found, and where in it the terms' words stand."""
+    hits = list(_hits(text, wanted))
+    first = hits[0].start if hits else 0
+    start = max(0, first - width // 3)
+    if start:
+        space = text.find(" ", start, first)
+        start = space + 1 if space >= 0 else start
+    piece = text[start : start + width]
+    head = "…" if start else ""
+    tail = "…" if start + width < len(text) else ""
+    moved = len(head) - start
+    marks = [
+        range(hit.start + moved, hit.stop + moved)
+        for hit in hits
+        if hit.start >= start and hit.stop <= start + len(piece)
+    ]
+    # One character for another, so that the marks stay where they are.
+    return head + "".join(" " if char.isspace() else char for char in piece) + tail, marks
+
+
+def _hits(text: str, wanted: Sequence[Term]) -> Iterator[range]:
+    words = {
+        (token, term.prefix and index == len(term.tokens) - 1)
+        for term in wanted
+        for index, token in enumerate(term.tokens)
+    }
+    exact = {token for token, prefix in words if not prefix}
+    begun = tuple(token for token, prefix in words if prefix)
+    for match in _TOKEN.finditer(text):
+        # Folding word by word keeps the positions of the original text.
+        for token in tokens(match[0])[:1]:
+            if token in exact or (begun and token.startswith(begun)):
+                yield range(match.start(), match.end())

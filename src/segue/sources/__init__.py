@@ -1,0 +1,5 @@
+"""Sources: sessions that other tools keep in their own files, read in place."""
+
+from .base import Source
+
+__all__ = ["Source"]

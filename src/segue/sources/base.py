@@ -1,0 +1,70 @@
+"""What a source offers the hub.
+
+A source belongs to one workspace. It answers the same questions as a store about sessions it did
+not make, and takes the changes that its own format can hold; `can` says which. The rest lives in
+the store's overlay, which the hub hands over so that lists and filters see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from ..model.cursor import Mark
+from ..model.event import Event, InfoChanged
+from ..model.query import Position, Query
+from ..model.session import Session
+from ..model.text import Term
+
+Ability = Literal["title", "tag", "archive", "delete"]
+
+
+class Source(Protocol):
+    """Sessions of another tool."""
+
+    name: str
+    workspace: str
+    can: frozenset[Ability]
+
+    async def close(self) -> None: ...
+    async def get(self, id: str) -> Session | None: ...
+    async def page(
+        self, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        """As `Store.page`."""
+        ...
+
+    async def mark(self) -> Mark: ...
+    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]: ...
+    async def events(
+        self,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> list[Event]:
+        """As `Store.events`; `seq` is the position in the file."""
+        ...
+
+    async def locate(self, id: str, event_id: str) -> int | None: ...
+    async def witness(
+        self, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]: ...
+    async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]: ...
+    async def change(self, id: str, info: InfoChanged) -> None:
+        """Write a change into the tool's own files; only what `can` names is ever asked."""
+        ...
+
+    async def delete(self, id: str) -> None: ...
+    def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
+        """What the overlay says of sessions here: title, tag, archived_at, deleted_at by id."""
+        ...
+
+    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Tell `listener` the ids of sessions that changed, until the returned call."""
+        ...

@@ -1,0 +1,292 @@
+"""The store's interface, and the values that pass through it.
+
+A store knows sessions, events and what turns need (leases, the inbox, deltas). Every call is
+scoped by a workspace. `change` is the one way a session's history grows: it reads the row, lets
+the caller decide on events, folds them in and writes both, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from ..model import fold, ids
+from ..model.closing import closing, forked
+from ..model.cursor import Mark
+from ..model.event import AnyBody, Body, Draft, Event
+from ..model.query import Position, Query
+from ..model.session import Session, Shelf
+from ..model.text import Term
+
+__all__ = ["closing", "forked"]  # the usual tails of a fork, for whoever writes a store
+
+Drafts = Sequence[AnyBody | Draft]
+Decide = Callable[[Session], Drafts]
+InboxKind = Literal["prompt", "cancel", "answer"]
+
+MAX_SEQ = (1 << 24) - 1  # events in one session
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to run a session's turns until `expires_at`. Later holders have higher epochs."""
+
+    workspace: str
+    session: str
+    holder: str
+    epoch: int
+    expires_at: int
+
+
+class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a session's holder is asked to do; `number` gives the order of arrival."""
+
+    number: int
+    session: str
+    kind: InboxKind
+    id: str
+    at: int
+    body: dict[str, Any] = {}
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a message that is still being written: `text` belongs at `offset` of it."""
+
+    session: str
+    message: str
+    kind: Literal["message", "thought", "output"]
+    offset: int
+    text: str
+
+
+class Signal(NamedTuple):
+    """Something happened to a session, here or in another process."""
+
+    kind: Literal["events", "inbox", "deltas", "purged"]
+    workspace: str
+    session: str
+
+
+class Hit(NamedTuple):
+    """A session that a search found, and the newest event in it that shows why."""
+
+    session: Session
+    event: Event | None
+    score: float = 0.0
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key as the store knows it: never the key itself."""
+
+    id: str
+    workspace: str
+    name: str
+    digest: bytes
+    hint: str
+    created_at: int
+    revoked_at: int | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A named thing that sessions refer to: an agent, an environment … Each version is kept."""
+
+    workspace: str
+    kind: str
+    id: str
+    version: int
+    created_at: int
+    updated_at: int
+    archived_at: int | None = None
+    body: dict[str, Any] = {}
+
+
+class Store(Protocol):
+    """What all stores do.
+
+    Methods that take an unknown session raise NotFound, but for `get`, `lease_of` and `witness`:
+    these say None.
+    """
+
+    async def close(self) -> None: ...
+
+    async def cursor_key(self) -> bytes:
+        """The secret that signs this store's cursors."""
+
+    # sessions and their history
+
+    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
+        """A new session from its first events; Conflict if the id is taken."""
+
+    async def get(self, workspace: str, id: str) -> Session | None: ...
+    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+        """Which of these ids the store holds, on any shelf."""
+
+    async def change(
+        self,
+        workspace: str,
+        id: str,
+        decide: Decide,
+        *,
+        lease: Lease | None = None,
+        consume: Sequence[int] = (),
+    ) -> tuple[Session, list[Event]]:
+        """Append what `decide` says of the current row; all of it or nothing.
+
+        With `lease`, only while it is held (LeaseLost otherwise). `consume` names inbox items that
+        are used up by this change (Conflict if one is gone). `decide` may be called again after a
+        lost race, and must be quick and pure.
+        """
+
+    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+        """A whole history as it was elsewhere; Conflict if the id is taken."""
+
+    async def fork(
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+    ) -> Session:
+        """A new session: `created`, copies of the events up to `upto`, then what `tail` adds."""
+
+    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+        """Remove a session and all that belongs to it, unless `guard` raises."""
+
+    async def events(
+        self,
+        workspace: str,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> list[Event]:
+        """Events with `after < seq < before`, of these types, within these times, in order."""
+
+    async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
+        """The seq of an event."""
+
+    # lists
+
+    async def page(
+        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        """Up to `query.limit` sessions after a position, in the query's order.
+
+        `backward` gives those just before the position, still in the query's order.
+        """
+
+    async def mark(self, workspace: str) -> Mark:
+        """The present moment in the store's changes."""
+
+    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+        """Sessions that changed since `mark` and are older than it, by id, from above `after`."""
+
+    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+        """The sessions that match `query.text` best, best first."""
+
+    async def witness(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        """For each session, the newest event in which one of the terms occurs."""
+
+    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+        """Sessions left alone (live) or shelved since before a time; oldest first."""
+
+    # turns
+
+    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+        """The lease, or None while another holder has it. One's own lease is renewed."""
+
+    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
+        """Extend a holder's leases that are still held; the (workspace, session) of each."""
+
+    async def release(self, lease: Lease) -> None: ...
+    async def lease_of(self, workspace: str, id: str) -> Lease | None:
+        """The lease on a session, expired or not."""
+
+    async def expired(self) -> list[Lease]:
+        """Leases whose holders are gone."""
+
+    async def put_inbox(
+        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    ) -> InboxItem: ...
+    async def inbox(self, workspace: str, id: str) -> list[InboxItem]: ...
+    async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
+        """Remove items; which of them were still there."""
+
+    async def waiting(self, before: int) -> list[tuple[str, str]]:
+        """(workspace, session) of prompts that arrived before a time and that nobody holds."""
+
+    async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None: ...
+    async def deltas(self, workspace: str, id: str) -> list[Delta]:
+        """The pieces of messages still being written, in order."""
+
+    def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
+        """Tell `listener` of changes until the returned function is called."""
+
+    # beside the sessions
+
+    async def put_key(self, key: Key) -> None: ...
+    async def find_key(self, digest: bytes) -> Key | None: ...
+    async def keys(self, workspace: str | None = None) -> list[Key]: ...
+    async def revoke_key(self, workspace: str, id: str, at: int) -> bool: ...
+
+    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+        """Keep a new version; Conflict unless `record.version` is the next one.
+
+        `amend` replaces the newest version instead (to archive it, say), and must name it.
+        """
+
+    async def get_record(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None: ...
+    async def records(
+        self,
+        workspace: str,
+        kind: str,
+        *,
+        after: Position | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[Record]:
+        """The newest versions, newest record first."""
+
+    async def set_overlay(
+        self, workspace: str, source: str, id: str, patch: dict[str, Any]
+    ) -> None: ...
+    async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]: ...
+    async def set_setting(self, workspace: str, name: str, value: Any) -> None: ...
+    async def settings(self, workspace: str) -> dict[str, Any]: ...
+
+
+# What every store does with drafts before it writes them.
+
+
+def begin(workspace: str, id: str, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
+    """A new session's row and events."""
+    events = number(drafts, 0, at)
+    return fold.fold(workspace, id, events), events
+
+
+def extend(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
+    """A session's row and new events, after some drafts."""
+    events = number(drafts, session.last_seq, at)
+    for event in events:
+        session = fold.apply(session, event)
+    return session, events
+
+
+def number(drafts: Drafts, last: int, at: int) -> list[Event]:
+    """Drafts with their places, ids and times."""
+    # By id, so that one given twice is added once.
+    events: dict[str, Event] = {}
+    for draft in drafts:
+        if isinstance(draft, Body):
+            draft = Draft(body=draft)
+        id = draft.id or ids.new_id()
+        moment = at if draft.at is None else draft.at
+        seq = last + len(events) + 1
+        events.setdefault(id, Event(seq=seq, id=id, at=moment, body=draft.body))
+    return list(events.values())

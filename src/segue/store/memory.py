@@ -1,0 +1,469 @@
+"""MemoryStore: the interface in plain dicts and lists.
+
+Written to be obviously right rather than quick: it says what the other stores must do, and tests
+hold them to it. Nothing is awaited inside an operation, and each computes before it assigns, so
+that an operation happens whole or not at all. Values pass through the codec on their way in, as
+they do on their way to a disk, so what a caller does to a dict afterwards changes nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..model import clock, codec, errors, event, fold, text
+from ..model.cursor import Mark
+from ..model.event import Draft, Event
+from ..model.query import Position, Query, matches, position
+from ..model.session import Session, Shelf, decode_session
+from ..model.text import Term
+from .base import (
+    MAX_SEQ,
+    Decide,
+    Delta,
+    Drafts,
+    Hit,
+    InboxItem,
+    InboxKind,
+    Key,
+    Lease,
+    Record,
+    Signal,
+    Store,
+    begin,
+    extend,
+)
+
+_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A session and all that belongs to it."""
+
+    session: Session
+    events: list[Event]
+    change: int
+    born: int
+    epoch: int = 0
+    lease: Lease | None = None
+    inbox: list[InboxItem] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)
+
+
+class MemoryStore(Store):
+    """A store that lasts as long as the object."""
+
+    def __init__(self) -> None:
+        self._cursor_key = secrets.token_bytes(32)
+        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._change = 0
+        self._number = 0
+        self._listeners: list[Callable[[Signal], None]] = []
+        self._keys: dict[str, Key] = {}
+        self._records: dict[tuple[str, str, str], list[Record]] = {}
+        self._overlays: dict[tuple[str, str], dict[str, bytes]] = {}
+        self._settings: dict[str, dict[str, bytes]] = {}
+
+    async def close(self) -> None:
+        self._listeners.clear()
+
+    async def cursor_key(self) -> bytes:
+        return self._cursor_key
+
+    # sessions and their history
+
+    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
+        session, events = begin(workspace, id, drafts, clock.now())
+        return self._insert(session, events)
+
+    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+        return self._insert(fold.fold(workspace, id, events), events)
+
+    def _insert(self, session: Session, events: Sequence[Event]) -> Session:
+        name = session.workspace, session.id
+        if name in self._entries:
+            raise errors.Conflict(f"session {session.id} exists already", session=session.id)
+        change = self._change + 1
+        entry = _Entry(_kept_row(session), [_kept(added) for added in events], change, born=change)
+        self._change = change
+        self._entries[name] = entry
+        self._tell(Signal("events", *name))
+        return session
+
+    async def get(self, workspace: str, id: str) -> Session | None:
+        entry = self._entries.get((workspace, id))
+        return entry.session if entry else None
+
+    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+        return {id for id in ids if (workspace, id) in self._entries}
+
+    async def change(
+        self,
+        workspace: str,
+        id: str,
+        decide: Decide,
+        *,
+        lease: Lease | None = None,
+        consume: Sequence[int] = (),
+    ) -> tuple[Session, list[Event]]:
+        entry = self._find(workspace, id)
+        at = clock.now()
+        if lease is not None:
+            _check_lease(entry, lease, at)
+        if not {item.number for item in entry.inbox}.issuperset(consume):
+            raise errors.Conflict("that request was taken by somebody else already")
+        held = {added.id for added in entry.events}
+        drafts = [
+            draft
+            for draft in decide(entry.session)
+            if not isinstance(draft, Draft) or draft.id not in held
+        ]
+        session, events = extend(entry.session, drafts, at)
+        if session.last_seq > MAX_SEQ:
+            raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
+        row, kept = _kept_row(session), [_kept(added) for added in events]
+        entry.inbox = [item for item in entry.inbox if item.number not in consume]
+        if events:
+            self._change += 1
+            entry.session, entry.change = row, self._change
+            entry.events += kept
+            if lease is not None:
+                stored = {added.id for added in events}
+                entry.deltas = [delta for delta in entry.deltas if delta.message not in stored]
+            self._tell(Signal("events", workspace, id))
+        return session, events
+
+    async def fork(
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+    ) -> Session:
+        parent = self._find(workspace, id)
+        if not 1 <= upto <= parent.session.last_seq:
+            last = parent.session.last_seq
+            raise errors.InvalidInput(f"session {id} has events 1 to {last}, no {upto}")
+        at = clock.now()
+        session, events = begin(workspace, new_id, [created], at)
+        for copied in parent.events:
+            if 1 < copied.seq <= upto:
+                session = fold.apply(session, copied)
+                events.append(copied)
+        session, added = extend(session, tail(session), at)
+        return self._insert(session, events + added)
+
+    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+        guard(self._find(workspace, id).session)
+        del self._entries[workspace, id]
+        self._change += 1
+        self._tell(Signal("purged", workspace, id))
+
+    async def events(
+        self,
+        workspace: str,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> list[Event]:
+        found = [
+            each
+            for each in self._find(workspace, id).events
+            if each.seq > after
+            and (before is None or each.seq < before)
+            and (not types or each.type in types)
+            and (since is None or each.at >= since)
+            and (until is None or each.at <= until)
+        ]
+        return found[max(0, len(found) - limit) :] if backward else found[:limit]
+
+    async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
+        events = self._find(workspace, id).events
+        return next((each.seq for each in events if each.id == event_id), None)
+
+    def _find(self, workspace: str, id: str) -> _Entry:
+        try:
+            return self._entries[workspace, id]
+        except KeyError:
+            raise errors.NotFound(f"no session {id}", session=id) from None
+
+    # lists
+
+    async def page(
+        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        def place(session: Session) -> Position:
+            return position(session, query.order)
+
+        down = query.descending != backward
+        found = [entry.session for entry in self._matching(workspace, query)]
+        found.sort(key=place, reverse=down)
+        if after is not None:
+            found = [row for row in found if (place(row) < after if down else place(row) > after)]
+        found = found[: query.limit]
+        return found[::-1] if backward else found
+
+    async def mark(self, workspace: str) -> Mark:
+        return Mark(self._change + 1, self._change + 1)
+
+    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+        found = [
+            entry.session
+            for entry in self._matching(workspace, query)
+            if entry.change >= mark.low and entry.born < mark.high and entry.session.id > after
+        ]
+        return sorted(found, key=lambda session: session.id)[: query.limit]
+
+    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+        if query.text is None:
+            return []
+        wanted = text.terms(query.text)
+        hits = []
+        for entry in self._matching(workspace, query):
+            best = max(entry.events, key=lambda each: _score(wanted, each))
+            hits.append(Hit(entry.session, best, _score(wanted, best)))
+        return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
+
+    async def witness(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        entries = [self._entries.get((workspace, session.id)) for session in sessions]
+        histories = [reversed(entry.events) if entry else () for entry in entries]
+        return [next((e for e in events if _score(terms, e)), None) for events in histories]
+
+    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+        def since(session: Session) -> int:
+            times = {"archived": session.archived_at, "trash": session.deleted_at}
+            at = times.get(shelf, session.active_at)
+            assert at is not None  # or it would not be on that shelf
+            return at
+
+        rows = [entry.session for entry in self._of(workspace) if entry.session.shelf == shelf]
+        rows = [row for row in rows if since(row) < before]
+        return sorted(rows, key=lambda row: (since(row), row.id))[:limit]
+
+    def _of(self, workspace: str) -> Iterator[_Entry]:
+        return (entry for (owner, _), entry in self._entries.items() if owner == workspace)
+
+    def _matching(self, workspace: str, query: Query) -> Iterator[_Entry]:
+        wanted = None if query.text is None else text.terms(query.text)
+        for entry in self._of(workspace):
+            if matches(query, entry.session) and (wanted is None or _mentions(wanted, entry)):
+                yield entry
+
+    # turns
+
+    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+        entry = self._find(workspace, id)
+        at = clock.now()
+        held = entry.lease if entry.lease is not None and entry.lease.expires_at > at else None
+        if held is not None and held.holder != holder:
+            return None
+        if held is None:
+            entry.epoch += 1
+        entry.lease = Lease(
+            workspace=workspace, session=id, holder=holder, epoch=entry.epoch, expires_at=at + ttl
+        )
+        return entry.lease
+
+    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
+        at = clock.now()
+        renewed = set()
+        for name, entry in self._entries.items():
+            lease = entry.lease
+            if lease is not None and lease.holder == holder and lease.expires_at > at:
+                entry.lease = replace(lease, expires_at=at + ttl)
+                renewed.add(name)
+        return renewed
+
+    async def release(self, lease: Lease) -> None:
+        entry = self._entries.get((lease.workspace, lease.session))
+        if entry is not None and _same(entry.lease, lease):
+            entry.lease = None
+            entry.deltas = []
+            self._tell(Signal("inbox", lease.workspace, lease.session))
+
+    async def lease_of(self, workspace: str, id: str) -> Lease | None:
+        entry = self._entries.get((workspace, id))
+        return entry.lease if entry else None
+
+    async def expired(self) -> list[Lease]:
+        at = clock.now()
+        leases = (entry.lease for entry in self._entries.values())
+        return [lease for lease in leases if lease is not None and lease.expires_at <= at]
+
+    async def put_inbox(
+        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    ) -> InboxItem:
+        entry = self._find(workspace, id)
+        kept = _decode_any(codec.encode(body))
+        self._number += 1
+        item = InboxItem(
+            number=self._number, session=id, kind=kind, id=item_id, at=clock.now(), body=kept
+        )
+        entry.inbox.append(item)
+        self._tell(Signal("inbox", workspace, id))
+        return item
+
+    async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
+        return list(self._find(workspace, id).inbox)
+
+    async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
+        entry = self._find(workspace, id)
+        dropped = {item.number for item in entry.inbox}.intersection(numbers)
+        entry.inbox = [item for item in entry.inbox if item.number not in dropped]
+        return dropped
+
+    async def waiting(self, before: int) -> list[tuple[str, str]]:
+        at = clock.now()
+        return [
+            name
+            for name, entry in self._entries.items()
+            if any(item.kind == "prompt" and item.at < before for item in entry.inbox)
+            and (entry.lease is None or entry.lease.expires_at <= at)
+        ]
+
+    async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
+        entry = self._find(lease.workspace, lease.session)
+        _check_lease(entry, lease, clock.now())
+        entry.deltas = [*entry.deltas, *deltas]
+        self._tell(Signal("deltas", lease.workspace, lease.session))
+
+    async def deltas(self, workspace: str, id: str) -> list[Delta]:
+        return self._find(workspace, id).deltas
+
+    def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def _tell(self, signal: Signal) -> None:
+        # Listeners hear of it after the operation, and may call the store themselves.
+        def tell() -> None:
+            for listener in tuple(self._listeners):
+                listener(signal)
+
+        asyncio.get_running_loop().call_soon(tell)
+
+    # beside the sessions
+
+    async def put_key(self, key: Key) -> None:
+        self._keys[key.id] = key
+
+    async def find_key(self, digest: bytes) -> Key | None:
+        return next((key for key in self._keys.values() if key.digest == digest), None)
+
+    async def keys(self, workspace: str | None = None) -> list[Key]:
+        found = [key for key in self._keys.values() if workspace in (None, key.workspace)]
+        return sorted(found, key=lambda key: key.id)
+
+    async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
+        key = self._keys.get(id)
+        if key is None or key.workspace != workspace or key.revoked_at is not None:
+            return False
+        self._keys[id] = replace(key, revoked_at=at)
+        return True
+
+    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+        name = record.workspace, record.kind, record.id
+        versions = self._records.get(name, [])
+        newest = len(versions)
+        if record.version != newest + (not amend):
+            raise errors.Conflict(
+                f"the {record.kind} is at version {newest} now; read it again", version=newest
+            )
+        kept = replace(record, body=_decode_any(codec.encode(record.body)))
+        self._records[name] = [*(versions[:-1] if amend else versions), kept]
+        return record
+
+    async def get_record(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None:
+        versions = self._records.get((workspace, kind, id), [])
+        wanted = len(versions) if version is None else version
+        return versions[wanted - 1] if 1 <= wanted <= len(versions) else None
+
+    async def records(
+        self,
+        workspace: str,
+        kind: str,
+        *,
+        after: Position | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[Record]:
+        def place(record: Record) -> Position:
+            return Position(record.created_at, record.id)
+
+        found = [
+            versions[-1]
+            for (owner, sort, _), versions in self._records.items()
+            if (owner, sort) == (workspace, kind)
+            and (archived or versions[-1].archived_at is None)
+            and (after is None or place(versions[-1]) < after)
+        ]
+        return sorted(found, key=place, reverse=True)[:limit]
+
+    async def set_overlay(
+        self, workspace: str, source: str, id: str, patch: dict[str, Any]
+    ) -> None:
+        self._overlays.setdefault((workspace, source), {})[id] = codec.encode(patch)
+
+    async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
+        found = self._overlays.get((workspace, source), {})
+        return {id: _decode_any(patch) for id, patch in found.items()}
+
+    async def set_setting(self, workspace: str, name: str, value: Any) -> None:
+        self._settings.setdefault(workspace, {})[name] = codec.encode(value)
+
+    async def settings(self, workspace: str) -> dict[str, Any]:
+        found = self._settings.get(workspace, {})
+        return {name: _decode_any(value) for name, value in found.items()}
+
+
+def _kept_row(session: Session) -> Session:
+    return decode_session(codec.encode(session))
+
+
+def _kept(added: Event) -> Event:
+    return replace(added, body=event.decode_body(codec.encode(added.body)))
+
+
+def _mentions(wanted: Sequence[Term], entry: _Entry) -> bool:
+    """Whether every term occurs in some event. Nothing is asked by a text without words."""
+    texts = [_words(each) for each in entry.events]
+    found = [any(text.occurs(term, words) for words in texts) for term in wanted]
+    return bool(found) and all(found)
+
+
+def _score(wanted: Sequence[Term], each: Event) -> float:
+    """How much of an event is about the terms; 0 if none of them occurs in it."""
+    words = _words(each)
+    return sum(text.occurs(term, words) for term in wanted) / len(words) if words else 0.0
+
+
+def _words(each: Event) -> list[str]:
+    return text.tokens(text.searchable(each.body))
+
+
+def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:
+    if entry.lease is None or not _same(entry.lease, lease) or entry.lease.expires_at <= at:
+        raise errors.LeaseLost(
+            f"session {lease.session} is no longer held by this process", session=lease.session
+        )
+
+
+def _same(held: Lease | None, lease: Lease) -> bool:
+    return held is not None and (held.holder, held.epoch) == (lease.holder, lease.epoch)

@@ -1,0 +1,157 @@
+-- The core: sessions with their events, what turns need, and what stands beside them.
+-- compat: 1
+
+-- `row` is the whole session as JSON; the other columns exist to be indexed. `shelf` is 0 live,
+-- 1 archived, 2 trash, and leads every index so that the usual list never walks past hidden rows.
+CREATE TABLE sessions (
+  pk INTEGER PRIMARY KEY,
+  workspace TEXT NOT NULL,
+  id TEXT NOT NULL,
+  shelf INTEGER NOT NULL,
+  status TEXT NOT NULL,
+  cwd BLOB NOT NULL,
+  agent TEXT,
+  version INTEGER,
+  deployment TEXT,
+  tag BLOB,
+  source TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  active_at INTEGER NOT NULL,
+  shelved_at INTEGER,
+  change INTEGER NOT NULL,
+  born INTEGER NOT NULL,
+  row BLOB NOT NULL
+);
+CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
+CREATE INDEX sessions_change ON sessions (change);
+CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at) WHERE shelved_at IS NOT NULL;
+
+CREATE INDEX sessions_active ON sessions (workspace, shelf, active_at, id);
+CREATE INDEX sessions_created ON sessions (workspace, shelf, created_at, id);
+CREATE INDEX sessions_cwd_active ON sessions (workspace, shelf, cwd, active_at, id);
+CREATE INDEX sessions_cwd_created ON sessions (workspace, shelf, cwd, created_at, id);
+CREATE INDEX sessions_status_active ON sessions (workspace, shelf, status, active_at, id);
+CREATE INDEX sessions_status_created ON sessions (workspace, shelf, status, created_at, id);
+CREATE INDEX sessions_source_active ON sessions (workspace, shelf, source, active_at, id);
+CREATE INDEX sessions_source_created ON sessions (workspace, shelf, source, created_at, id);
+CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_active ON sessions (workspace, shelf, agent, version, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_created ON sessions (workspace, shelf, agent, version, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_deployment_active ON sessions (workspace, shelf, deployment, active_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_deployment_created ON sessions (workspace, shelf, deployment, created_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_tag_active ON sessions (workspace, shelf, tag, active_at, id) WHERE tag IS NOT NULL;
+CREATE INDEX sessions_tag_created ON sessions (workspace, shelf, tag, created_at, id) WHERE tag IS NOT NULL;
+
+-- A session may have several memory stores; the order columns are repeated so that this filter,
+-- too, is one walk along an index.
+CREATE TABLE links (
+  session INTEGER NOT NULL,
+  store TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  shelf INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  active_at INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  PRIMARY KEY (session, store)
+) WITHOUT ROWID;
+CREATE INDEX links_active ON links (workspace, shelf, store, active_at, id);
+CREATE INDEX links_created ON links (workspace, shelf, store, created_at, id);
+
+-- `key` is session << 24 | seq: one tree holds each session's events together and in order.
+CREATE TABLE events (
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  type TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX events_id ON events (key >> 24, id);
+
+-- Tokens come from Python, joined by spaces; the rowid is the event's key. Contentless: the text
+-- is in the events, and is given again to take a row out.
+CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii', prefix = '2 3');
+
+-- A released lease stays as a row without a holder, so that epochs only ever rise.
+CREATE TABLE leases (
+  session INTEGER PRIMARY KEY,
+  holder TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+);
+CREATE INDEX leases_holder ON leases (holder);
+CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
+
+CREATE TABLE inbox (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  body BLOB NOT NULL
+);
+CREATE INDEX inbox_session ON inbox (session, number);
+
+-- Ephemeral: pieces of messages that are still being written, gone when the message is stored.
+CREATE TABLE deltas (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER NOT NULL,
+  message TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  "offset" INTEGER NOT NULL,
+  text BLOB NOT NULL
+);
+CREATE INDEX deltas_session ON deltas (session, number);
+
+CREATE TABLE keys (
+  id TEXT PRIMARY KEY,
+  workspace TEXT NOT NULL,
+  digest BLOB NOT NULL UNIQUE,
+  row BLOB NOT NULL
+) WITHOUT ROWID;
+
+-- Every version is kept: sessions refer to one, and it must not change under them.
+CREATE TABLE records (
+  workspace TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  newest INTEGER NOT NULL,
+  archived INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  row BLOB NOT NULL,
+  PRIMARY KEY (workspace, kind, id, version)
+) WITHOUT ROWID;
+CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest = 1;
+
+-- What a source's own files cannot hold about its sessions.
+CREATE TABLE overlays (
+  workspace TEXT NOT NULL,
+  source TEXT NOT NULL,
+  id TEXT NOT NULL,
+  patch BLOB NOT NULL,
+  PRIMARY KEY (workspace, source, id)
+) WITHOUT ROWID;
+
+CREATE TABLE settings (
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  value BLOB NOT NULL,
+  PRIMARY KEY (workspace, name)
+) WITHOUT ROWID;
+
+-- Sessions removed for good, so that other processes hear of it.
+CREATE TABLE purged (
+  change INTEGER PRIMARY KEY,
+  workspace TEXT NOT NULL,
+  id TEXT NOT NULL
+);
+
+-- `change`: the store-wide change counter. `compat`: the oldest program that may write here.
+-- `cursor_key`: the secret that signs cursors.
+CREATE TABLE meta (
+  name TEXT PRIMARY KEY,
+  value NOT NULL
+) WITHOUT ROWID;
+INSERT INTO meta VALUES ('change', 0), ('compat', 1), ('cursor_key', randomblob(32));

@@ -1,0 +1,124 @@
+"""Opening the file: pragmas, migrations, and SQLite's errors as ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...model import errors
+from .. import migrations
+
+BUSY_SECONDS = 30.0
+
+_ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
+    sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full: nothing of this change was kept in"),
+    sqlite3.SQLITE_READONLY: (errors.StoreReadOnly, "no permission to write"),
+    sqlite3.SQLITE_CANTOPEN: (errors.StoreReadOnly, "cannot open or create"),
+    sqlite3.SQLITE_PERM: (errors.StoreReadOnly, "no permission to open"),
+    sqlite3.SQLITE_BUSY: (errors.StoreLocked, "another program has been holding the lock of"),
+    sqlite3.SQLITE_LOCKED: (errors.StoreLocked, "another program has been holding the lock of"),
+    sqlite3.SQLITE_CORRUPT: (errors.StoreCorrupt, "damaged:"),
+    sqlite3.SQLITE_NOTADB: (errors.StoreCorrupt, "not a segue store:"),
+}
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors, raised as the store's, with the file they concern."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        kind, words = _ERRORS.get(code, (errors.StoreError, f"the store failed ({error}):"))
+        raise kind(f"{words} {path}") from error
+
+
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """A connection to a store that `prepare` has been over."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False,
+        cached_statements=512,
+    )  # fmt: skip
+    connection.execute(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def prepare(path: Path) -> None:
+    """Make the store if it is not there, and bring it up to date.
+
+    Several processes may do this at once: the first to get the write lock migrates, the others
+    wait and find nothing left to do. A store that a newer program has closed to us is refused.
+    """
+    with translated(path):
+        if path.exists():
+            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            try:
+                if _current(connection, path):
+                    return
+            finally:
+                connection.close()
+        _make_directory(path)
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            path.chmod(0o600)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(connection, path)
+        finally:
+            connection.close()
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
+
+
+def _current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether every migration we know is in. Raises StoreTooNew for a store closed to us."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        return False
+    newest = migrations.load("sqlite")[-1].number
+    (compat,) = connection.execute("SELECT value FROM meta WHERE name = 'compat'").fetchone()
+    if compat > newest:
+        raise errors.StoreTooNew(
+            f"{path} was written by a newer segue (format {version}; this one knows {newest});"
+            " upgrade segue to use it"
+        )
+    return bool(version >= newest)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not _current(connection, path):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            for migration in migrations.load("sqlite"):
+                if migration.number > version:
+                    _run(connection, migration)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _run(connection: sqlite3.Connection, migration: migrations.Migration) -> None:
+    # Statement by statement: `executescript` would commit the transaction that we are in.
+    statement = ""
+    for line in migration.sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+    connection.execute(
+        "UPDATE meta SET value = max(value, ?) WHERE name = 'compat'", (migration.compat,)
+    )
+    connection.execute(f"PRAGMA user_version = {migration.number}")

@@ -1,0 +1,399 @@
+"""The read operations, each a few index look-ups on a read-only connection.
+
+They are plain functions of the calling thread: short enough to run inline in an event loop, and
+usable without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...model import clock, codec, errors, event, text
+from ...model.cursor import Mark
+from ...model.event import Event
+from ...model.query import Position, Query
+from ...model.session import Session, Shelf, decode_session
+from ...model.text import Term
+from .. import listing
+from ..base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
+from .connection import connect, translated
+
+RARE = 5_000  # events; a term with no more is looked up whole
+WALK = 2_000  # sessions tried one by one for common terms before they too are looked up whole
+RANKED = 2_000  # events that a ranked search considers at a time
+
+_build = listing.Builder(numbered=False, indexed_by=True)
+_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
+_decode_key: codec.Decoder[Key] = codec.Decoder(Key)
+_decode_record: codec.Decoder[Record] = codec.Decoder(Record)
+
+
+class Reader:
+    """A read-only connection to a store, and everything that can be asked of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with translated(path):
+            self._connection = connect(path, writable=False)
+        self.execute = self._connection.execute
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def cursor_key(self) -> bytes:
+        sql = "SELECT value FROM meta WHERE name = 'cursor_key'"
+        return bytes(self.execute(sql).fetchone()[0])
+
+    # sessions and their history
+
+    def get(self, workspace: str, id: str) -> Session | None:
+        sql = "SELECT row FROM sessions WHERE workspace = ? AND id = ?"
+        found = self.execute(sql, (workspace, id)).fetchone()
+        return decode_session(found[0]) if found else None
+
+    def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+        sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
+        return {id for id in ids if self.execute(sql, (workspace, id)).fetchone()}
+
+    def pk(self, workspace: str, id: str) -> int:
+        sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
+        found = self.execute(sql, (workspace, id)).fetchone()
+        if found is None:
+            raise errors.NotFound(f"no session {id}", session=id)
+        return int(found[0])
+
+    def events(
+        self,
+        workspace: str,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> list[Event]:
+        pk = self.pk(workspace, id)
+        low = pk << 24 | min(max(after, 0), MAX_SEQ)
+        high = pk << 24 | (MAX_SEQ if before is None else min(max(before - 1, 0), MAX_SEQ))
+        where = "key > ? AND key <= ?"
+        args: list[Any] = [low, high]
+        if types:
+            where += f" AND type IN ({', '.join('?' * len(types))})"
+            args += types
+        if since is not None:
+            where, args = f"{where} AND at >= ?", [*args, since]
+        if until is not None:
+            where, args = f"{where} AND at <= ?", [*args, until]
+        sql = f"SELECT key, id, at, version, body FROM events WHERE {where}"
+        sql += f" ORDER BY key {'DESC' if backward else 'ASC'} LIMIT ?"
+        found = [_event(row) for row in self.execute(sql, (*args, limit))]
+        return found[::-1] if backward else found
+
+    def locate(self, workspace: str, id: str, event_id: str) -> int | None:
+        sql = "SELECT key FROM events WHERE key >> 24 = ? AND id = ?"
+        found = self.execute(sql, (self.pk(workspace, id), event_id)).fetchone()
+        return found[0] & MAX_SEQ if found else None
+
+    # lists
+
+    def page(
+        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        wanted = text.terms(query.text) if query.text is not None else []
+        arms = listing.arms(query, lambda shelf, wanted: self._choose(workspace, shelf, wanted))
+        if not arms or (query.text is not None and not wanted):
+            return []
+        if wanted:
+            found = self._list_text(workspace, query, arms, after, backward, wanted)
+        else:
+            statement = _build.page(workspace, query, arms, after, backward, query.limit)
+            found = [decode_session(row) for _, _, row in self.execute(*statement)]
+        return found[::-1] if backward else found
+
+    def mark(self, workspace: str) -> Mark:
+        (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+        return Mark(change + 1, change + 1)
+
+    def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+        # Costs the rows that changed since the first page, of which there are few.
+        arms = listing.arms(query)
+        wanted = text.terms(query.text) if query.text is not None else None
+        if not arms or wanted == []:
+            return []
+        since = "s.pk IN (SELECT pk FROM sessions WHERE change >= ? AND born < ? AND id > ?)"
+        among = (since, [mark.low, mark.high, after])
+        statement = _build.page(
+            workspace, query, arms, None, False, None, "s.row, s.pk", among=among
+        )
+        found = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
+        expressions = [_expression(term) for term in wanted or ()]
+        kept = (row for _, pk, row in found if all(self._probe(pk, e) for e in expressions))
+        return [decode_session(row) for row, _ in zip(kept, range(query.limit), strict=False)]
+
+    def _choose(self, workspace: str, shelf: int, wanted: listing.Filters) -> str:
+        """The most selective filter, by counting ever further along each index."""
+        for bound in (100, 2_000, 40_000):
+            counts = {
+                name: self._count(workspace, shelf, name, wanted[name], bound) for name in wanted
+            }
+            name = min(counts, key=counts.__getitem__)
+            if counts[name] < bound:
+                return name
+        return next(name for name in listing.DRIVERS if name in wanted)
+
+    def _count(
+        self, workspace: str, shelf: int, name: str, options: Sequence[listing.Values], bound: int
+    ) -> int:
+        table, index = (
+            ("links", "links_active")
+            if name == "memory"
+            else ("sessions", f"sessions_{name}_active")
+        )
+        tests = " AND ".join(f"{column} = ?" for column in listing.COLUMNS[name])
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} INDEXED BY {index}"
+        sql += f" WHERE workspace = ? AND shelf = ? AND {tests} LIMIT ?)"
+        total = 0
+        for values in options:
+            total += self.execute(sql, (workspace, shelf, *values, bound)).fetchone()[0]
+            if total >= bound:
+                break
+        return total
+
+    # text
+
+    def _list_text(
+        self,
+        workspace: str,
+        query: Query,
+        arms: Sequence[listing.Arm],
+        after: Position | None,
+        backward: bool,
+        wanted: Sequence[Term],
+    ) -> list[Session]:
+        """A page of the sessions in which every term occurs.
+
+        Sessions of rare terms are looked up and sorted. Where all terms are common, sessions are
+        walked in order and tried, which fills a page soon; and if it does not, the terms were
+        common in few sessions, and these are looked up after all.
+        """
+        rare: set[int] | None = None
+        common: list[str] = []
+        for expression in map(_expression, wanted):
+            sql = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
+            hits = self.execute(sql, (expression, RARE + 1)).fetchall()
+            if len(hits) > RARE:
+                common.append(expression)
+            else:
+                sessions = {key >> 24 for (key,) in hits}
+                rare = sessions if rare is None else rare & sessions
+        found: list[Session] = []
+        if rare is None:
+            statement = _build.page(workspace, query, arms, after, backward, WALK, "s.row, s.pk")
+            tried = 0
+            for at, id, row, pk in self.execute(*statement):
+                tried += 1
+                after = Position(at, id)
+                if all(self._probe(pk, expression) for expression in common):
+                    found.append(decode_session(row))
+                    if len(found) == query.limit:
+                        return found
+            if tried < WALK:
+                return found
+            for expression in common:
+                sql = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
+                sessions = {pk for (pk,) in self.execute(sql, (expression,))}
+                rare = sessions if rare is None else rare & sessions
+            common = []
+        assert rare is not None
+        if not rare:
+            return found
+        among = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(rare))])
+        statement = _build.page(
+            workspace, query, arms, after, backward, None, "s.row, s.pk", among=among
+        )
+        for _, _, row, pk in self.execute(*statement):
+            if all(self._probe(pk, expression) for expression in common):
+                found.append(decode_session(row))
+                if len(found) == query.limit:
+                    break
+        return found
+
+    def _probe(self, pk: int, expression: str) -> bool:
+        sql = "SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT 1"
+        found = self.execute(sql, (expression, pk << 24, pk << 24 | MAX_SEQ)).fetchone()
+        return found is not None
+
+    def ranked(self, workspace: str, query: Query) -> list[Hit]:
+        wanted = text.terms(query.text or "")
+        arms = listing.arms(query)
+        if not wanted or not arms:
+            return []
+        expressions = [_expression(term) for term in wanted]
+        sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
+        ranking = self.execute(sql, (" OR ".join(expressions),))
+        seen: set[int] = set()
+        hits: list[Hit] = []
+        # Batch by batch until the page is full: the best may all be another workspace's.
+        while batch := ranking.fetchmany(RANKED):
+            best: dict[int, tuple[int, float]] = {}
+            for key, rank in batch:
+                if key >> 24 not in seen:
+                    seen.add(key >> 24)
+                    best[key >> 24] = (key, -rank)
+            among = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(best))])
+            statement = _build.page(
+                workspace, query, arms, None, False, None, "s.row, s.pk", among=among
+            )
+            rows = {pk: row for _, _, row, pk in self.execute(*statement)}
+            for pk, (key, score) in best.items():
+                if pk in rows and all(self._probe(pk, expression) for expression in expressions):
+                    sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
+                    witness = _event(self.execute(sql, (key,)).fetchone())
+                    hits.append(Hit(decode_session(rows[pk]), witness, score))
+                    if len(hits) == query.limit:
+                        return hits
+        return hits
+
+    def witness(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        if not terms:
+            return [None for _ in sessions]
+        expression = " OR ".join(_expression(term) for term in terms)
+        sql = """
+            SELECT key, id, at, version, body FROM events WHERE key = (
+              SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?
+              ORDER BY rowid DESC LIMIT 1
+            )
+        """
+        found: list[Event | None] = []
+        for session in sessions:
+            try:
+                pk = self.pk(workspace, session.id)
+            except errors.NotFound:
+                found.append(None)  # purged since it was listed
+                continue
+            row = self.execute(sql, (expression, pk << 24, pk << 24 | MAX_SEQ)).fetchone()
+            found.append(_event(row) if row else None)
+        return found
+
+    def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+        column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
+        sql = f"SELECT row FROM sessions INDEXED BY sessions_{index}"
+        sql += f" WHERE workspace = ? AND shelf = ? AND {column} < ? ORDER BY {column} LIMIT ?"
+        args = (workspace, listing.SHELVES[shelf], before, limit)
+        return [decode_session(row) for (row,) in self.execute(sql, args)]
+
+    # turns
+
+    def lease_of(self, workspace: str, id: str) -> Lease | None:
+        sql = _LEASES + " WHERE s.workspace = ? AND s.id = ? AND l.holder <> ''"
+        return next(map(_lease, self.execute(sql, (workspace, id))), None)
+
+    def expired(self) -> list[Lease]:
+        sql = _LEASES + " WHERE l.expires_at <= ? AND l.holder <> ''"
+        return [_lease(row) for row in self.execute(sql, (clock.now(),))]
+
+    def inbox(self, workspace: str, id: str) -> list[InboxItem]:
+        sql = "SELECT number, kind, id, at, body FROM inbox WHERE session = ? ORDER BY number"
+        return [
+            InboxItem(number=number, session=id, kind=kind, id=item, at=at, body=_decode_any(body))
+            for number, kind, item, at, body in self.execute(sql, (self.pk(workspace, id),))
+        ]
+
+    def waiting(self, before: int) -> list[tuple[str, str]]:
+        sql = """
+            SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
+            LEFT JOIN leases l ON l.session = i.session
+            WHERE i.kind = 'prompt' AND i.at < ? AND coalesce(l.expires_at, 0) <= ?
+        """
+        return self.execute(sql, (before, clock.now())).fetchall()
+
+    def deltas(self, workspace: str, id: str) -> list[Delta]:
+        sql = 'SELECT message, kind, "offset", text FROM deltas WHERE session = ? ORDER BY number'
+        return [
+            Delta(
+                session=id,
+                message=message,
+                kind=kind,
+                offset=offset,
+                text=data.decode("utf-8", "surrogatepass"),
+            )
+            for message, kind, offset, data in self.execute(sql, (self.pk(workspace, id),))
+        ]
+
+    # beside the sessions
+
+    def find_key(self, digest: bytes) -> Key | None:
+        found = self.execute("SELECT row FROM keys WHERE digest = ?", (digest,)).fetchone()
+        return _decode_key(found[0]) if found else None
+
+    def keys(self, workspace: str | None = None) -> list[Key]:
+        sql = "SELECT row FROM keys WHERE ? IS NULL OR workspace = ? ORDER BY id"
+        return [_decode_key(row) for (row,) in self.execute(sql, (workspace, workspace))]
+
+    def get_record(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None:
+        sql = "SELECT row FROM records WHERE workspace = ? AND kind = ? AND id = ?"
+        args: list[Any] = [workspace, kind, id]
+        if version is not None:
+            sql, args = f"{sql} AND version = ?", [*args, version]
+        found = self.execute(f"{sql} ORDER BY version DESC LIMIT 1", args).fetchone()
+        return _decode_record(found[0]) if found else None
+
+    def records(
+        self,
+        workspace: str,
+        kind: str,
+        *,
+        after: Position | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[Record]:
+        arms, args = [], []
+        for state in (0, 1) if archived else (0,):
+            sql = "SELECT created_at, id, row FROM records INDEXED BY records_newest"
+            sql += " WHERE newest = 1 AND workspace = ? AND kind = ? AND archived = ?"
+            args += [workspace, kind, state]
+            if after is not None:
+                sql, args = f"{sql} AND (created_at, id) < (?, ?)", [*args, *after]
+            arms.append(sql)
+        sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT ?"
+        return [_decode_record(row) for _, _, row in self.execute(sql, [*args, limit])]
+
+    def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
+        sql = "SELECT id, patch FROM overlays WHERE workspace = ? AND source = ?"
+        return {id: _decode_any(patch) for id, patch in self.execute(sql, (workspace, source))}
+
+    def settings(self, workspace: str) -> dict[str, Any]:
+        sql = "SELECT name, value FROM settings WHERE workspace = ?"
+        return {name: _decode_any(value) for name, value in self.execute(sql, (workspace,))}
+
+
+_LEASES = (
+    "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
+    " FROM leases l JOIN sessions s ON s.pk = l.session"
+)
+
+
+def _lease(row: tuple[Any, ...]) -> Lease:
+    workspace, session, holder, epoch, expires_at = row
+    return Lease(
+        workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
+    )
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    key, id, at, version, body = row
+    return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
+
+
+def _expression(term: Term) -> str:
+    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
+    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")

@@ -1,0 +1,236 @@
+"""SQLiteStore: the interface, reads answered inline and writes handed to the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from ...model.cursor import Mark
+from ...model.event import Draft, Event
+from ...model.query import Position, Query
+from ...model.session import Session, Shelf
+from ...model.text import Term
+from ..base import (
+    Decide,
+    Delta,
+    Drafts,
+    Hit,
+    InboxItem,
+    InboxKind,
+    Key,
+    Lease,
+    Record,
+    Signal,
+    Store,
+)
+from . import writes
+from .connection import prepare, translated
+from .reads import Reader
+from .writer import Writer
+
+
+class SQLiteStore(Store):
+    """The embedded store, in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reader = Reader(path)
+        self._watcher: Any = None
+        self._writer = Writer(path, self._publish)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """The store in a file, which is made or brought up to date first."""
+        path = Path(path)
+        prepare(path)
+        return cls(path)
+
+    async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+        self._writer.close()
+        self.reader.close()
+
+    def _publish(self, signals: list[Signal]) -> None:
+        if self._watcher is not None:
+            self._watcher.publish(signals)
+
+    def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
+        if self._watcher is None:
+            from .watch import Watcher
+
+            self._watcher = Watcher(lambda: Reader(self.path))
+        stop: Callable[[], None] = self._watcher.listen(listener)
+        return stop
+
+    # Reads.
+
+    async def cursor_key(self) -> bytes:
+        return self.reader.cursor_key()
+
+    async def get(self, workspace: str, id: str) -> Session | None:
+        with translated(self.path):
+            return self.reader.get(workspace, id)
+
+    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+        with translated(self.path):
+            return self.reader.held(workspace, ids)
+
+    async def events(self, workspace: str, id: str, **options: Any) -> list[Event]:
+        with translated(self.path):
+            return self.reader.events(workspace, id, **options)
+
+    async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
+        with translated(self.path):
+            return self.reader.locate(workspace, id, event_id)
+
+    async def page(
+        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        with translated(self.path):
+            return self.reader.page(workspace, query, after, backward)
+
+    async def mark(self, workspace: str) -> Mark:
+        with translated(self.path):
+            return self.reader.mark(workspace)
+
+    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+        with translated(self.path):
+            return self.reader.sweep(workspace, query, mark, after)
+
+    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+        with translated(self.path):
+            return self.reader.ranked(workspace, query)
+
+    async def witness(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        with translated(self.path):
+            return self.reader.witness(workspace, sessions, terms)
+
+    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+        with translated(self.path):
+            return self.reader.stale(workspace, shelf, before, limit)
+
+    async def lease_of(self, workspace: str, id: str) -> Lease | None:
+        with translated(self.path):
+            return self.reader.lease_of(workspace, id)
+
+    async def expired(self) -> list[Lease]:
+        with translated(self.path):
+            return self.reader.expired()
+
+    async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
+        with translated(self.path):
+            return self.reader.inbox(workspace, id)
+
+    async def waiting(self, before: int) -> list[tuple[str, str]]:
+        with translated(self.path):
+            return self.reader.waiting(before)
+
+    async def deltas(self, workspace: str, id: str) -> list[Delta]:
+        with translated(self.path):
+            return self.reader.deltas(workspace, id)
+
+    async def find_key(self, digest: bytes) -> Key | None:
+        with translated(self.path):
+            return self.reader.find_key(digest)
+
+    async def keys(self, workspace: str | None = None) -> list[Key]:
+        with translated(self.path):
+            return self.reader.keys(workspace)
+
+    async def get_record(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None:
+        with translated(self.path):
+            return self.reader.get_record(workspace, kind, id, version)
+
+    async def records(self, workspace: str, kind: str, **options: Any) -> list[Record]:
+        with translated(self.path):
+            return self.reader.records(workspace, kind, **options)
+
+    async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
+        with translated(self.path):
+            return self.reader.overlays(workspace, source)
+
+    async def settings(self, workspace: str) -> dict[str, Any]:
+        with translated(self.path):
+            return self.reader.settings(workspace)
+
+    # Writes.
+
+    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
+        return await self._writer.run(lambda tx: writes.create(tx, workspace, id, drafts))
+
+    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+        return await self._writer.run(lambda tx: writes.load(tx, workspace, id, events))
+
+    async def change(
+        self,
+        workspace: str,
+        id: str,
+        decide: Decide,
+        *,
+        lease: Lease | None = None,
+        consume: Sequence[int] = (),
+    ) -> tuple[Session, list[Event]]:
+        return await self._writer.run(
+            lambda tx: writes.change(tx, workspace, id, decide, lease, consume)
+        )
+
+    async def fork(
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+    ) -> Session:
+        return await self._writer.run(
+            lambda tx: writes.fork(tx, workspace, id, new_id, upto, created, tail)
+        )
+
+    async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+        await self._writer.run(lambda tx: writes.purge(tx, workspace, id, guard))
+
+    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+        return await self._writer.run(lambda tx: writes.acquire(tx, workspace, id, holder, ttl))
+
+    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
+        return await self._writer.run(lambda tx: writes.renew(tx, holder, ttl), durable=False)
+
+    async def release(self, lease: Lease) -> None:
+        await self._writer.run(lambda tx: writes.release(tx, lease), durable=False)
+
+    async def put_inbox(
+        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    ) -> InboxItem:
+        return await self._writer.run(
+            lambda tx: writes.put_inbox(tx, workspace, id, kind, item_id, body)
+        )
+
+    async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
+        return await self._writer.run(lambda tx: writes.drop_inbox(tx, workspace, id, numbers))
+
+    async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
+        await self._writer.run(lambda tx: writes.put_deltas(tx, lease, deltas), durable=False)
+
+    async def put_key(self, key: Key) -> None:
+        await self._writer.run(lambda tx: writes.put_key(tx, key))
+
+    async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
+        for key in await self.keys(workspace):
+            if key.id == id and key.revoked_at is None:
+                await self.put_key(msgspec.structs.replace(key, revoked_at=at))
+                return True
+        return False
+
+    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+        return await self._writer.run(lambda tx: writes.put_record(tx, record, amend))
+
+    async def set_overlay(
+        self, workspace: str, source: str, id: str, patch: dict[str, Any]
+    ) -> None:
+        await self._writer.run(lambda tx: writes.set_overlay(tx, workspace, source, id, patch))
+
+    async def set_setting(self, workspace: str, name: str, value: Any) -> None:
+        await self._writer.run(lambda tx: writes.set_setting(tx, workspace, name, value))

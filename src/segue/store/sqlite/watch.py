@@ -1,0 +1,111 @@
+"""Noticing what other processes commit.
+
+SQLite tells a connection that the file changed (`PRAGMA data_version`), not what. A short timer
+asks that, and only then looks past the numbers it saw last: the change counter, the newest inbox
+item, the newest delta. Our own writer's signals come directly, without waiting for the timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..base import Signal
+from .reads import Reader
+
+INTERVAL = 0.02
+
+
+class Watcher:
+    """Polls while anybody listens."""
+
+    def __init__(self, reader: Callable[[], Reader]) -> None:
+        self._open = reader
+        self._listeners: list[Callable[[Signal], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def listen(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        if self._task is None:
+            self._loop = asyncio.get_running_loop()
+            # The marks are taken before this returns, so nothing committed later can be missed.
+            reader = self._open()
+            self._task = self._loop.create_task(self._poll(_Marks(reader)))
+            # Not in the task itself, which may be cancelled before it begins.
+            self._task.add_done_callback(lambda _: reader.close())
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+            if not self._listeners:
+                self.close()
+
+        return stop
+
+    def close(self) -> None:
+        self._listeners.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def publish(self, signals: list[Signal]) -> None:
+        """What our own writer did; called from its thread."""
+        if self._listeners and self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._tell, signals)
+            except RuntimeError:
+                return  # the loop has ended, and its listeners with it
+
+    def _tell(self, signals: list[Signal]) -> None:
+        for signal in signals:
+            for listener in tuple(self._listeners):
+                listener(signal)
+
+    async def _poll(self, marks: _Marks) -> None:
+        while True:
+            if signals := marks.news():
+                self._tell(signals)
+            await asyncio.sleep(INTERVAL)
+
+
+class _Marks:
+    """The newest numbers seen, and what lies beyond them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._execute = reader.execute
+        self._version = self._one("PRAGMA data_version")
+        self._change = self._one("SELECT value FROM meta WHERE name = 'change'")
+        self._inbox = self._one("SELECT coalesce(max(number), 0) FROM inbox")
+        self._delta = self._one("SELECT coalesce(max(number), 0) FROM deltas")
+
+    def _one(self, sql: str) -> int:
+        return int(self._execute(sql).fetchone()[0])
+
+    def news(self) -> list[Signal]:
+        version = self._one("PRAGMA data_version")
+        if version == self._version:
+            return []
+        self._version = version
+        signals: list[Signal] = []
+        change = self._one("SELECT value FROM meta WHERE name = 'change'")
+        if change != self._change:
+            sql = "SELECT workspace, id FROM sessions WHERE change > ?"
+            for workspace, id in self._execute(sql, (self._change,)):
+                signals.append(Signal("events", workspace, id))
+            sql = "SELECT workspace, id FROM purged WHERE change > ?"
+            for workspace, id in self._execute(sql, (self._change,)):
+                signals.append(Signal("purged", workspace, id))
+            self._change = change
+        for kind, table in (("inbox", "inbox"), ("deltas", "deltas")):
+            seen = self._inbox if kind == "inbox" else self._delta
+            sql = f"SELECT max(t.number), s.workspace, s.id FROM {table} t"
+            sql += " JOIN sessions s ON s.pk = t.session WHERE t.number > ? GROUP BY t.session"
+            for number, workspace, id in self._execute(sql, (seen,)):
+                signals.append(Signal("inbox" if kind == "inbox" else "deltas", workspace, id))
+                seen = max(seen, number)
+            if kind == "inbox":
+                self._inbox = seen
+            else:
+                self._delta = seen
+        return signals

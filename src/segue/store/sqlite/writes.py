@@ -1,0 +1,309 @@
+"""The write operations, each run inside the writer's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...model import codec, errors, event, fold, text
+from ...model.event import Draft, Event
+from ...model.session import Session, decode_session
+from ..base import (
+    MAX_SEQ,
+    Decide,
+    Delta,
+    Drafts,
+    InboxItem,
+    InboxKind,
+    Key,
+    Lease,
+    Record,
+    Signal,
+    begin,
+    extend,
+)
+from ..listing import columns
+from .writer import Transaction
+
+_KEPT_TOMBSTONES = 100_000
+
+
+def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
+    session, events = begin(workspace, id, drafts, tx.at)
+    insert(tx, session, events)
+    return session
+
+
+def load(tx: Transaction, workspace: str, id: str, events: Sequence[Event]) -> Session:
+    session = fold.fold(workspace, id, events)
+    insert(tx, session, events)
+    return session
+
+
+def insert(tx: Transaction, session: Session, events: Sequence[Event]) -> None:
+    sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
+    if tx.execute(sql, (session.workspace, session.id)).fetchone():
+        raise errors.Conflict(f"session {session.id} exists already", session=session.id)
+    change = tx.touch()
+    values = {
+        "workspace": session.workspace,
+        "id": session.id,
+        **columns(session),
+        "change": change,
+        "born": change,
+        "row": codec.encode(session),
+    }
+    marks = ", ".join("?" * len(values))
+    sql = f"INSERT INTO sessions ({', '.join(values)}) VALUES ({marks})"
+    pk = tx.execute(sql, tuple(values.values())).lastrowid
+    assert pk is not None
+    for store in session.memory_store_ids:
+        tx.execute(
+            "INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                pk,
+                store,
+                session.workspace,
+                values["shelf"],
+                session.created_at,
+                session.active_at,
+                session.id,
+            ),
+        )
+    _add_events(tx, pk, events)
+    tx.signals.append(Signal("events", session.workspace, session.id))
+
+
+def change(
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    decide: Decide,
+    lease: Lease | None,
+    consume: Sequence[int],
+) -> tuple[Session, list[Event]]:
+    pk, session = find(tx, workspace, id)
+    if lease is not None:
+        _check_lease(tx, pk, lease)
+    if consume:
+        gone = set(consume) - drop_inbox(tx, workspace, id, consume)
+        if gone:
+            raise errors.Conflict("that request was taken by somebody else already")
+    drafts = [draft for draft in decide(session) if not _held(tx, pk, draft)]
+    if not drafts:
+        return session, []
+    after, events = extend(session, drafts, tx.at)
+    if after.last_seq > MAX_SEQ:
+        raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
+    _add_events(tx, pk, events)
+    _update(tx, pk, session, after)
+    if lease is not None:
+        for added in events:
+            tx.execute("DELETE FROM deltas WHERE session = ? AND message = ?", (pk, added.id))
+    tx.signals.append(Signal("events", workspace, id))
+    return after, events
+
+
+def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
+    sql = "SELECT pk, row FROM sessions WHERE workspace = ? AND id = ?"
+    found = tx.execute(sql, (workspace, id)).fetchone()
+    if found is None:
+        raise errors.NotFound(f"no session {id}", session=id)
+    return found[0], decode_session(found[1])
+
+
+def fork(
+    tx: Transaction, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+) -> Session:
+    pk, parent = find(tx, workspace, id)
+    if not 1 <= upto <= parent.last_seq:
+        raise errors.InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
+    session, events = begin(workspace, new_id, [created], tx.at)
+    sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
+    for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
+        copied = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
+        session = fold.apply(session, copied)
+        events.append(copied)
+    session, added = extend(session, tail(session), tx.at)
+    insert(tx, session, events + added)
+    return session
+
+
+def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
+    pk, session = find(tx, workspace, id)
+    guard(session)
+    low, high = pk << 24, pk << 24 | MAX_SEQ
+    sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
+    for key, version, body in tx.execute(sql, (low, high)).fetchall():
+        if words := _tokens(event.decode_body(body, version)):
+            sql = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"
+            tx.execute(sql, (key, words))
+    tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
+    for table in ("links", "leases", "inbox", "deltas"):
+        tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
+    tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
+    number = tx.touch()
+    tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
+    tx.execute("DELETE FROM purged WHERE change < ?", (number - _KEPT_TOMBSTONES,))
+    tx.signals.append(Signal("purged", workspace, id))
+
+
+def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
+    old, new = columns(before), columns(after)
+    # Naming only what changed spares SQLite the indexes of all the rest.
+    values = {name: value for name, value in new.items() if value != old[name]}
+    if values and after.memory_store_ids:
+        sql = "UPDATE links SET shelf = ?, active_at = ? WHERE session = ?"
+        tx.execute(sql, (new["shelf"], after.active_at, pk))
+    values["change"] = tx.touch()
+    values["row"] = codec.encode(after)
+    sets = ", ".join(f"{name} = ?" for name in values)
+    tx.execute(f"UPDATE sessions SET {sets} WHERE pk = ?", (*values.values(), pk))
+
+
+def _add_events(tx: Transaction, pk: int, events: Sequence[Event]) -> None:
+    for added in events:
+        key = pk << 24 | added.seq
+        tx.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+            (key, added.id, added.at, added.type, event.VERSION, codec.encode(added.body)),
+        )
+        if words := _tokens(added.body):
+            tx.execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, words))
+
+
+def _tokens(body: event.AnyBody) -> str:
+    found = text.searchable(body)
+    return " ".join(text.tokens(found)) if found else ""
+
+
+def _held(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
+    if not isinstance(draft, Draft) or draft.id is None:
+        return False
+    sql = "SELECT 1 FROM events WHERE key >> 24 = ? AND id = ?"
+    return tx.execute(sql, (pk, draft.id)).fetchone() is not None
+
+
+# Turns.
+
+
+def _check_lease(tx: Transaction, pk: int, lease: Lease) -> None:
+    sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
+    found = tx.execute(sql, (pk,)).fetchone()
+    if found is None or found[:2] != (lease.holder, lease.epoch) or found[2] <= tx.at:
+        raise errors.LeaseLost(
+            f"session {lease.session} is no longer held by this process", session=lease.session
+        )
+
+
+def acquire(tx: Transaction, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+    pk, _ = find(tx, workspace, id)
+    sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
+    found = tx.execute(sql, (pk,)).fetchone()
+    epoch = 1
+    if found is not None:
+        owner, epoch, expires_at = found
+        if expires_at > tx.at and owner != holder:
+            return None
+        if owner != holder or expires_at <= tx.at:
+            epoch += 1
+    lease = Lease(
+        workspace=workspace, session=id, holder=holder, epoch=epoch, expires_at=tx.at + ttl
+    )
+    tx.execute(
+        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", (pk, holder, epoch, lease.expires_at)
+    )
+    return lease
+
+
+def renew(tx: Transaction, holder: str, ttl: int) -> set[tuple[str, str]]:
+    found = tx.execute(
+        "UPDATE leases SET expires_at = ? WHERE holder = ? AND expires_at > ? RETURNING session",
+        (tx.at + ttl, holder, tx.at),
+    ).fetchall()
+    sql = "SELECT workspace, id FROM sessions WHERE pk = ?"
+    return {tx.execute(sql, row).fetchone() for row in found}
+
+
+def release(tx: Transaction, lease: Lease) -> None:
+    try:
+        pk, _ = find(tx, lease.workspace, lease.session)
+    except errors.NotFound:
+        return  # purged, and the lease with it
+    sql = "UPDATE leases SET holder = '', expires_at = 0"
+    sql += " WHERE session = ? AND holder = ? AND epoch = ?"
+    if not tx.execute(sql, (pk, lease.holder, lease.epoch)).rowcount:
+        return
+    tx.execute("DELETE FROM deltas WHERE session = ?", (pk,))
+    tx.signals.append(Signal("inbox", lease.workspace, lease.session))
+
+
+def put_inbox(
+    tx: Transaction, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+) -> InboxItem:
+    pk, _ = find(tx, workspace, id)
+    sql = "INSERT INTO inbox (session, kind, id, at, body) VALUES (?, ?, ?, ?, ?)"
+    number = tx.execute(sql, (pk, kind, item_id, tx.at, codec.encode(body))).lastrowid
+    assert number is not None
+    tx.signals.append(Signal("inbox", workspace, id))
+    return InboxItem(number=number, session=id, kind=kind, id=item_id, at=tx.at, body=body)
+
+
+def drop_inbox(tx: Transaction, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
+    pk, _ = find(tx, workspace, id)
+    sql = "DELETE FROM inbox WHERE session = ? AND number = ? RETURNING number"
+    return {number for item in numbers for (number,) in tx.execute(sql, (pk, item)).fetchall()}
+
+
+def put_deltas(tx: Transaction, lease: Lease, deltas: Sequence[Delta]) -> None:
+    pk, _ = find(tx, lease.workspace, lease.session)
+    _check_lease(tx, pk, lease)
+    sql = 'INSERT INTO deltas (session, message, kind, "offset", text) VALUES (?, ?, ?, ?, ?)'
+    for delta in deltas:
+        data = delta.text.encode("utf-8", "surrogatepass")
+        tx.execute(sql, (pk, delta.message, delta.kind, delta.offset, data))
+    tx.signals.append(Signal("deltas", lease.workspace, lease.session))
+
+
+# Beside the sessions.
+
+
+def put_key(tx: Transaction, key: Key) -> None:
+    sql = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)"
+    tx.execute(sql, (key.id, key.workspace, key.digest, codec.encode(key)))
+
+
+def put_record(tx: Transaction, record: Record, amend: bool) -> Record:
+    where = "workspace = ? AND kind = ? AND id = ?"
+    name = (record.workspace, record.kind, record.id)
+    sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {where}"
+    (newest,) = tx.execute(sql, name).fetchone()
+    if record.version != newest + (not amend):
+        raise errors.Conflict(
+            f"the {record.kind} is at version {newest} now; read it again",
+            version=newest,
+        )
+    tx.execute(f"UPDATE records SET newest = 0 WHERE {where} AND version = ?", (*name, newest))
+    tx.execute(
+        "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)",
+        (
+            *name,
+            record.version,
+            record.archived_at is not None,
+            record.created_at,
+            codec.encode(record),
+        ),
+    )
+    return record
+
+
+def set_overlay(
+    tx: Transaction, workspace: str, source: str, id: str, patch: dict[str, Any]
+) -> None:
+    sql = "INSERT OR REPLACE INTO overlays VALUES (?, ?, ?, ?)"
+    tx.execute(sql, (workspace, source, id, codec.encode(patch)))
+
+
+def set_setting(tx: Transaction, workspace: str, name: str, value: Any) -> None:
+    sql = "INSERT OR REPLACE INTO settings VALUES (?, ?, ?)"
+    tx.execute(sql, (workspace, name, codec.encode(value)))

@@ -1,0 +1,32 @@
+"""What every store promises, as tests: one sentence of behaviour each."""
+
+from __future__ import annotations
+
+from .beside import BesideContract
+from .forks import ForkContract
+from .harness import OpenStore
+from .history import HistoryContract
+from .lists import ListContract
+from .sessions import SessionContract
+from .text import TextContract
+from .turns import TurnContract
+from .watching import WatchContract
+
+__all__ = ["OpenStore", "StoreContract"]
+
+
+class StoreContract(
+    SessionContract,
+    HistoryContract,
+    ForkContract,
+    ListContract,
+    TextContract,
+    TurnContract,
+    WatchContract,
+    BesideContract,
+):
+    """Subclass it with a fixture `open_store`: a callable whose result, awaited, is the store.
+
+    Each test has its own, empty when it is first opened; called again, `open_store` opens the same
+    store once more.
+    """

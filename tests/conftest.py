@@ -1,0 +1,31 @@
+"""What tests of every part may ask for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres import fresh_database, running_server
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL with default settings, for tests of faults: `fresh_database` makes rooms.
+
+    One server serves the whole run, or one worker of it under xdist.
+    """
+    with running_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def quick_postgres_url() -> Iterator[str]:
+    """The same, not durable: a new database costs a tenth there, and that adds up."""
+    with running_server(durable=False) as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_database_url(quick_postgres_url: str) -> Iterator[str]:
+    """A new, empty database, dropped after the test: what most tests want."""
+    with fresh_database(quick_postgres_url) as url:
+        yield url

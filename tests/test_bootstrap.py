@@ -1,0 +1,242 @@
+"""bootstrap.py, in checkouts of a made-up segue that real pip installs without any network."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import bootstrap
+
+# A build backend in the checkout itself: pip then has nothing to fetch. Each install of the
+# project adds a line to `installs`; with HANG in the environment it begins and never ends.
+BACKEND = """
+import os, time, zipfile
+from pathlib import Path
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    Path("installs").open("a").write("begun\\n")
+    if "HANG" in os.environ:
+        time.sleep(600)
+    info = "segue-0.1.0.dist-info/"
+    files = {
+        "segue.pth": str(Path("src").resolve()),
+        info + "METADATA": "Metadata-Version: 2.1\\nName: segue\\nVersion: 0.1.0\\n"
+            "Provides-Extra: dev\\nProvides-Extra: postgres\\n",
+        info + "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        info + "entry_points.txt": "[console_scripts]\\nsegue = segue:main\\n",
+    }
+    files[info + "RECORD"] = "".join(f"{name},,\\n" for name in [*files, info + "RECORD"])
+    name = "segue-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(Path(wheel_directory) / name, "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    return name
+"""
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "segue"
+version = "0.1.0"
+"""
+# Python puts pip into an environment in three seconds; lending its own takes one. So most
+# tests hide the slow way, as a system without python3-venv does.
+WITHOUT_ENSUREPIP = "import sys; sys.modules['ensurepip'] = None\n"
+WITHOUT_ANY_PIP = WITHOUT_ENSUREPIP + "sys.modules['pip'] = None\n"
+TELL = "import os, sys; print(*sys.argv[1:], sep='|'); print(os.getcwd())"
+
+
+class Checkout:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.elsewhere = root.parent
+        for path, text in {
+            "backend.py": BACKEND,
+            "pyproject.toml": PYPROJECT,
+            "src/segue/__init__.py": f"def main():\n    {TELL}\n",
+            "src/pytest/__main__.py": f"{TELL}\nsys.exit(3)\n",
+            "hide/sitecustomize.py": WITHOUT_ENSUREPIP,
+        }.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(textwrap.dedent(text))
+        shutil.copy(bootstrap.__file__, root)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, str(self.root / "bootstrap.py"), *arguments]
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.elsewhere,
+            env=self.environ(**environ),
+            capture_output=True,
+            text=True,
+        )
+
+    def environ(self, **more: str) -> dict[str, str]:
+        hide = str(self.root / "hide")
+        return {**os.environ, "PIP_NO_INDEX": "1", "PYTHONPATH": hide, **more}
+
+    @property
+    def installs(self) -> int:
+        log = self.root / "installs"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "a path with spaces")
+
+
+def test_demo_runs_segue_from_anywhere_and_installs_it_once(checkout: Checkout) -> None:
+    first = checkout.run("demo", "two words", "--flag")
+    assert first.stdout.splitlines() == ["demo|two words|--flag", str(checkout.elsewhere)]
+    assert first.stderr.splitlines() == [
+        f"segue: making a private environment in {Path('.venv/run')} (this once)",
+        "segue: installing segue and what it needs",
+    ]
+    second = checkout.run("demo", "--", "--help")
+    assert (second.stdout.splitlines()[0], second.stderr) == ("demo|--help", "")
+    assert checkout.installs == 1
+
+
+def test_an_environment_is_made_again_when_its_stamp_is_missing(checkout: Checkout) -> None:
+    checkout.run("demo")
+    (checkout.root / ".venv/run/segue-stamp.json").unlink()
+    leftover = checkout.root / ".venv/run/leftover"
+    leftover.touch()
+    assert checkout.run("demo").returncode == 0
+    assert checkout.installs == 2
+    assert not leftover.exists()
+
+
+def test_a_killed_set_up_is_begun_again(checkout: Checkout) -> None:
+    doomed = subprocess.Popen(
+        checkout.command("demo"), env=checkout.environ(HANG="1"), start_new_session=True
+    )
+    try:
+        while checkout.installs == 0:
+            assert doomed.poll() is None
+            time.sleep(0.02)
+    finally:
+        os.killpg(doomed.pid, signal.SIGKILL)
+        doomed.wait()
+    again = checkout.run("demo", "hello")
+    assert again.stdout.splitlines()[0] == "demo|hello"
+    assert checkout.installs == 2
+
+
+def test_ctrl_c_in_a_set_up_gives_one_word_and_no_traceback(checkout: Checkout) -> None:
+    stopped = subprocess.Popen(
+        checkout.command("demo"),
+        env=checkout.environ(HANG="1"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while checkout.installs == 0:
+        assert stopped.poll() is None
+        time.sleep(0.02)
+    os.killpg(stopped.pid, signal.SIGINT)
+    _, said = stopped.communicate(timeout=60)
+    assert stopped.returncode == 130
+    assert said.splitlines()[-1] == "segue: stopped."
+    assert "bootstrap.py" not in said
+
+
+def test_tests_run_in_the_checkout_and_their_exit_code_is_ours(checkout: Checkout) -> None:
+    done = checkout.run("test", "-k", "some name", "--jobs", "2")
+    told = ["-m|not full|-k|some name|-n|2", str(checkout.root)]
+    assert (done.returncode, done.stdout.splitlines()) == (3, told)
+
+
+def test_pip_comes_from_ensurepip_or_else_is_lent(checkout: Checkout) -> None:
+    pip = checkout.root / ".venv/run/bin/pip"
+    assert checkout.run("demo").returncode == 0
+    assert not pip.exists()
+    shutil.rmtree(checkout.root / ".venv")
+    assert checkout.run("demo", PYTHONPATH="").returncode == 0
+    assert pip.exists() == (importlib.util.find_spec("ensurepip") is not None)
+
+
+def test_without_any_pip_one_sentence_says_what_to_install(checkout: Checkout) -> None:
+    (checkout.root / "hide/sitecustomize.py").write_text(WITHOUT_ANY_PIP)
+    done = checkout.run("demo")
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "python3-venv" in line]
+
+
+def test_a_failed_install_is_told_and_tried_again(checkout: Checkout) -> None:
+    pyproject = checkout.root / "pyproject.toml"
+    pyproject.write_text(PYPROJECT.replace('"backend"', '"no_such_backend"'))
+    failed = checkout.run("demo")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("segue: pip could not install")
+    pyproject.write_text(PYPROJECT)
+    assert checkout.run("demo").returncode == 0
+
+
+def test_only_what_changes_the_packages_changes_the_stamp(checkout: Checkout) -> None:
+    pyproject = checkout.root / "pyproject.toml"
+    before = bootstrap.stamp_text(checkout.root, ["dev"])
+    pyproject.write_text(PYPROJECT + "[tool.ruff]\nline-length = 100\n")
+    assert bootstrap.stamp_text(checkout.root, ["dev"]) == before
+    assert bootstrap.stamp_text(checkout.root, []) != before
+    pyproject.write_text(PYPROJECT + 'dependencies = ["click"]\n')
+    assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ([], ["-m", "not full"]),
+        (["--full"], []),
+        (["-x", "--full", "tests/model"], ["-x", "tests/model"]),
+        (["--jobs=4"], ["-m", "not full", "-n", "4"]),
+        (["--full", "--", "--full", "--help"], ["--full", "--help"]),
+    ],
+)
+def test_options_of_the_test_command_become_those_of_pytest(
+    given: list[str], meant: list[str]
+) -> None:
+    assert bootstrap.pytest_options(given) == meant
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["test"], ["bench"]])
+def test_help_has_an_example_and_makes_nothing(checkout: Checkout, command: list[str]) -> None:
+    helped = checkout.run(*command, "--help")
+    assert helped.returncode == 0
+    assert f"\n  python3 bootstrap.py {' '.join(command)}" in helped.stdout
+    assert not (checkout.root / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (["dmeo"], "demo, test, bench"),
+        (["test", "--jobs", "many"], "--jobs takes a number"),
+        (["bench", "append"], "bench/ has no script"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(
+    checkout: Checkout, mistake: list[str], said: str
+) -> None:
+    done = checkout.run(*mistake)
+    assert done.returncode == 2
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_an_old_python_is_refused_in_one_sentence() -> None:
+    assert bootstrap.refusal((3, 11, 0)) is None
+    assert bootstrap.refusal((4, 0, 0)) is None
+    said = bootstrap.refusal((3, 9, 18))
+    assert said is not None and "3.11 or newer" in said and "3.9.18" in said
