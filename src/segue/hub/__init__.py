@@ -1,7 +1,8 @@
 """The hub: what doors call, and nothing below it."""
 
-from .hub import Found, Hub, Results
+from .hub import Hub
 from .pages import Page
+from .reading import Found, Results
 from .retention import Policy
 from .runners import Runners
 

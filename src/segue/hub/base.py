@@ -1,0 +1,93 @@
+"""What all of the hub's parts share: the store, the sources, and finding a session in them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..model.errors import NotFound, ReadOnly
+from ..model.event import Event
+from ..model.principal import Principal
+from ..model.session import Session
+from ..sources.base import Source
+from ..store.base import Store
+from .keys import Keys
+from .records import Records
+from .runners import Runners
+
+if TYPE_CHECKING:
+    from .live import Live
+
+CHUNK = 500
+
+
+class Base:
+    """The store and its sources, as one workspace sees them."""
+
+    def __init__(
+        self,
+        store: Store,
+        data_dir: Path,
+        *,
+        sources: Sequence[Source] = (),
+        runners: Runners | None = None,
+    ) -> None:
+        self.store = store
+        self.data_dir = data_dir
+        self.sources = tuple(sources)
+        self.runners = runners or Runners()
+        self.keys = Keys(store)
+        self.records = Records(store)
+        self._live: Live | None = None
+        self._overlaid: set[str] = set()
+
+    @property
+    def live(self) -> Live:
+        if self._live is None:
+            from .live import Live
+
+            self._live = Live(self.store, self.sources)
+        return self._live
+
+    async def _sources(self, principal: Principal) -> Sequence[Source]:
+        mine = [source for source in self.sources if source.workspace == principal.workspace]
+        for source in mine:
+            if source.name not in self._overlaid:
+                source.overlay(await self.store.overlays(source.workspace, source.name))
+                self._overlaid.add(source.name)
+        return mine
+
+    async def _find(self, principal: Principal, id: str) -> tuple[Session, Source | None]:
+        """The session, and its source when the store has no copy."""
+        session = await self.store.get(principal.workspace, id)
+        if session is not None:
+            return session, None
+        for source in await self._sources(principal):
+            session = await source.get(id)
+            if session is not None:
+                return session, source
+        raise NotFound(f"no session {id}", session=id)
+
+    async def _native(self, principal: Principal, id: str) -> Session:
+        session, source = await self._find(principal, id)
+        if source is not None:
+            raise ReadOnly(
+                f"session {id} is kept by {source.name}; fork or import it to go on here",
+                session=id,
+            )
+        return session
+
+    async def _read(
+        self, workspace: str, id: str, source: Source | None, after: int
+    ) -> AsyncIterator[Event]:
+        while True:
+            if source is not None:
+                batch = await source.events(id, after=after, limit=CHUNK)
+            else:
+                batch = await self.store.events(workspace, id, after=after, limit=CHUNK)
+            for event in batch:
+                after = event.seq
+                yield event
+            if len(batch) < CHUNK:
+                return

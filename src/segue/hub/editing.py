@@ -1,0 +1,284 @@
+"""Editing: create, rename, tag, archive, delete, fork, import, retention."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from ..model import clock, fold, ids
+from ..model.closing import forked
+from ..model.errors import Busy, InvalidInput, ReadOnly
+from ..model.event import (
+    AgentRef,
+    AnyBody,
+    ConfigChanged,
+    Created,
+    Draft,
+    Event,
+    ForkPoint,
+    InfoChanged,
+)
+from ..model.principal import Principal
+from ..model.session import Session
+from ..sources.base import Ability, Source
+from . import places, transfer
+from . import retention as retaining
+from .base import Base
+
+# The changes that a source may be able to keep in its own files.
+_SHADOWS: dict[str, Ability] = {"title": "title", "tag": "tag", "archived": "archive"}
+
+
+class Editing(Base):
+    """What changes a session without a turn."""
+
+    async def create(
+        self,
+        principal: Principal,
+        *,
+        cwd: str | None = None,
+        title: str | None = None,
+        tag: str | None = None,
+        id: str | None = None,
+        agent: AgentRef | None = None,
+        environment_id: str | None = None,
+        **made_with: Any,
+    ) -> Session:
+        """A new session. Without `cwd` it gets a directory of its own under the data directory.
+
+        `made_with` are further fields of the Created event: roots, metadata, origin …
+        """
+        session_id = id or ids.new_id()
+        if cwd is None:
+            cwd = str(self.data_dir / "work" / session_id)
+            os.makedirs(cwd, mode=0o700, exist_ok=True)
+        workspace = principal.workspace
+        created = Created(
+            cwd=places.absolute(cwd),
+            real_cwd=_unless_same(places.real(cwd), cwd),
+            agent=agent or await self.records.built_in_agent(workspace),
+            environment_id=environment_id or await self.records.built_in_environment(workspace),
+            **made_with,
+        )
+        drafts: list[AnyBody] = [created]
+        if title is not None or tag is not None:
+            drafts.append(
+                InfoChanged(
+                    title=UNSET if title is None else _checked(title, "title"),
+                    tag=UNSET if tag is None else _checked(tag, "tag"),
+                )
+            )
+        return await self.store.create(workspace, session_id, drafts)
+
+    async def append(
+        self, principal: Principal, id: str, *bodies: AnyBody | Draft
+    ) -> Sequence[Event]:
+        """Add events from outside a turn."""
+        await self._native(principal, id)
+        _, events = await self.store.change(principal.workspace, id, lambda _: bodies)
+        return events
+
+    async def set_title(self, principal: Principal, id: str, title: str | None) -> Session:
+        """Name a session, or clear its name. Titles a person set are never replaced."""
+        title = None if title is None else _checked(title, "title")
+        return await self._info(principal, id, InfoChanged(title=title))
+
+    async def set_tag(self, principal: Principal, id: str, tag: str | None) -> Session:
+        tag = None if tag is None else _checked(tag, "tag")
+        return await self._info(principal, id, InfoChanged(tag=tag))
+
+    async def set_metadata(
+        self, principal: Principal, id: str, patch: dict[str, str | None]
+    ) -> Session:
+        """Set keys, and remove those whose value is None."""
+        return await self._info(principal, id, InfoChanged(metadata=patch))
+
+    async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
+        """Change how a session is run: mode, options, roots, agent."""
+        await self._native(principal, id)
+        session, _ = await self.store.change(principal.workspace, id, lambda _: [change])
+        return session
+
+    async def archive(self, principal: Principal, id: str) -> Session:
+        """Hide a session from ordinary lists. Busy while it is running."""
+        return await self._info(principal, id, InfoChanged(archived=True), at_rest=True)
+
+    async def unarchive(self, principal: Principal, id: str) -> Session:
+        return await self._info(principal, id, InfoChanged(archived=False))
+
+    async def trash(self, principal: Principal, id: str) -> Session:
+        """Delete a session so that it can be restored. Busy while it is running."""
+        return await self._info(principal, id, InfoChanged(deleted=True), at_rest=True)
+
+    async def restore(self, principal: Principal, id: str) -> Session:
+        """Take a session out of the trash."""
+        return await self._info(principal, id, InfoChanged(deleted=False))
+
+    async def purge(self, principal: Principal, id: str) -> None:
+        """Delete a session for good. Busy while it is running."""
+        _, source = await self._find(principal, id)
+        if source is not None:
+            if "delete" not in source.can:
+                raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
+            await source.delete(id)
+            return
+        await self.store.purge(principal.workspace, id, _at_rest)
+
+    async def fork(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        at: int | None = None,
+        cwd: str | None = None,
+        title: str | None = None,
+        new_id: str | None = None,
+        origin: str = "python",
+    ) -> Session:
+        """A new session with the history of another, up to the event `at` or all of it.
+
+        What was open at that point (a tool call, a turn) is closed in the fork.
+        """
+        parent, source = await self._find(principal, id)
+        upto = parent.last_seq if at is None else at
+        if not 1 <= upto <= parent.last_seq:
+            raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
+        cwd = places.absolute(cwd or parent.cwd)
+        workspace = principal.workspace
+        created = Created(
+            cwd=cwd,
+            real_cwd=_unless_same(places.real(cwd), cwd),
+            roots=parent.roots,
+            origin=origin,
+            agent=parent.agent or await self.records.built_in_agent(workspace),
+            environment_id=parent.environment_id
+            or await self.records.built_in_environment(workspace),
+            memory_store_ids=parent.memory_store_ids,
+            vault_ids=parent.vault_ids,
+            resources=parent.resources,
+            metadata=parent.metadata,
+            git_branch=parent.git_branch,
+            fork=ForkPoint(session=id, seq=upto),
+        )
+        name = None if title is None else _checked(title, "title")
+
+        def tail(session: Session) -> list[AnyBody]:
+            bodies = forked(session)
+            if name is not None:
+                bodies.append(InfoChanged(title=name))
+            elif session.title is not None:
+                bodies.append(InfoChanged(title=f"{session.title} (fork)", by="auto"))
+            return bodies
+
+        new_id = new_id or ids.new_id()
+        draft = Draft(body=created)
+        if source is None:
+            return await self.store.fork(workspace, id, new_id, upto, draft, tail)
+        taken = [event async for event in self._read(workspace, id, source, 1)]
+        events = [
+            Event(seq=1, id=ids.new_id(), at=clock.now(), body=created),
+            *(event for event in taken if event.seq <= upto),
+        ]
+        session = fold.fold(workspace, new_id, events)
+        last, now = session.last_seq, clock.now()
+        events += [
+            Event(seq=last + count, id=ids.new_id(), at=now, body=body)
+            for count, body in enumerate(tail(session), 1)
+        ]
+        return await self.store.load(workspace, new_id, events)
+
+    async def import_session(
+        self, principal: Principal, lines: Iterable[bytes], *, new_id: bool = False
+    ) -> Session:
+        """A session from an exported file, all or nothing, under its own id unless `new_id`."""
+        header, events = transfer.read(lines)
+        id = ids.new_id() if new_id else header.session.id
+        workspace = principal.workspace
+        agent = header.agent
+        if agent is not None:
+            known = await self.store.get_record(workspace, "agent", agent.id, agent.version)
+            if known is None and agent.version == 1:
+                await self.store.put_record(replace(agent, workspace=workspace))
+        return await self.store.load(workspace, id, events)
+
+    async def retention(self, principal: Principal) -> retaining.Policy:
+        return await retaining.get_policy(self.store, principal.workspace)
+
+    async def set_retention(self, principal: Principal, policy: retaining.Policy) -> None:
+        await retaining.set_policy(self.store, principal.workspace, policy)
+
+    async def prune(
+        self, principal: Principal, *, dry_run: bool = False, now: int | None = None
+    ) -> Sequence[retaining.Step]:
+        """Do what the workspace's retention policy says, or only tell what it would."""
+        at = clock.now() if now is None else now
+        return await retaining.prune(self.store, principal.workspace, at, dry_run=dry_run)
+
+    async def _info(
+        self, principal: Principal, id: str, info: InfoChanged, *, at_rest: bool = False
+    ) -> Session:
+        _, source = await self._find(principal, id)
+        if source is not None:
+            return await self._source_info(principal, source, id, info)
+
+        def decide(session: Session) -> list[AnyBody]:
+            if at_rest:
+                _at_rest(session)
+            return [info] if _changes(session, info) else []
+
+        session, _ = await self.store.change(principal.workspace, id, decide)
+        return session
+
+    async def _source_info(
+        self, principal: Principal, source: Source, id: str, info: InfoChanged
+    ) -> Session:
+        """Into the tool's own files where they can hold it, else into the overlay."""
+        patch = dict((await self.store.overlays(source.workspace, source.name)).get(id, {}))
+        own: dict[str, Any] = {}
+        for field in ("title", "tag", "archived", "deleted"):
+            value = getattr(info, field)
+            if isinstance(value, UnsetType):
+                continue
+            if _SHADOWS.get(field) in source.can:
+                own[field] = value
+            elif field in ("archived", "deleted"):
+                patch[f"{field}_at"] = clock.now() if value else None
+            else:
+                patch[field] = value
+        if own:
+            await source.change(id, InfoChanged(**own))
+        await self.store.set_overlay(source.workspace, source.name, id, patch)
+        source.overlay(await self.store.overlays(source.workspace, source.name))
+        session, _ = await self._find(principal, id)
+        return session
+
+
+def _at_rest(session: Session) -> None:
+    if session.status in ("running", "rescheduling"):
+        raise Busy(
+            f"session {session.id} is {session.status}; cancel its turn or wait for it to end",
+            session=session.id,
+            status=session.status,
+        )
+
+
+def _changes(session: Session, info: InfoChanged) -> bool:
+    """Whether a change would change anything; a no-op leaves no event."""
+    event = Event(seq=session.last_seq + 1, id="", at=session.updated_at, body=info)
+    after = replace(fold.apply(session, event), last_seq=session.last_seq)
+    return after != session
+
+
+def _checked(value: str, what: str) -> str:
+    value = value.strip()
+    if not value:
+        raise InvalidInput(f"the {what} must not be empty; give none to clear it")
+    return value
+
+
+def _unless_same(real: str, given: str) -> str | None:
+    return None if real == given else real

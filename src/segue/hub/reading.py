@@ -1,0 +1,217 @@
+"""Reading: get, list, search, history, follow, export."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ..model import text
+from ..model.errors import InvalidInput, NotFound
+from ..model.event import Event
+from ..model.principal import Principal
+from ..model.query import Query
+from ..model.session import Session
+from ..store.base import Delta, Hit
+from . import places, transfer
+from .base import Base
+from .pages import Page, Pager
+
+if TYPE_CHECKING:
+    from .live import Change
+
+
+class Found(NamedTuple):
+    """A session that a search found: where, and a snippet with the words' places in it."""
+
+    session: Session
+    event: Event | None
+    snippet: str
+    marks: list[range]
+    score: float = 0.0
+
+
+class Results(NamedTuple):
+    found: list[Found]
+    next: str | None = None
+
+
+class Reading(Base):
+    """What can be asked of sessions. None of it changes, opens or touches one."""
+
+    async def get(self, principal: Principal, id: str) -> Session:
+        """The session; NotFound if there is none of that id in the principal's workspace."""
+        session, _ = await self._find(principal, id)
+        return session
+
+    async def search(
+        self,
+        principal: Principal,
+        query: Query,
+        cursor: str | None = None,
+        *,
+        ranked: bool = False,
+    ) -> Results:
+        """Sessions in which every word of `query.text` occurs, each with a snippet that shows it.
+
+        Newest first by pages; `ranked` gives the best matches instead, one page of them.
+        """
+        wanted = text.terms(query.text or "")
+        if not wanted:
+            raise InvalidInput("a search needs at least one word")
+        following = None
+        if ranked:
+            hits = await self._ranked(principal, await self._resolved(query))
+        else:
+            page = await self.list(principal, query, cursor)
+            following = page.next
+            hits = await self._witnessed(principal, page.sessions, wanted)
+        return Results([_found(hit, wanted) for hit in hits], following)
+
+    async def events(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> Sequence[Event]:
+        """Part of a session's history: `after < seq < before`, in order."""
+        _, source = await self._find(principal, id)
+        options: dict[str, Any] = {
+            "after": after,
+            "before": before,
+            "types": types,
+            "since": since,
+            "until": until,
+            "limit": limit,
+            "backward": backward,
+        }
+        if source is not None:
+            return await source.events(id, **options)
+        return await self.store.events(principal.workspace, id, **options)
+
+    async def history(self, principal: Principal, id: str, after: int = 0) -> AsyncIterator[Event]:
+        """The whole history, read in pieces as it is consumed."""
+        _, source = await self._find(principal, id)
+        async for event in self._read(principal.workspace, id, source, after):
+            yield event
+
+    async def locate(self, principal: Principal, id: str, event_id: str) -> int:
+        """The seq of an event."""
+        _, source = await self._find(principal, id)
+        if source is not None:
+            found = await source.locate(id, event_id)
+        else:
+            found = await self.store.locate(principal.workspace, id, event_id)
+        if found is None:
+            raise NotFound(f"no event {event_id} in session {id}", session=id)
+        return found
+
+    async def follow(
+        self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
+    ) -> AsyncIterator[Event | Delta]:
+        """Events after a seq: those stored, then new ones as they come, from any process.
+
+        With `deltas` also the pieces of messages that are being written. Ends when the session
+        is purged.
+        """
+        _, source = await self._find(principal, id)
+        name = (principal.workspace, id)
+
+        def read(seq: int) -> AsyncIterator[Event]:
+            return self._read(principal.workspace, id, source, seq)
+
+        async for item in self.live.follow(read, name, after, deltas, source is None):
+            yield item
+
+    def changes(self, principal: Principal) -> AsyncIterator[Change]:
+        """The ids of this workspace's sessions that change, as they do."""
+        return self.live.changes(principal.workspace)
+
+    async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
+        """A session as the lines of one JSONL file."""
+        session, source = await self._find(principal, id)
+        agent = None
+        if session.agent is not None:
+            agent = await self.store.get_record(
+                principal.workspace, "agent", session.agent.id, session.agent.version
+            )
+        events = self._read(principal.workspace, id, source, 0)
+        async for line in transfer.write(session, agent, events):
+            yield line
+
+    async def _resolved(self, query: Query) -> Query:
+        if query.cwd is None:
+            return query
+        cwd = places.absolute(query.cwd)
+        if not query.worktrees:
+            return replace(query, directories=places.directories(cwd, False))
+        found = await _in_thread(lambda: places.directories(cwd, True))
+        return replace(query, directories=found)
+
+    async def _ranked(self, principal: Principal, query: Query) -> Sequence[Hit]:
+        hits = await self.store.ranked(principal.workspace, query)
+        for source in await self._sources(principal):
+            found = await source.ranked(query)
+            copied = await self.store.held(principal.workspace, [hit[0].id for hit in found])
+            hits += [Hit(*hit) for hit in found if hit[0].id not in copied]
+        return sorted(hits, key=lambda hit: -hit.score)[: query.limit]
+
+    async def _witnessed(
+        self, principal: Principal, sessions: Sequence[Session], wanted: Sequence[text.Term]
+    ) -> Sequence[Hit]:
+        stored = await self.store.held(principal.workspace, [session.id for session in sessions])
+        events: dict[str, Event | None] = {}
+        mine = [session for session in sessions if session.id in stored]
+        found = await self.store.witness(principal.workspace, mine, wanted)
+        events.update(zip((session.id for session in mine), found, strict=True))
+        for source in await self._sources(principal):
+            theirs = [
+                session
+                for session in sessions
+                if session.source == source.name and session.id not in stored
+            ]
+            found = await source.witness(theirs, wanted)
+            events.update(zip((session.id for session in theirs), found, strict=True))
+        return [Hit(session, events.get(session.id)) for session in sessions]
+
+    async def list(
+        self,
+        principal: Principal,
+        query: Query | None = None,
+        cursor: str | None = None,
+        *,
+        bind_filters: bool = True,
+    ) -> Page:
+        """A page of sessions, by last activity unless the query says otherwise."""
+        wanted = await self._resolved(query or Query())
+        pager = Pager(self.store, await self._sources(principal), principal.workspace)
+        page = await pager.page(wanted, cursor, bind_filters)
+        if wanted.cwd is None:
+            return page
+        # The reply spells the directory as the client did.
+        own = wanted.directories[0]
+        spelt = [
+            replace(session, cwd=wanted.cwd) if session.directory == own else session
+            for session in page.sessions
+        ]
+        return page._replace(sessions=spelt)
+
+
+def _found(hit: Hit, wanted: Sequence[text.Term]) -> Found:
+    shown = "" if hit.event is None else text.searchable(hit.event.body)
+    snippet, marks = text.snippet(shown, wanted)
+    return Found(hit.session, hit.event, snippet, marks, hit.score)
+
+
+async def _in_thread(work: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    import asyncio
+
+    return await asyncio.to_thread(work)
