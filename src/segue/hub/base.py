@@ -54,7 +54,7 @@ class Base:
         mine = [source for source in self.sources if source.workspace == principal.workspace]
         for source in mine:
             if source.name not in self._overlaid:
-                source.overlay(await self.store.overlays(source.workspace, source.name))
+                await source.overlay(await self.store.overlays(source.workspace, source.name))
                 self._overlaid.add(source.name)
         return mine
 

@@ -252,7 +252,7 @@ class Editing(Base):
         if own:
             await source.change(id, InfoChanged(**own))
         await self.store.set_overlay(source.workspace, source.name, id, patch)
-        source.overlay(await self.store.overlays(source.workspace, source.name))
+        await source.overlay(await self.store.overlays(source.workspace, source.name))
         session, _ = await self._find(principal, id)
         return session
 

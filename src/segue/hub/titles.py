@@ -7,19 +7,27 @@ import re
 from ..model.content import Content, plain
 
 MAX_TITLE = 80
-# Lines that say nothing by themselves: mark-up, fences, rules, commands of a tool.
+# Lines that say nothing by themselves: mark-up, fences, rules.
 _EMPTY = re.compile(r"^\W*$|^```|^<[a-zA-Z!/?][^>]*>$")
+_COMMAND = re.compile(r"^/[a-z]")
 _LEAD = re.compile(r"^(?:[#>*\-\s]|\d+[.)]\s)+")
 _SPACES = re.compile(r"\s+")
 
 
 def title_from(content: Content) -> str | None:
-    """The first meaningful line of a prompt, cut at a word; None if it has none."""
+    """The first meaningful line of a prompt, cut at a word; None if it has none.
+
+    A command (`/help`) gives the title only where nothing else does.
+    """
+    command: str | None = None
     for line in plain(content, "\n").splitlines():
         line = clean(_LEAD.sub("", line))
-        if line and not _EMPTY.match(line):
+        if not line or _EMPTY.match(line):
+            continue
+        if not _COMMAND.match(line):
             return _cut(line)
-    return None
+        command = command or _cut(line)
+    return command
 
 
 def clean(line: str) -> str:

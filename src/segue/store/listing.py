@@ -114,6 +114,9 @@ class Builder:
     def __init__(self, *, numbered: bool, indexed_by: bool) -> None:
         self._numbered = numbered
         self._indexed_by = indexed_by
+        # Where no index can be named, what is only to be checked is said in a way that no index
+        # can answer, or the planner would make up its own mind.
+        self._is = "=" if indexed_by else "IS NOT DISTINCT FROM"
 
     def page(
         self,
@@ -163,12 +166,13 @@ class Builder:
         if links:
             join = "CROSS JOIN" if self._indexed_by else "JOIN"
             source = f"links l{index if hint else ''} {join} sessions s ON s.pk = l.session"
+        equals = "=" if among is None else self._is
         where = [
-            f"{table}.workspace = {self._arg(args, workspace)}",
-            f"{table}.shelf = {self._arg(args, arm.shelf)}",
+            f"{table}.workspace {equals} {self._arg(args, workspace)}",
+            f"{table}.shelf {equals} {self._arg(args, arm.shelf)}",
         ]
         where += [
-            f"{table}.{column} = {self._arg(args, value)}"
+            f"{table}.{column} {equals} {self._arg(args, value)}"
             for column, value in zip(COLUMNS.get(arm.driver or "", ()), arm.values, strict=True)
         ]
         if after is not None:
@@ -209,7 +213,7 @@ class Builder:
                 continue
             tests = [
                 " AND ".join(
-                    f"s.{column} = {self._arg(args, value)}"
+                    f"s.{column} {self._is} {self._arg(args, value)}"
                     for column, value in zip(COLUMNS[name], values, strict=True)
                 )
                 for values in options

@@ -1,13 +1,13 @@
 """For those who write a store of their own: the suite that ours pass. Needs pytest.
 
-    from segue.testing import StoreContract
+from segue.testing import StoreContract
 
-    class TestMyStore(StoreContract):
-        @pytest.fixture
-        def open_store(self, tmp_path):
-            async def open():
-                return await MyStore.open(tmp_path / "store")
-            return open
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path):
+        async def open():
+            return await MyStore.open(tmp_path / "store")
+        return open
 """
 
 import pytest

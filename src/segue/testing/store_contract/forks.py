@@ -47,9 +47,7 @@ async def fork(
 ) -> Session:
     point = ForkPoint(session=parent.id, seq=upto)
     created = Draft(body=Created(cwd=parent.cwd, fork=point))
-    return await store.fork(
-        parent.workspace, parent.id, id or ids.new_id(), upto, created, tail
-    )
+    return await store.fork(parent.workspace, parent.id, id or ids.new_id(), upto, created, tail)
 
 
 async def a_turn(store: Store) -> Session:

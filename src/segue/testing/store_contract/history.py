@@ -14,6 +14,7 @@ from ...model.content import (
 )
 from ...model.event import (
     AgentRef,
+    AnyBody,
     ConfigChanged,
     Created,
     Foreign,
@@ -142,7 +143,7 @@ class HistoryContract(Contract):
             Diff(path="/c", old="1", new="2"),
             Other(dialect="x", raw={"y": [True]}),
         )
-        bodies = [
+        bodies: list[AnyBody] = [
             UserMessage(content=content, thread="t", extra={"rest": {"deep": {"er": []}}}),
             ToolCall(call_id="c", name="run", input={"big": 2**53 + 1, "none": None}),
             ToolResult(call_id="c", content=content, output=[1, "2"]),

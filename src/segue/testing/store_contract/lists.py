@@ -98,9 +98,8 @@ def expected(library: list[Session], query: Query) -> list[str]:
     rows = [row for row in library if matches(query, row)]
     if query.text is not None:
         rows = [row for row in rows if library.index(row) % 2 == 0]
-    return ids_of(
-        sorted(rows, key=lambda row: position(row, query.order), reverse=query.descending)
-    )
+    rows.sort(key=lambda row: position(row, query.order), reverse=query.descending)
+    return ids_of(rows)
 
 
 class ListContract(Contract):
@@ -165,10 +164,9 @@ class ListContract(Contract):
         assert await listed(store, directories=("/link",)) == []
 
     async def test_several_directories_are_merged_in_order(self, store: Store) -> None:
-        rows = [await make(store, cwd="/ab"[:: 1 + i % 2], seconds=i) for i in range(4)]
-        wanted = tuple({row.cwd for row in rows})
-        assert await listed(store, directories=wanted) == ids_of(rows[::-1])
-        assert await listed(store, directories=wanted * 2) == ids_of(rows[::-1])
+        rows = [await make(store, cwd=("/a", "/b")[i % 2], seconds=i) for i in range(4)]
+        assert await listed(store, directories=("/a", "/b")) == ids_of(rows[::-1])
+        assert await listed(store, directories=("/b", "/a", "/b")) == ids_of(rows[::-1])
 
     async def test_an_agent_is_matched_in_any_version_or_in_one(self, store: Store) -> None:
         one = await make(store, agent=AgentRef(id="a", version=1), seconds=1)
@@ -300,14 +298,13 @@ class ListContract(Contract):
     # what changed meanwhile
 
     async def test_a_sweep_has_the_older_sessions_that_changed_since(self, store: Store) -> None:
-        changed, still = await make(store), await make(store)
+        changed, _ = await make(store), await make(store)
         mark = await store.mark(HERE)
         assert await store.sweep(HERE, Query(), mark, "") == []
         changed = await add(store, changed, user("more"))
         young = await make(store)
         await add(store, young, user("more"))
         assert await store.sweep(HERE, Query(), mark, "") == [changed]
-        assert still.id in await store.held(HERE, [still.id])
         assert await store.sweep(HERE, Query(), await store.mark(HERE), "") == []
 
     async def test_any_change_of_a_row_is_swept(self, store: Store) -> None:
@@ -322,13 +319,13 @@ class ListContract(Contract):
         assert ids_of(await store.sweep(HERE, Query(trash=True), mark, "")) == [rows[2].id]
 
     async def test_a_sweep_goes_on_by_id_page_by_page(self, store: Store) -> None:
-        rows = [await make(store, cwd="/ab"[:: 1 + i % 2]) for i in range(5)]
+        rows = [await make(store, cwd=("/a", "/b")[i % 2]) for i in range(5)]
         mark = await store.mark(HERE)
         for row in rows[::-1]:
             await add(store, row, user("more"))
         names = sorted(ids_of(rows))
-        wanted = tuple({row.cwd for row in rows})
-        for query in (Query(limit=2), Query(limit=2, directories=wanted, order="created")):
+        both = Query(limit=2, directories=("/b", "/a"), order="created")
+        for query in (Query(limit=2), both):
             assert ids_of(await store.sweep(HERE, query, mark, "")) == names[:2]
             assert ids_of(await store.sweep(HERE, query, mark, names[1])) == names[2:4]
             assert ids_of(await store.sweep(HERE, query, mark, names[4])) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ...model import ids
 from ...model.content import Diff, ResourceLink, Text
 from ...model.event import (
@@ -89,14 +91,24 @@ class TextContract(Contract):
 
     async def test_nothing_is_found_by_punctuation_alone(self, store: Store) -> None:
         await make(store, user("what?! -- * \" ' ( ) AND OR NOT NEAR"))
-        for text in ("", " ", "?!", '"', '""', "*", "-", "' OR 1=1 --"[:1], "()"):
+        for text in ("", " ", "?!", '"', '""', "*", "-", "'", "()"):
             assert await listed(store, text=text) == []
             assert await store.ranked(HERE, Query(text=text)) == []
             assert await store.sweep(HERE, Query(text=text), await store.mark(HERE), "") == []
 
     async def test_words_of_a_query_language_are_words(self, store: Store) -> None:
         made = await make(store, user("either OR neither AND not NEAR it; tokens:x"))
-        for text in ("or", "AND", "not near", "NEAR(it", "tokens:x", "it*", "(or", "^either", "-it"):
+        for text in (
+            "or",
+            "AND",
+            "not near",
+            "NEAR(it",
+            "tokens:x",
+            "it*",
+            "(or",
+            "^either",
+            "-it",
+        ):
             assert await found(store, text) == {made.id}
 
     async def test_a_session_is_found_by_every_title_it_had(self, store: Store) -> None:
@@ -136,20 +148,16 @@ class TextContract(Contract):
         assert await found(store, "word", tag="t") == {one.id}
 
     async def test_a_search_is_paged_like_any_list(self, store: Store) -> None:
-        rows = [
-            await make(store, draft(user("common rare" if i % 3 else "common"), i))
-            for i in range(12)
-        ]
-        for text, wanted in (("common", rows), ("rare common", [r for r in rows if r.messages])):
-            wanted = [row for i, row in enumerate(rows) if text == "common" or i % 3]
+        says = ("common", "common rare", "common rare")
+        rows = [await make(store, draft(user(says[i % 3]), i)) for i in range(12)]
+        rare = [row for i, row in enumerate(rows) if i % 3]
+        for text, wanted in (("common", rows), ("rare common", rare)):
             query = Query(text=text, limit=5)
             first = await store.page(HERE, query)
             second = await store.page(HERE, query, position(first[-1], "active"))
-            assert ids_of(first + second) == ids_of(wanted[::-1])[: len(first + second)]
-            back = await store.page(HERE, query, position(second[0], "active"), backward=True)
-            assert back == first
-            oldest = await store.page(HERE, Query(text=text, limit=5, descending=False))
-            assert ids_of(oldest) == ids_of(wanted[:5])
+            assert first + second == wanted[::-1][:10]
+            assert await store.page(HERE, query, position(second[0], "active"), True) == first
+            assert await store.page(HERE, replace(query, descending=False)) == wanted[:5]
 
     async def test_long_words_and_long_texts_are_found(self, store: Store) -> None:
         long = "x" * 300
@@ -216,7 +224,11 @@ class TextContract(Contract):
 
     async def test_a_witness_knows_phrases_and_beginnings(self, store: Store) -> None:
         made = await make(store, user("red green"), user("green red"), user("reddish"))
-        for text, shown in (('"red green"', "red green"), ("redd", "reddish"), ("red ", "green red")):
+        for text, shown in (
+            ('"red green"', "red green"),
+            ("redd", "reddish"),
+            ("red ", "green red"),
+        ):
             (event,) = await store.witness(HERE, [made], terms(text))
             assert event is not None
             assert texts([event]) == [shown]

@@ -1,0 +1,93 @@
+"""segue: every AI-agent session in one place.
+
+    import asyncio, segue
+
+    async def main() -> None:
+        async with await segue.open_hub() as hub:
+            session = await hub.create(segue.LOCAL, cwd="/home/me/project")
+            await hub.run(segue.LOCAL, session.id, "What does this project do?")
+            async for event in hub.history(segue.LOCAL, session.id):
+                print(event.type, event.body)
+
+    asyncio.run(main())
+
+These names are the whole public API; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .agents.base import Agent, Answer, Turn
+    from .home import data_dir, open_hub
+    from .hub import Found, Hub, Page, Policy, Results, Runners
+    from .model import content, errors, event
+    from .model.content import Block, Text
+    from .model.errors import SegueError
+    from .model.event import Event
+    from .model.lifecycle import StopReason
+    from .model.principal import LOCAL, Principal
+    from .model.query import Query
+    from .model.session import Session
+    from .store.base import Store
+
+_HOMES = {
+    "agents.base": ("Agent", "Answer", "Turn"),
+    "home": ("data_dir", "open_hub"),
+    "hub": ("Found", "Hub", "Page", "Policy", "Results", "Runners"),
+    "model": ("content", "errors", "event"),
+    "model.content": ("Block", "Text"),
+    "model.errors": ("SegueError",),
+    "model.event": ("Event",),
+    "model.lifecycle": ("StopReason",),
+    "model.principal": ("LOCAL", "Principal"),
+    "model.query": ("Query",),
+    "model.session": ("Session",),
+    "store.base": ("Store",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "LOCAL",
+    "Agent",
+    "Answer",
+    "Block",
+    "Event",
+    "Found",
+    "Hub",
+    "Page",
+    "Policy",
+    "Principal",
+    "Query",
+    "Results",
+    "Runners",
+    "SegueError",
+    "Session",
+    "StopReason",
+    "Store",
+    "Text",
+    "Turn",
+    "content",
+    "data_dir",
+    "errors",
+    "event",
+    "open_hub",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'segue' has no attribute {name!r}")
+    home = import_module(f".{_HOME[name]}", __name__)
+    value = import_module(f".{name}", home.__name__) if home.__name__ == "segue.model" else None
+    value = getattr(home, name) if value is None else value
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,1 @@
+"""Doors: each translates one dialect to hub calls, and events back."""

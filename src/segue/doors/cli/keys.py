@@ -1,0 +1,65 @@
+"""The commands on API keys."""
+
+from __future__ import annotations
+
+import click
+
+from ...hub import Hub
+from ...model import clock
+from ...model.errors import InvalidInput
+from ...model.principal import Principal
+from .main import Where, located
+from .output import one_line
+
+
+@click.group("keys")
+def keys_command() -> None:
+    """Make, list and revoke API keys. A key opens its own workspace and nothing else.
+
+    Example: segue keys create --workspace team-a
+    """
+
+
+@keys_command.command("create")
+@click.option("--name", default="", help="What it is for.")
+@located
+def create(where: Where, name: str) -> None:
+    """Print a new key, alone on standard output. It cannot be shown again.
+
+    Example: segue keys create --workspace team-a --name ci
+    """
+    _, secret = where.run(lambda hub, principal: hub.keys.create(principal.workspace, name))
+    click.echo(secret)
+
+
+@keys_command.command("list")
+@located
+def list_(where: Where) -> None:
+    """List a workspace's keys: id, end of the key, day made, name.
+
+    Example: segue keys list
+    """
+    for key in where.run(lambda hub, principal: hub.keys.list(principal.workspace)):
+        state = "  revoked" if key.revoked_at is not None else ""
+        made = clock.to_rfc3339(key.created_at)[:10]
+        click.echo(f"{key.id}  …{key.hint}  {made}  {one_line(key.name)}{state}")
+
+
+@keys_command.command("revoke")
+@click.argument("key")
+@located
+def revoke(where: Where, key: str) -> None:
+    """Revoke a key, by its id or the beginning of it.
+
+    Example: segue keys revoke 0198c2a4
+    """
+
+    async def do(hub: Hub, principal: Principal) -> None:
+        found = await hub.keys.list(principal.workspace)
+        wanted = [each.id for each in found if each.id.startswith(key) and not each.revoked_at]
+        if len(wanted) != 1:
+            many = f"{len(wanted)} valid keys begin" if wanted else "no valid key begins"
+            raise InvalidInput(f"{many} with {key!r}; `segue keys list` shows them")
+        await hub.keys.revoke(principal.workspace, wanted[0])
+
+    where.run(do)

@@ -1,0 +1,187 @@
+-- The core: sessions with their events, what turns need, and what stands beside them.
+-- compat: 1
+
+-- Ids and names compare byte by byte (COLLATE "C"), as they do in every other store. What may hold
+-- any string at all (a directory, a tag, a body) is bytea: text in PostgreSQL has no NULs.
+
+-- `row` is the whole session as JSON; the other columns exist to be indexed. `shelf` is 0 live,
+-- 1 archived, 2 trash, and leads every index so that the usual list never walks past hidden rows.
+-- `change` and `born` are the ids of the transactions that last wrote the row and that made it.
+CREATE TABLE sessions (
+  pk bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  workspace text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  shelf smallint NOT NULL,
+  status text COLLATE "C" NOT NULL,
+  cwd bytea NOT NULL,
+  agent text COLLATE "C",
+  version bigint,
+  deployment text COLLATE "C",
+  tag bytea,
+  source text COLLATE "C" NOT NULL,
+  created_at bigint NOT NULL,
+  active_at bigint NOT NULL,
+  shelved_at bigint,
+  change bigint NOT NULL,
+  born bigint NOT NULL,
+  row bytea NOT NULL
+);
+CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
+CREATE INDEX sessions_change ON sessions (change);
+CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at) WHERE shelved_at IS NOT NULL;
+
+CREATE INDEX sessions_active ON sessions (workspace, shelf, active_at, id);
+CREATE INDEX sessions_created ON sessions (workspace, shelf, created_at, id);
+CREATE INDEX sessions_cwd_active ON sessions (workspace, shelf, cwd, active_at, id);
+CREATE INDEX sessions_cwd_created ON sessions (workspace, shelf, cwd, created_at, id);
+CREATE INDEX sessions_status_active ON sessions (workspace, shelf, status, active_at, id);
+CREATE INDEX sessions_status_created ON sessions (workspace, shelf, status, created_at, id);
+CREATE INDEX sessions_source_active ON sessions (workspace, shelf, source, active_at, id);
+CREATE INDEX sessions_source_created ON sessions (workspace, shelf, source, created_at, id);
+CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_active ON sessions (workspace, shelf, agent, version, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_created ON sessions (workspace, shelf, agent, version, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_deployment_active ON sessions (workspace, shelf, deployment, active_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_deployment_created ON sessions (workspace, shelf, deployment, created_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_tag_active ON sessions (workspace, shelf, tag, active_at, id) WHERE tag IS NOT NULL;
+CREATE INDEX sessions_tag_created ON sessions (workspace, shelf, tag, created_at, id) WHERE tag IS NOT NULL;
+
+-- A session may have several memory stores; the order columns are repeated so that this filter,
+-- too, is one walk along an index.
+CREATE TABLE links (
+  session bigint NOT NULL,
+  store text COLLATE "C" NOT NULL,
+  workspace text COLLATE "C" NOT NULL,
+  shelf smallint NOT NULL,
+  created_at bigint NOT NULL,
+  active_at bigint NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  PRIMARY KEY (session, store)
+);
+CREATE INDEX links_active ON links (workspace, shelf, store, active_at, id);
+CREATE INDEX links_created ON links (workspace, shelf, store, created_at, id);
+
+CREATE TABLE events (
+  session bigint NOT NULL,
+  seq integer NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  at bigint NOT NULL,
+  type text COLLATE "C" NOT NULL,
+  version integer NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (session, seq),
+  UNIQUE (session, id)
+);
+
+-- Tokens come from Python, with their positions. A long text is several rows: a tsvector counts
+-- only so far. New words go straight into the index, since a list of words that are still to be
+-- sorted in would be read through by every search.
+CREATE TABLE search (
+  session bigint NOT NULL,
+  seq integer NOT NULL,
+  part integer NOT NULL,
+  words tsvector NOT NULL,
+  PRIMARY KEY (session, seq, part)
+);
+CREATE INDEX search_words ON search USING gin (words) WITH (fastupdate = off);
+
+-- About how many rows of `search` match, as the planner guesses from its statistics: a search for
+-- a common word goes another way than one for a rare word, and counting would cost more than either.
+CREATE FUNCTION estimate(query tsquery) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  plan json;
+BEGIN
+  EXECUTE format('EXPLAIN (FORMAT JSON) SELECT 1 FROM search WHERE words @@ %L::tsquery', query)
+    INTO plan;
+  RETURN (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint;
+END
+$$;
+
+-- A released lease stays as a row without a holder, so that epochs only ever rise.
+CREATE TABLE leases (
+  session bigint PRIMARY KEY,
+  holder text COLLATE "C" NOT NULL,
+  epoch bigint NOT NULL,
+  expires_at bigint NOT NULL
+);
+CREATE INDEX leases_holder ON leases (holder) WHERE holder <> '';
+CREATE INDEX leases_expires ON leases (expires_at) WHERE holder <> '';
+
+CREATE TABLE inbox (
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  session bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  at bigint NOT NULL,
+  body bytea NOT NULL
+);
+CREATE INDEX inbox_session ON inbox (session, number);
+
+-- Ephemeral: pieces of messages that are still being written, gone when the message is stored.
+CREATE UNLOGGED TABLE deltas (
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  session bigint NOT NULL,
+  message text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  "offset" bigint NOT NULL,
+  text bytea NOT NULL
+);
+CREATE INDEX deltas_session ON deltas (session, number);
+
+CREATE TABLE keys (
+  id text COLLATE "C" PRIMARY KEY,
+  workspace text COLLATE "C" NOT NULL,
+  digest bytea NOT NULL UNIQUE,
+  row bytea NOT NULL
+);
+
+-- Every version is kept: sessions refer to one, and it must not change under them.
+CREATE TABLE records (
+  workspace text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  version bigint NOT NULL,
+  newest boolean NOT NULL,
+  archived boolean NOT NULL,
+  created_at bigint NOT NULL,
+  row bytea NOT NULL,
+  PRIMARY KEY (workspace, kind, id, version)
+);
+-- Unique, so that of two new versions made at once one is refused.
+CREATE UNIQUE INDEX records_one_newest ON records (workspace, kind, id) WHERE newest;
+CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest;
+
+-- What a source's own files cannot hold about its sessions.
+CREATE TABLE overlays (
+  workspace text COLLATE "C" NOT NULL,
+  source text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  patch bytea NOT NULL,
+  PRIMARY KEY (workspace, source, id)
+);
+
+CREATE TABLE settings (
+  workspace text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  value bytea NOT NULL,
+  PRIMARY KEY (workspace, name)
+);
+
+-- Sessions removed for good, so that a process that was cut off for a while hears of it.
+CREATE TABLE purged (
+  change bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT now(),
+  workspace text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL
+);
+CREATE INDEX purged_change ON purged (change);
+CREATE INDEX purged_at ON purged (at);
+
+-- `cursor_key`: the secret that signs cursors.
+CREATE TABLE meta (
+  name text COLLATE "C" PRIMARY KEY,
+  value bytea NOT NULL
+);
+INSERT INTO meta VALUES
+  ('cursor_key', uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));

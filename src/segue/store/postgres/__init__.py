@@ -1,0 +1,14 @@
+"""The store for many machines: PostgreSQL through asyncpg, with a pool."""
+
+from ...model.errors import StoreError
+
+try:
+    from .store import PostgresStore
+except ModuleNotFoundError as error:
+    if error.name != "asyncpg":
+        raise
+    raise StoreError(
+        "PostgreSQL needs a package that is not installed: pip install 'segue[postgres]'"
+    ) from None
+
+__all__ = ["PostgresStore"]

@@ -1,0 +1,277 @@
+"""The promise of paging, with store and source merged, while everything moves."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from segue.hub import Hub
+from segue.model import cursor as cursors
+from segue.model import ids
+from segue.model.content import as_content
+from segue.model.errors import InvalidCursor, InvalidInput
+from segue.model.event import AgentRef, Created, Draft, InfoChanged, UserMessage
+from segue.model.principal import LOCAL, Principal
+from segue.model.query import Query, matches
+from segue.model.session import Session
+from segue.store.base import Store
+from segue.store.memory import MemoryStore
+from segue.store.sqlite import SQLiteStore
+from segue.testing.source import MemorySource
+
+times = st.integers(1, 4)  # few, so that many tie
+rows = st.fixed_dictionaries(
+    {
+        "at": times,
+        "cwd": st.sampled_from(["/a", "/b"]),
+        "tag": st.sampled_from([None, "t"]),
+        "agent": st.sampled_from(["x", "y"]),
+        "archived": st.booleans(),
+        "foreign": st.booleans(),
+    }
+)
+queries = st.builds(
+    Query,
+    limit=st.integers(1, 4),
+    order=st.sampled_from(["active", "created"]),
+    descending=st.booleans(),
+    archived=st.sampled_from(["exclude", "include", "only"]),
+    tag=st.sampled_from([None, None, "t"]),
+    agent_id=st.sampled_from([None, None, "x"]),
+    directories=st.sampled_from([(), (), ("/a",), ("/a", "/b")]),
+    text=st.sampled_from([None, None, "word"]),
+)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["touch", "touch", "touch", "new", "archive", "trash", "tag", "copy"]),
+        st.integers(0, 30),
+        times,
+    ),
+    max_size=3,
+)
+
+
+class World:
+    """A hub, and a note of every session's state after each step."""
+
+    def __init__(self, store: Store) -> None:
+        self.source = MemorySource()
+        self.hub = Hub(store, Path("/nowhere"), sources=[self.source])
+        self.store = store
+        self.sessions: dict[str, Session] = {}
+        self.touched: set[str] = set()
+
+    async def make(self, row: dict[str, Any]) -> None:
+        id = ids.new_id()
+        created = Created(cwd=row["cwd"], agent=AgentRef(id=row["agent"]))
+        drafts = [
+            Draft(body=created, at=row["at"]),
+            Draft(body=UserMessage(content=as_content("a word")), at=row["at"]),
+            Draft(body=InfoChanged(tag=row["tag"], archived=row["archived"]), at=row["at"]),
+        ]
+        if row["foreign"]:
+            self.sessions[id] = await self.source.add(id, drafts)
+        else:
+            self.sessions[id] = await self.store.create("local", id, drafts)
+
+    async def step(self, kind: str, which: int, at: int) -> None:
+        if kind == "new" or not self.sessions:
+            row = {"at": at, "cwd": "/a", "tag": "t", "agent": "x", "archived": False}
+            await self.make({**row, "foreign": which % 2 == 0})
+            return
+        id = sorted(self.sessions)[which % len(self.sessions)]
+        self.touched.add(id)
+        bodies = {
+            "touch": UserMessage(content=as_content("again")),
+            "archive": InfoChanged(archived=True),
+            "trash": InfoChanged(deleted=True),
+            "tag": InfoChanged(tag="t"),
+        }
+        stored = await self.store.get("local", id)
+        if kind == "copy":
+            if stored is None:
+                events = await self.source.events(id)
+                self.sessions[id] = await self.store.load("local", id, events)
+            return
+        draft = Draft(body=bodies[kind], at=at + 2)
+        if stored is None:
+            self.sessions[id] = await self.source.grow(id, [draft])
+        else:
+            self.sessions[id], _ = await self.store.change("local", id, lambda _: [draft])
+
+    def matching(self, query: Query) -> set[str]:
+        return {id for id, session in self.sessions.items() if matches(query, session)}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(rows, max_size=14), queries, st.lists(steps, max_size=8))
+def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
+    kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
+) -> None:
+    asyncio.run(_page_through(kind, start, query, between))
+
+
+async def _page_through(
+    kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        store: Store = MemoryStore()
+        if kind == "sqlite":
+            store = SQLiteStore.open(Path(directory) / "segue.db")
+        world = World(store)
+        try:
+            for row in start:
+                await world.make(row)
+            throughout = world.matching(query)
+            seen: list[str] = []
+            token: str | None = None
+            for number in range(200):
+                page = await world.hub.list(LOCAL, query, token)
+                assert len(page.sessions) <= query.limit
+                assert page.sessions or page.next is None, "an empty page must be the last"
+                seen += [session.id for session in page.sessions]
+                token = page.next
+                if token is None:
+                    break
+                if number < len(between):
+                    for step in between[number]:
+                        await world.step(*step)
+                        throughout &= world.matching(query)
+            else:
+                pytest.fail("paging did not end")
+            assert throughout <= set(seen)
+            twice = {id for id in seen if seen.count(id) > 1}
+            assert twice <= world.touched
+        finally:
+            await world.hub.close()
+
+
+async def _filled(count: int, **options: Any) -> tuple[Hub, list[Session]]:
+    hub = Hub(MemoryStore(), Path("/nowhere"), **options)
+    made = [
+        await hub.store.create("local", ids.new_id(), [Draft(body=Created(cwd="/a"), at=at)])
+        for at in range(1, count + 1)
+    ]
+    return hub, made
+
+
+async def test_going_back_gives_the_same_page_with_the_same_next_cursor() -> None:
+    hub, _ = await _filled(10)
+    query = Query(order="created", limit=3)
+    first = await hub.list(LOCAL, query, bind_filters=False)
+    second = await hub.list(LOCAL, query, first.next, bind_filters=False)
+    assert first.prev is None
+    again = await hub.list(LOCAL, query, second.prev, bind_filters=False)
+    assert again == first._replace(prev=None)
+    third = await hub.list(LOCAL, query, second.next, bind_filters=False)
+    assert (await hub.list(LOCAL, query, third.prev, bind_filters=False)).sessions == (
+        second.sessions
+    )
+
+
+async def test_pages_reach_the_end_and_the_last_has_no_next() -> None:
+    hub, made = await _filled(7)
+    query = Query(order="created", descending=False, limit=3)
+    seen, token = [], None
+    for expected in (3, 3, 1):
+        page = await hub.list(LOCAL, query, token)
+        assert len(page.sessions) == expected
+        seen += page.sessions
+        token = page.next
+    assert token is None
+    assert seen == made
+
+
+async def test_a_page_that_ends_exactly_has_no_next() -> None:
+    hub, _ = await _filled(3)
+    assert (await hub.list(LOCAL, Query(limit=3))).next is None
+
+
+async def test_a_cursor_is_good_for_its_workspace_its_order_and_where_bound_its_filters() -> None:
+    hub, _ = await _filled(5)
+    query = Query(limit=2)
+    token = (await hub.list(LOCAL, query)).next
+    assert token is not None
+    with pytest.raises(InvalidCursor):
+        await hub.list(Principal(workspace="other"), query, token)
+    with pytest.raises(InvalidCursor):
+        await hub.list(LOCAL, Query(limit=2, order="created"), token)
+    with pytest.raises(InvalidCursor):
+        await hub.list(LOCAL, Query(limit=2, tag="t"), token)
+    assert (await hub.list(LOCAL, Query(limit=3), token)).sessions
+
+
+async def test_an_unbound_cursor_lets_filters_change_but_not_the_window_past_its_place() -> None:
+    hub, _ = await _filled(5)
+    query = Query(order="created", limit=2)
+    token = (await hub.list(LOCAL, query, bind_filters=False)).next
+    other = Query(order="created", limit=3, source="segue")
+    assert (await hub.list(LOCAL, other, token, bind_filters=False)).sessions
+    later = Query(order="created", limit=2, created_gt=4)
+    with pytest.raises(InvalidCursor):
+        await hub.list(LOCAL, later, token, bind_filters=False)
+
+
+@pytest.mark.parametrize("token", ["", "x", "page", "é", "AAAA", "=" * 9, "A" * 400])
+async def test_what_is_no_cursor_is_refused(token: str) -> None:
+    hub, _ = await _filled(2)
+    with pytest.raises(InvalidCursor):
+        await hub.list(LOCAL, Query(), token)
+
+
+async def test_a_cursor_of_another_store_is_refused() -> None:
+    hub, _ = await _filled(5)
+    other, _ = await _filled(5)
+    token = (await hub.list(LOCAL, Query(limit=1))).next
+    with pytest.raises(InvalidCursor):
+        await other.list(LOCAL, Query(limit=1), token)
+
+
+async def test_no_cursor_is_ever_given_twice_in_one_walk() -> None:
+    hub, _ = await _filled(9)
+    tokens, token = set(), None
+    while True:
+        page = await hub.list(LOCAL, Query(limit=2), token)
+        token = page.next
+        if token is None:
+            break
+        assert token not in tokens
+        tokens.add(token)
+
+
+async def test_a_page_has_a_largest_size() -> None:
+    hub, _ = await _filled(1)
+    with pytest.raises(InvalidInput):
+        await hub.list(LOCAL, Query(limit=1001))
+
+
+async def test_a_stored_copy_shadows_the_source_s_session() -> None:
+    source = MemorySource()
+    hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
+    id = ids.new_id()
+    await source.add(id, [Draft(body=Created(cwd="/a", source="memory"), at=1)])
+    await source.grow(id, [InfoChanged(title="theirs")])
+    await hub.store.load("local", id, await source.events(id))
+    await hub.set_title(LOCAL, id, "ours")
+    listed = (await hub.list(LOCAL, Query())).sessions
+    assert [session.title for session in listed] == ["ours"]
+    assert (await source.get(id)).title == "theirs"
+
+
+async def test_a_source_of_another_workspace_is_not_seen() -> None:
+    source = MemorySource(workspace="other")
+    hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
+    await source.add(ids.new_id(), [Created(cwd="/a")])
+    assert (await hub.list(LOCAL, Query())).sessions == []
+    assert len((await hub.list(Principal(workspace="other"), Query())).sessions) == 1
+
+
+def test_a_fingerprint_does_not_know_page_size_or_order() -> None:
+    one = cursors.fingerprint(Query(tag="t", limit=3))
+    assert one == cursors.fingerprint(Query(tag="t", limit=4, order="created"))
+    assert one != cursors.fingerprint(Query(tag="u"))

@@ -1,0 +1,41 @@
+"""Every store passes the suite that is shipped for those who write one."""
+
+from pathlib import Path
+
+import pytest
+
+from segue.store.base import Store
+from segue.store.memory import MemoryStore
+from segue.store.sqlite import SQLiteStore
+from segue.testing import OpenStore, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        store = MemoryStore()  # opening it again is the same object again
+
+        async def open() -> Store:
+            return store
+
+        return open
+
+
+class TestSQLiteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        async def open() -> Store:
+            return SQLiteStore.open(tmp_path / "segue.db")
+
+        return open
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, fresh_database_url: str) -> OpenStore:
+        async def open() -> Store:
+            from segue.store.postgres import PostgresStore
+
+            return await PostgresStore.open(fresh_database_url)
+
+        return open
