@@ -34,7 +34,8 @@ rows = st.fixed_dictionaries(
         "foreign": st.booleans(),
     }
 )
-queries = st.builds(
+plain = st.builds(Query, limit=st.integers(1, 4), archived=st.just("include"))
+queries = plain | st.builds(
     Query,
     limit=st.integers(1, 4),
     order=st.sampled_from(["active", "created"]),
@@ -51,6 +52,7 @@ steps = st.lists(
         st.integers(0, 30),
         times,
     ),
+    min_size=1,
     max_size=3,
 )
 
@@ -108,8 +110,8 @@ class World:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(rows, max_size=14), queries, st.lists(steps, max_size=8))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(rows, min_size=4, max_size=14), queries, st.lists(steps, min_size=2, max_size=8))
 def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
     kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
 ) -> None:

@@ -153,8 +153,10 @@ class Pager:
             following = replace(here, position=position(sessions[-1], query.order))
         elif cursor is not None and query.order == "active":
             sweep = replace(here, phase="sweep", position=Position(0, ""))
-            if (await self._swept(query, sweep))[0]:
-                following = sweep
+            changed, rest = await self._swept(query, sweep)
+            if changed and not sessions:  # no page but the last may be empty
+                return changed, rest, None
+            following = sweep if changed else None
         preceding: Cursor | None = None
         if cursor is not None:
             first = position(sessions[0], query.order) if sessions else cursor.position
