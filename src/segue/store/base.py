@@ -139,7 +139,11 @@ class Store(Protocol):
         """
 
     async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
-        """A whole history as it was elsewhere; Conflict if the id is taken."""
+        """A whole history as it was elsewhere; Conflict if the id is taken.
+
+        For `sweep` it is as old as can be: a source may have listed it before, and a list that
+        is being paged through must not lose it by its being copied here.
+        """
 
     async def fork(
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide

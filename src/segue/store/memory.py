@@ -83,14 +83,15 @@ class MemoryStore(Store):
         return self._insert(session, events)
 
     async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
-        return self._insert(fold.fold(workspace, id, events), events)
+        return self._insert(fold.fold(workspace, id, events), events, new=False)
 
-    def _insert(self, session: Session, events: Sequence[Event]) -> Session:
+    def _insert(self, session: Session, events: Sequence[Event], *, new: bool = True) -> Session:
         name = session.workspace, session.id
         if name in self._entries:
             raise errors.Conflict(f"session {session.id} exists already", session=session.id)
         change = self._change + 1
-        entry = _Entry(_kept_row(session), [_kept(added) for added in events], change, born=change)
+        born = change if new else 0
+        entry = _Entry(_kept_row(session), [_kept(added) for added in events], change, born=born)
         self._change = change
         self._entries[name] = entry
         self._tell(Signal("events", *name))

@@ -7,7 +7,7 @@ the reading of the row and the two ends of the transaction, an append is four ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...model import clock, codec, errors, event, fold, text
@@ -16,29 +16,11 @@ from ...model.session import Session, decode_session
 from ..base import MAX_SEQ, Decide, Drafts, Lease, Signal, begin, extend
 from ..listing import columns
 from .connection import Connection, Database, Row
-from .turns import HELD, lease_lost
-from .watch import NOTIFY, payload
+from .shared import HELD, NOTIFY, PK, lease_lost, not_found, write_signal
 from .words import vectors
 
-# The id of the writing transaction; see `Lists.mark`.
-_CHANGE = "pg_current_xact_id()::text::bigint"
 _CHUNK = 2_000  # events written by one statement
-_TOMBSTONES = "1 day"
-
-# Events, and their words, for the session that `s` names.
-_ADD = """
-    added AS (
-      INSERT INTO events (session, seq, id, at, type, version, body)
-      SELECT s.pk, e.* FROM s, unnest(
-        $1::int[], $2::text[], $3::bigint[], $4::text[], $5::int[], $6::bytea[]
-      ) AS e
-    ),
-    indexed AS (
-      INSERT INTO search (session, seq, part, words)
-      SELECT s.pk, w.seq, w.part, w.words::tsvector
-      FROM s, unnest($7::int[], $8::int[], $9::text[]) AS w (seq, part, words)
-    )
-"""
+_EVENTS = "SELECT seq, id, at, version, body FROM events"
 
 
 class Sessions:
@@ -55,13 +37,12 @@ class Sessions:
 
     async def _insert(self, session: Session, events: Sequence[Event]) -> Session:
         if len(events) <= _CHUNK:
-            _one(await self._database.write(*_insertion(session, events)), session)
+            _inserted(await self._database.write(*_insertion(session, events)), session)
             return session
 
         async def insert(connection: Connection) -> None:
-            _one(await connection.fetch(*_insertion(session, events[:_CHUNK])), session)
-            pk = await connection.fetchval(_PK, session.workspace, session.id)
-            await _add(connection, pk, events[_CHUNK:])
+            rows = await connection.fetch(*_insertion(session, events[:_CHUNK]))
+            await _add(connection, _inserted(rows, session), events[_CHUNK:])
 
         await self._database.transact(insert)
         return session
@@ -99,9 +80,10 @@ class Sessions:
                 raise errors.InvalidInput(
                     f"a session holds at most {MAX_SEQ} events; fork it to go on"
                 )
-            await _add(connection, pk, events[_CHUNK:])
+            # A finished message takes the place of its deltas.
             spent = [added.id for added in events] if lease is not None else []
             await connection.fetch(*_update(pk, after, events[:_CHUNK], spent))
+            await _add(connection, pk, events[_CHUNK:])
             return after, events
 
         return await self._database.transact(change)
@@ -111,21 +93,17 @@ class Sessions:
     ) -> Session:
         async def fork(connection: Connection) -> Session:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2"
-            found = await connection.fetchrow(sql, workspace, id)
-            if found is None:
-                raise not_found(id)
-            parent, last = found[0], decode_session(found[1]).last_seq
-            if not 1 <= upto <= last:
-                raise errors.InvalidInput(f"session {id} has events 1 to {last}, no {upto}")
+            parent, row = _found(await connection.fetchrow(sql, workspace, id), id)
+            if not 1 <= upto <= row.last_seq:
+                raise errors.InvalidInput(f"session {id} has events 1 to {row.last_seq}, no {upto}")
             at = clock.now()
             session, first = begin(workspace, new_id, [created], at)
-            sql = _EVENTS + " WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
-            async for row in connection.cursor(sql, parent, upto, prefetch=_CHUNK):
-                session = fold.apply(session, as_event(row))
+            sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
+            async for copied in connection.cursor(sql, parent, upto, prefetch=_CHUNK):
+                session = fold.apply(session, as_event(copied))
             session, added = extend(session, tail(session), at)
-            _one(await connection.fetch(*_insertion(session, first)), session)
-            pk = await connection.fetchval(_PK, workspace, new_id)
-            # The copies are made where the originals are; they came here to be counted only.
+            pk = _inserted(await connection.fetch(*_insertion(session, first)), session)
+            # They came here to be folded; the copies are made where the originals are.
             for table, names in (
                 ("events", "seq, id, at, type, version, body"),
                 ("search", "seq, part, words"),
@@ -136,29 +114,16 @@ class Sessions:
             await _add(connection, pk, added)
             return session
 
-        # One snapshot: the parent goes on meanwhile, and need not wait for us.
+        # In one snapshot: the parent goes on meanwhile, and need not wait for us.
         return await self._database.transact(fork, "repeatable_read")
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         async def purge(connection: Connection) -> None:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2 FOR UPDATE"
-            found = await connection.fetchrow(sql, workspace, id)
-            if found is None:
-                raise not_found(id)
-            guard(decode_session(found[1]))
-            for table in ("links", "events", "search", "leases", "inbox", "deltas"):
-                await connection.execute(f"DELETE FROM {table} WHERE session = $1", found[0])
-            await connection.execute("DELETE FROM sessions WHERE pk = $1", found[0])
-            sql = f"INSERT INTO purged (change, workspace, id) VALUES ({_CHANGE}, $1, $2)"
-            await connection.execute(sql, workspace, id)
-            # Whoever else tidies up at this moment has the rows locked, and will do.
-            await connection.execute(f"""
-                DELETE FROM purged WHERE ctid = ANY (ARRAY (
-                  SELECT ctid FROM purged WHERE at < now() - interval '{_TOMBSTONES}'
-                  LIMIT 1000 FOR UPDATE SKIP LOCKED
-                ))
-            """)
-            await connection.fetch(f"SELECT {NOTIFY}($1)", payload(Signal("purged", workspace, id)))
+            pk, session = _found(await connection.fetchrow(sql, workspace, id), id)
+            guard(session)
+            signal = write_signal(Signal("purged", workspace, id))
+            await connection.fetch(_PURGE, pk, workspace, id, signal)
 
         await self._database.transact(purge)
 
@@ -177,7 +142,7 @@ class Sessions:
     ) -> list[Event]:
         low = min(max(after, 0), MAX_SEQ)
         high = MAX_SEQ if before is None else min(max(before - 1, 0), MAX_SEQ)
-        where = f"session = ({_PK}) AND seq > $3 AND seq <= $4"
+        where = f"session = ({PK}) AND seq > $3 AND seq <= $4"
         args: list[Any] = [workspace, id, low, high]
         for condition, value in (
             ("type = ANY({})", list(types) or None),
@@ -195,44 +160,46 @@ class Sessions:
         return found[::-1] if backward else found
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
-        sql = f"SELECT seq FROM events WHERE session = ({_PK}) AND id = $3"
+        sql = f"SELECT seq FROM events WHERE session = ({PK}) AND id = $3"
         rows = await self._database.fetch(sql, workspace, id, event_id)
         if not rows:
             await self._must_exist(workspace, id)
         return rows[0][0] if rows else None
 
     async def _must_exist(self, workspace: str, id: str) -> None:
-        if not await self._database.fetch(_PK, workspace, id):
+        if not await self._database.fetch(PK, workspace, id):
             raise not_found(id)
 
 
-_PK = "SELECT pk FROM sessions WHERE workspace = $1 AND id = $2"
-_EVENTS = "SELECT seq, id, at, version, body FROM events"
-
-
-def not_found(id: str) -> errors.NotFound:
-    return errors.NotFound(f"no session {id}", session=id)
-
-
 def as_event(row: Row) -> Event:
+    """An event from (seq, id, at, version, body)."""
     seq, id, at, version, body = row
     return Event(seq=seq, id=id, at=at, body=event.decode_body(body, version))
 
 
-def _one(rows: list[Row], session: Session) -> None:
-    if not rows:
-        raise errors.Conflict(f"session {session.id} exists already", session=session.id)
+def _found(row: Row | None, id: str) -> tuple[int, Session]:
+    if row is None:
+        raise not_found(id)
+    return row[0], decode_session(row[1])
 
 
 async def _lock(
     connection: Connection, workspace: str, id: str, lease: Lease | None
 ) -> tuple[int, Session]:
-    """The session's row, which nobody else changes until the transaction ends.
+    """The session, which nobody else changes until the transaction ends.
 
-    With `lease`, its row too: a lease that is good here stays good until then.
+    With `lease`, that is locked as well: if it is good now, it stays good until then. The lock is
+    of the kind that lets others refer to the session, and put something in its inbox.
     """
-    source, also = ("sessions s", "true") if lease is None else ...
-    raise NotImplementedError
+    sql = "SELECT s.pk, s.row FROM sessions s {} WHERE s.workspace = $1 AND s.id = $2 {}"
+    if lease is None:
+        sql = sql.format("", "FOR NO KEY UPDATE")
+        return _found(await connection.fetchrow(sql, workspace, id), id)
+    sql = sql.format("JOIN leases l ON l.session = s.pk", f"AND {HELD} FOR NO KEY UPDATE")
+    row = await connection.fetchrow(sql, workspace, id, lease.holder, lease.epoch)
+    if row is None and await connection.fetchrow(PK, workspace, id):
+        raise lease_lost(lease)
+    return _found(row, id)
 
 
 async def _unknown(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
@@ -245,7 +212,127 @@ async def _unknown(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
     return [draft for draft in drafts if not isinstance(draft, Draft) or draft.id not in held]
 
 
+# Writing. The statements are built of parts: each begins by saying which session it is about, as
+# `s`, and goes on with the events for it.
+
+# The id of the writing transaction: see `Lists.mark`.
+_CHANGE = "pg_current_xact_id()::text::bigint"
+
+_ADD = """
+    added AS (
+      INSERT INTO events (session, seq, id, at, type, version, body)
+      SELECT s.pk, e.seq, e.id, e.at, e.type, $6, e.body
+      FROM s, unnest($1::int[], $2::text[], $3::bigint[], $4::text[], $5::bytea[])
+        AS e (seq, id, at, type, body)
+    ),
+    indexed AS (
+      INSERT INTO search (session, seq, part, words)
+      SELECT s.pk, w.seq, w.part, w.words::tsvector
+      FROM s, unnest($7::int[], $8::int[], $9::text[]) AS w (seq, part, words)
+    )
+"""
+
+_PURGE = f"""
+    WITH s AS (DELETE FROM sessions WHERE pk = $1),
+    {
+    ", ".join(
+        f"gone_{table} AS (DELETE FROM {table} WHERE session = $1)"
+        for table in ("links", "events", "search", "leases", "inbox", "deltas")
+    )
+},
+    tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({_CHANGE}, $2, $3)),
+    -- Whoever else tidies up at this moment has the rows locked, and will do.
+    old AS (
+      DELETE FROM purged WHERE ctid = ANY (ARRAY (
+        SELECT ctid FROM purged WHERE at < now() - interval '1 day'
+        LIMIT 1000 FOR UPDATE SKIP LOCKED
+      ))
+    )
+    SELECT {NOTIFY.format("$4")}
+"""
+
+
+def _insertion(session: Session, events: Sequence[Event]) -> tuple[Any, ...]:
+    """A statement that makes a session with its events, unless there is one of its name."""
+    values = {
+        "workspace": session.workspace,
+        "id": session.id,
+        **columns(session),
+        "row": codec.encode(session),
+    }
+    marks = [f"${number}" for number in range(10, 12 + len(values))]
+    stores = list(dict.fromkeys(session.memory_store_ids))
+    signal = write_signal(Signal("events", session.workspace, session.id))
+    sql = f"""
+        WITH s AS (
+          INSERT INTO sessions ({", ".join(values)}, change, born)
+          VALUES ({", ".join(marks[:-2])}, {_CHANGE}, {_CHANGE})
+          ON CONFLICT (workspace, id) DO NOTHING
+          RETURNING pk, workspace, id, shelf, created_at, active_at
+        ),
+        {_ADD},
+        linked AS (
+          INSERT INTO links (session, store, workspace, shelf, created_at, active_at, id)
+          SELECT s.pk, m.store, s.workspace, s.shelf, s.created_at, s.active_at, s.id
+          FROM s, unnest({marks[-2]}::text[]) AS m (store)
+        )
+        SELECT pk, {NOTIFY.format(marks[-1])} FROM s
+    """
+    return sql, *_rows(events), *values.values(), stores, signal
+
+
+def _inserted(rows: list[Row], session: Session) -> int:
+    if not rows:
+        raise errors.Conflict(f"session {session.id} exists already", session=session.id)
+    return int(rows[0][0])
+
+
+def _update(
+    pk: int, session: Session, events: Sequence[Event], spent: Sequence[str]
+) -> tuple[Any, ...]:
+    """A statement that adds events to a session and makes its row agree with them."""
+    values = {**columns(session), "row": codec.encode(session)}
+    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 13))
+    sql = f"""
+        WITH s AS (
+          UPDATE sessions SET change = {_CHANGE}, {sets} WHERE pk = $10
+          RETURNING pk, shelf, active_at
+        ),
+        {_ADD},
+        linked AS (
+          UPDATE links l SET shelf = s.shelf, active_at = s.active_at FROM s
+          WHERE l.session = s.pk AND (l.shelf <> s.shelf OR l.active_at <> s.active_at)
+        ),
+        finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
+        SELECT {NOTIFY.format("$12")}
+    """
+    signal = write_signal(Signal("events", session.workspace, session.id))
+    return sql, *_rows(events), pk, list(spent), signal, *values.values()
+
+
 async def _add(connection: Connection, pk: int, events: Sequence[Event]) -> None:
+    """More events than one statement should carry."""
     sql = f"WITH s AS (SELECT $10::bigint AS pk), {_ADD} SELECT"
     for start in range(0, len(events), _CHUNK):
-        await connection.execute(sql, *_rows(events[start : start + _CHUNK]), pk)
+        await connection.fetch(sql, *_rows(events[start : start + _CHUNK]), pk)
+
+
+def _rows(events: Sequence[Event]) -> tuple[Any, ...]:
+    """What `_ADD` takes: the events column by column, and their words."""
+    words = [
+        (added.seq, part, vector)
+        for added in events
+        if (found := text.searchable(added.body))
+        for part, vector in enumerate(vectors(text.tokens(found)))
+    ]
+    return (
+        [added.seq for added in events],
+        [added.id for added in events],
+        [added.at for added in events],
+        [added.type for added in events],
+        [codec.encode(added.body) for added in events],
+        event.VERSION,
+        [seq for seq, _, _ in words],
+        [part for _, part, _ in words],
+        [vector for _, _, vector in words],
+    )

@@ -36,11 +36,13 @@ def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
 
 def load(tx: Transaction, workspace: str, id: str, events: Sequence[Event]) -> Session:
     session = fold.fold(workspace, id, events)
-    insert(tx, session, events)
+    insert(tx, session, events, new=False)
     return session
 
 
-def insert(tx: Transaction, session: Session, events: Sequence[Event]) -> None:
+def insert(
+    tx: Transaction, session: Session, events: Sequence[Event], *, new: bool = True
+) -> None:
     sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
@@ -50,7 +52,7 @@ def insert(tx: Transaction, session: Session, events: Sequence[Event]) -> None:
         "id": session.id,
         **columns(session),
         "change": change,
-        "born": change,
+        "born": change if new else 0,
         "row": codec.encode(session),
     }
     marks = ", ".join("?" * len(values))

@@ -1,0 +1,135 @@
+"""What stands beside the sessions: keys, records, overlays, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...model import codec, errors
+from ...model.query import Position
+from ..base import Key, Record
+from .connection import Connection, Database
+
+_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
+_decode_key: codec.Decoder[Key] = codec.Decoder(Key)
+_decode_record: codec.Decoder[Record] = codec.Decoder(Record)
+
+
+class Beside:
+    """The part of the store that knows no sessions."""
+
+    _database: Database
+
+    async def put_key(self, key: Key) -> None:
+        sql = """
+            INSERT INTO keys (id, workspace, digest, row) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (id) DO UPDATE SET workspace = $2, digest = $3, row = $4
+        """
+        await self._database.write(sql, key.id, key.workspace, key.digest, codec.encode(key))
+
+    async def find_key(self, digest: bytes) -> Key | None:
+        rows = await self._database.fetch("SELECT row FROM keys WHERE digest = $1", digest)
+        return _decode_key(rows[0][0]) if rows else None
+
+    async def keys(self, workspace: str | None = None) -> list[Key]:
+        sql = "SELECT row FROM keys WHERE $1::text IS NULL OR workspace = $1 ORDER BY id"
+        return [_decode_key(row) for (row,) in await self._database.fetch(sql, workspace)]
+
+    async def revoke_key(self, workspace: str, id: str, at: int) -> bool:
+        async def revoke(connection: Connection) -> bool:
+            sql = "SELECT row FROM keys WHERE workspace = $1 AND id = $2 FOR UPDATE"
+            row = await connection.fetchval(sql, workspace, id)
+            if row is None or (key := _decode_key(row)).revoked_at is not None:
+                return False
+            row = codec.encode(replace(key, revoked_at=at))
+            await connection.execute("UPDATE keys SET row = $2 WHERE id = $1", id, row)
+            return True
+
+        return await self._database.transact(revoke)
+
+    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+        name = record.workspace, record.kind, record.id
+        where = "workspace = $1 AND kind = $2 AND id = $3"
+
+        async def put(connection: Connection) -> None:
+            # Who comes second waits here, and then reads what the first one made.
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+            await connection.execute(lock, "\t".join(name))
+            sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {where}"
+            newest = await connection.fetchval(sql, *name)
+            if record.version != newest + (not amend):
+                raise errors.Conflict(
+                    f"the {record.kind} is at version {newest} now; read it again", version=newest
+                )
+            sql = f"UPDATE records SET newest = false WHERE {where} AND newest"
+            await connection.execute(sql, *name)
+            sql = """
+                INSERT INTO records
+                  (workspace, kind, id, version, newest, archived, created_at, row)
+                VALUES ($1, $2, $3, $4, true, $5, $6, $7)
+                ON CONFLICT (workspace, kind, id, version) DO UPDATE SET
+                  newest = true, archived = $5, created_at = $6, row = $7
+            """
+            archived = record.archived_at is not None
+            row = codec.encode(record)
+            await connection.execute(sql, *name, record.version, archived, record.created_at, row)
+
+        await self._database.transact(put)
+        return record
+
+    async def get_record(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None:
+        sql = "SELECT row FROM records WHERE workspace = $1 AND kind = $2 AND id = $3 AND "
+        args: list[Any] = [workspace, kind, id]
+        if version is None:
+            sql += "newest"
+        else:
+            sql, args = f"{sql} version = $4", [*args, version]
+        rows = await self._database.fetch(sql, *args)
+        return _decode_record(rows[0][0]) if rows else None
+
+    async def records(
+        self,
+        workspace: str,
+        kind: str,
+        *,
+        after: Position | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[Record]:
+        args: list[Any] = [workspace, kind, limit, *(after or ())]
+        arms = []
+        for state in ("false", "true") if archived else ("false",):
+            sql = "SELECT created_at, id, row FROM records"
+            sql += f" WHERE newest AND workspace = $1 AND kind = $2 AND archived = {state}"
+            arms.append(f"{sql} AND (created_at, id) < ($4, $5)" if after else sql)
+        sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT $3"
+        return [_decode_record(row) for _, _, row in await self._database.fetch(sql, *args)]
+
+    async def set_overlay(
+        self, workspace: str, source: str, id: str, patch: dict[str, Any]
+    ) -> None:
+        sql = """
+            INSERT INTO overlays (workspace, source, id, patch) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (workspace, source, id) DO UPDATE SET patch = $4
+        """
+        await self._database.write(sql, workspace, source, id, codec.encode(patch))
+
+    async def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
+        sql = "SELECT id, patch FROM overlays WHERE workspace = $1 AND source = $2"
+        rows = await self._database.fetch(sql, workspace, source)
+        return {id: _decode_any(patch) for id, patch in rows}
+
+    async def set_setting(self, workspace: str, name: str, value: Any) -> None:
+        sql = """
+            INSERT INTO settings (workspace, name, value) VALUES ($1, $2, $3)
+            ON CONFLICT (workspace, name) DO UPDATE SET value = $3
+        """
+        await self._database.write(sql, workspace, name, codec.encode(value))
+
+    async def settings(self, workspace: str) -> dict[str, Any]:
+        sql = "SELECT name, value FROM settings WHERE workspace = $1"
+        rows = await self._database.fetch(sql, workspace)
+        return {name: _decode_any(value) for name, value in rows}

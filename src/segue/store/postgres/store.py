@@ -1,0 +1,41 @@
+"""PostgresStore: the parts put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from ..base import Signal, Store
+from .beside import Beside
+from .connection import Database
+from .lists import Lists
+from .sessions import Sessions
+from .turns import Turns
+from .watch import Watcher
+
+
+class PostgresStore(Sessions, Lists, Turns, Beside, Store):
+    """The store in a PostgreSQL database, for any number of processes and machines.
+
+    It belongs to the event loop that it was opened in.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._watcher = Watcher(database)
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """The store in a database, whose tables are made or brought up to date first."""
+        return cls(await Database.open(url))
+
+    async def close(self) -> None:
+        await self._watcher.close()
+        await self._database.close()
+
+    async def cursor_key(self) -> bytes:
+        rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
+        return bytes(rows[0][0])
+
+    def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
+        return self._watcher.listen(listener)

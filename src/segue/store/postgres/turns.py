@@ -1,0 +1,200 @@
+"""What turns need: leases, the inbox, deltas.
+
+Leases go by the server's clock, so that machines whose clocks differ agree on who holds what. An
+acquisition and an append under a lease both lock the lease's row: a holder who lost it writes
+nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...model import clock, codec
+from ..base import Delta, InboxItem, InboxKind, Lease, Signal
+from .connection import Database, Row
+from .shared import HELD, NOTIFY, NOW, PK, lease_lost, not_found, write_signal
+
+# For what need not survive a crash of the server: its commit does not wait for the disk.
+_SOON = "set_config('synchronous_commit', 'off', true)"
+
+_LEASES = (
+    "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
+    " FROM leases l JOIN sessions s ON s.pk = l.session WHERE l.holder <> ''"
+)
+
+_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
+
+
+class Turns:
+    """The part of the store that processes meet in."""
+
+    _database: Database
+
+    async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
+        # The key lock keeps the session from being purged meanwhile.
+        sql = f"""
+            WITH s AS ({PK} FOR KEY SHARE),
+            taken AS (
+              INSERT INTO leases AS l (session, holder, epoch, expires_at)
+              SELECT pk, $3, 1, {NOW} + $4 FROM s
+              ON CONFLICT (session) DO UPDATE SET
+                holder = $3,
+                epoch = l.epoch + (l.holder <> $3 OR l.expires_at <= {NOW})::int,
+                expires_at = {NOW} + $4
+              WHERE l.holder = $3 OR l.expires_at <= {NOW}
+              RETURNING epoch, expires_at
+            )
+            SELECT taken.epoch, taken.expires_at FROM s LEFT JOIN taken ON true
+        """
+        rows = await self._database.write(sql, workspace, id, holder, ttl)
+        if not rows:
+            raise not_found(id)
+        ((epoch, expires_at),) = rows
+        if epoch is None:
+            return None
+        return _lease((workspace, id, holder, epoch, expires_at))
+
+    async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
+        sql = f"""
+            WITH renewed AS (
+              UPDATE leases SET expires_at = {NOW} + $2
+              WHERE holder = $1 AND holder <> '' AND expires_at > {NOW} RETURNING session
+            )
+            SELECT s.workspace, s.id, {_SOON} FROM renewed r JOIN sessions s ON s.pk = r.session
+        """
+        rows = await self._database.write(sql, holder, ttl)
+        return {(workspace, id) for workspace, id, _ in rows}
+
+    async def release(self, lease: Lease) -> None:
+        sql = f"""
+            WITH released AS (
+              UPDATE leases SET holder = '', expires_at = 0
+              WHERE session = ({PK}) AND holder = $3 AND epoch = $4 RETURNING session
+            ),
+            cleared AS (DELETE FROM deltas d USING released r WHERE d.session = r.session)
+            SELECT {NOTIFY.format("$5")}, {_SOON} FROM released
+        """
+        name = lease.workspace, lease.session
+        signal = write_signal(Signal("inbox", *name))
+        await self._database.write(sql, *name, lease.holder, lease.epoch, signal)
+
+    async def lease_of(self, workspace: str, id: str) -> Lease | None:
+        sql = _LEASES + " AND s.workspace = $1 AND s.id = $2"
+        return next(map(_lease, await self._database.fetch(sql, workspace, id)), None)
+
+    async def expired(self) -> list[Lease]:
+        # The time is taken once, as an index needs it.
+        sql = _LEASES + f" AND l.expires_at <= (SELECT {NOW})"
+        return [_lease(row) for row in await self._database.fetch(sql)]
+
+    async def put_inbox(
+        self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
+    ) -> InboxItem:
+        at, data = clock.now(), codec.encode(body)
+        sql = f"""
+            WITH s AS ({PK} FOR KEY SHARE),
+            put AS (
+              INSERT INTO inbox (session, kind, id, at, body)
+              SELECT pk, $3, $4, $5, $6 FROM s RETURNING number
+            )
+            SELECT number, {NOTIFY.format("$7")} FROM put
+        """
+        signal = write_signal(Signal("inbox", workspace, id))
+        rows = await self._database.write(sql, workspace, id, kind, item_id, at, data, signal)
+        if not rows:
+            raise not_found(id)
+        number = rows[0][0]
+        return InboxItem(number=number, session=id, kind=kind, id=item_id, at=at, body=body)
+
+    async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
+        sql = "SELECT number, kind, id, at, body FROM inbox"
+        return [
+            InboxItem(number=number, session=id, kind=kind, id=item, at=at, body=_decode_any(body))
+            for number, kind, item, at, body in await self._belongings(workspace, id, sql)
+        ]
+
+    async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
+        sql = f"""
+            WITH s AS ({PK}),
+            dropped AS (
+              DELETE FROM inbox USING s WHERE session = s.pk AND number = ANY($3) RETURNING number
+            )
+            SELECT dropped.number FROM s LEFT JOIN dropped ON true
+        """
+        rows = await self._database.write(sql, workspace, id, list(numbers))
+        if not rows:
+            raise not_found(id)
+        return {number for (number,) in rows if number is not None}
+
+    async def waiting(self, before: int) -> list[tuple[str, str]]:
+        sql = f"""
+            SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
+            LEFT JOIN leases l ON l.session = i.session
+            WHERE i.kind = 'prompt' AND i.at < $1 AND coalesce(l.expires_at, 0) <= {NOW}
+        """
+        return [(workspace, id) for workspace, id in await self._database.fetch(sql, before)]
+
+    async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
+        # The lock keeps the lease, and with it the session, from going meanwhile.
+        sql = f"""
+            WITH held AS (
+              SELECT l.session FROM sessions s JOIN leases l ON l.session = s.pk
+              WHERE s.workspace = $1 AND s.id = $2 AND {HELD} FOR KEY SHARE OF l
+            ),
+            put AS (
+              INSERT INTO deltas (session, message, kind, "offset", text)
+              SELECT held.session, d.message, d.kind, d.place, d.text
+              FROM held, unnest($5::text[], $6::text[], $7::bigint[], $8::bytea[])
+                WITH ORDINALITY AS d (message, kind, place, text, number)
+              ORDER BY d.number
+            )
+            SELECT {NOTIFY.format("$9")}, {_SOON} FROM held
+        """
+        name = lease.workspace, lease.session
+        rows = await self._database.write(
+            sql,
+            *name,
+            lease.holder,
+            lease.epoch,
+            [delta.message for delta in deltas],
+            [delta.kind for delta in deltas],
+            [delta.offset for delta in deltas],
+            [delta.text.encode("utf-8", "surrogatepass") for delta in deltas],
+            write_signal(Signal("deltas", *name)),
+        )
+        if not rows:
+            known = await self._database.fetch(PK, *name)
+            raise lease_lost(lease) if known else not_found(lease.session)
+
+    async def deltas(self, workspace: str, id: str) -> list[Delta]:
+        sql = 'SELECT number, message, kind, "offset", text FROM deltas'
+        return [
+            Delta(
+                session=id,
+                message=message,
+                kind=kind,
+                offset=offset,
+                text=data.decode("utf-8", "surrogatepass"),
+            )
+            for _, message, kind, offset, data in await self._belongings(workspace, id, sql)
+        ]
+
+    async def _belongings(self, workspace: str, id: str, sql: str) -> list[Row]:
+        """The rows that belong to a session, in the order of their numbers."""
+        sql = f"""
+            WITH s AS ({PK})
+            SELECT t.* FROM s LEFT JOIN LATERAL ({sql} WHERE session = s.pk) t ON true
+            ORDER BY t.number
+        """
+        rows = await self._database.fetch(sql, workspace, id)
+        if not rows:
+            raise not_found(id)
+        return [row for row in rows if row[0] is not None]
+
+
+def _lease(row: Row) -> Lease:
+    workspace, session, holder, epoch, expires_at = row
+    return Lease(
+        workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
+    )
