@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,15 +75,19 @@ class Child:
         return await self.expect("done")
 
     def suspend(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        # Not by `process.kill()`, which may collect a dead child before asyncio does.
         if self.process.returncode is None:
-            self.process.kill()
-        await self.ended()
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
     async def ended(self) -> int:
         return await asyncio.wait_for(self.process.wait(), PATIENCE)
@@ -101,9 +105,9 @@ async def child(
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
     )
+    started = Child(process)
     try:
-        yield Child(process)
+        yield started
     finally:
-        if process.returncode is None:
-            process.kill()
+        started.kill()
         await process.communicate()

@@ -11,7 +11,7 @@ from ..model.event import Event
 from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Source
-from ..store.base import Store
+from ..store.base import Record, Store
 from .keys import Keys
 from .records import Records
 from .runners import Runners
@@ -77,6 +77,9 @@ class Base:
                 session=id,
             )
         return session
+
+    async def _agent(self, principal: Principal, id: str, version: int) -> Record | None:
+        return await self.store.get_record(principal.workspace, "agent", id, version)
 
     async def _read(
         self, workspace: str, id: str, source: Source | None, after: int

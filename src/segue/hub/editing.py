@@ -171,7 +171,8 @@ class Editing(Base):
             if name is not None:
                 bodies.append(InfoChanged(title=name))
             elif session.title is not None:
-                bodies.append(InfoChanged(title=f"{session.title} (fork)", by="auto"))
+                by = session.title_by or "auto"
+                bodies.append(InfoChanged(title=f"{session.title} (fork)", by=by))
             return bodies
 
         new_id = new_id or ids.new_id()
@@ -198,12 +199,11 @@ class Editing(Base):
         header, events = transfer.read(lines)
         id = ids.new_id() if new_id else header.session.id
         workspace = principal.workspace
-        agent = header.agent
-        if agent is not None:
-            known = await self.store.get_record(workspace, "agent", agent.id, agent.version)
-            if known is None and agent.version == 1:
-                await self.store.put_record(replace(agent, workspace=workspace))
-        return await self.store.load(workspace, id, events)
+        session = await self.store.load(workspace, id, events)
+        for record in header.agents:
+            if await self._agent(principal, record.id, record.version) is None:
+                await self.store.put_record(replace(record, workspace=workspace))
+        return session
 
     async def retention(self, principal: Principal) -> retaining.Policy:
         return await retaining.get_policy(self.store, principal.workspace)

@@ -138,13 +138,14 @@ class Reading(Base):
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """A session as the lines of one JSONL file."""
         session, source = await self._find(principal, id)
-        agent = None
-        if session.agent is not None:
-            agent = await self.store.get_record(
-                principal.workspace, "agent", session.agent.id, session.agent.version
-            )
+        agents = [
+            record
+            for version in range(1, session.agent.version + 1 if session.agent else 1)
+            if session.agent is not None
+            and (record := await self._agent(principal, session.agent.id, version)) is not None
+        ]
         events = self._read(principal.workspace, id, source, 0)
-        async for line in transfer.write(session, agent, events):
+        async for line in transfer.write(session, agents, events):
             yield line
 
     async def _resolved(self, query: Query) -> Query:

@@ -1,7 +1,7 @@
 """A session as one JSONL file that loses nothing, and back.
 
-The first line is a header: the format, the session as it was shown, and the agent record it was
-made with. Every further line is one event, whole. A session is its events; so what is read back
+The first line is a header: the format, the session as it was shown, and the versions of the agent
+record up to the one it was made with. Every further line is one event, whole. A session is its events; so what is read back
 is the same session, whatever store it comes to.
 """
 
@@ -26,7 +26,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     segue: int
     session: Session
-    agent: Record | None = None
+    agents: tuple[Record, ...] = ()
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +42,10 @@ _decode_line: codec.Decoder[_Line] = codec.Decoder(_Line)
 
 
 async def write(
-    session: Session, agent: Record | None, events: AsyncIterator[Event]
+    session: Session, agents: Iterable[Record], events: AsyncIterator[Event]
 ) -> AsyncIterator[bytes]:
     """The file's lines, one by one."""
-    yield codec.encode(Header(segue=FORMAT, session=session, agent=agent)) + b"\n"
+    yield codec.encode(Header(segue=FORMAT, session=session, agents=tuple(agents))) + b"\n"
     async for each in events:
         line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.VERSION, body=each.body)
         yield codec.encode(line) + b"\n"

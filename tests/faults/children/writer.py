@@ -26,6 +26,10 @@ def brief(events: list[Event]) -> list[tuple[int, str]]:
     return [(event.seq, event.id) for event in events]
 
 
+def group_of(event: Event) -> Any:
+    return event.body.extra.get("test", {}).get("group", event.id)
+
+
 class Writing:
     def __init__(self, store: Store, seed: int, sessions: list[str]) -> None:
         self.store = store
@@ -81,10 +85,12 @@ class Writing:
         id, new_id = self.any(), ids.new_id()
         session = await self.store.get(WORKSPACE, id)
         if session is None:
-            raise NotFound(id)
-        upto = self.random.randint(1, session.last_seq)
-        # A group that is cut by the fork would look like one that is half there.
-        upto = max(1, upto - (upto - 1) % 3) if upto <= 4 else session.last_seq
+            raise NotFound(f"no session {id}")
+        events = await self.store.events(WORKSPACE, id)
+        groups = [group_of(event) for event in events]
+        # A group that the fork cuts would look like one that is half there.
+        whole = [at for at in range(len(groups)) if groups[at] != (*groups, None)[at + 1]]
+        upto = events[self.random.choice([0, *whole])].seq
         made = Created(
             cwd="/work",
             memory_store_ids=session.memory_store_ids,

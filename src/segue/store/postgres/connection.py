@@ -65,9 +65,8 @@ _LOST = (
 class Database:
     """A pool of connections to one database, with what every operation needs of it."""
 
-    def __init__(self, url: str, pool: Any, low: int) -> None:
-        self.url = url
-        self.low = low  # the oldest transaction that was still running when it was opened
+    def __init__(self, url: str, pool: Any) -> None:
+        self._url = url
         self._pool = pool
         self._closed = False
 
@@ -80,15 +79,19 @@ class Database:
             )
             try:
                 async with pool.acquire() as connection:
-                    low = await prepare(connection, describe(url))
+                    await prepare(connection, describe(url))
             except BaseException:
                 await pool.close()
                 raise
-        return cls(url, pool, low)
+        return cls(url, pool)
 
     async def close(self) -> None:
         self._closed = True
-        await self._pool.close()
+        try:
+            async with asyncio.timeout(5):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """What one statement reads."""
@@ -128,7 +131,7 @@ class Database:
             raise errors.StoreError("the store is closed")
         for tried in range(TRIES):
             progress = _Progress()
-            with translated(self.url):
+            with translated(self._url):
                 try:
                     return await attempt(progress)
                 except _CONFLICTS:
@@ -138,7 +141,7 @@ class Database:
                     if progress.committing:
                         raise errors.StoreError(
                             f"the connection was lost in the middle of a change, which may have"
-                            f" been kept or not: {describe(self.url)}"
+                            f" been kept or not: {describe(self._url)}"
                         ) from error
                     if tried == TRIES - 1 or self._closed:
                         raise
@@ -185,7 +188,7 @@ def translated(url: str) -> Iterator[None]:
         raise errors.InvalidInput("the database URL cannot be understood") from None
     except asyncpg.PostgresError as error:
         state = error.sqlstate or ""
-        if state.startswith("22"):
+        if state[:2] in ("22", "54"):
             raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {error}") from error
         kind, words = _ERRORS.get(state, (errors.StoreError, f"the store failed ({error}):"))
         raise kind(f"{words} {describe(url)}") from error

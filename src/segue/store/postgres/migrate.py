@@ -18,11 +18,8 @@ _NEXT = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 _OLDEST = 13  # the first PostgreSQL with transaction ids that never wrap around
 
 
-async def prepare(connection: Any, place: str) -> int:
-    """Make the store if it is not there, and bring it up to date.
-
-    Returns the oldest transaction still running; `place` names the database in errors.
-    """
+async def prepare(connection: Any, place: str) -> None:
+    """Make the store if it is not there, and bring it up to date. `place` is named in errors."""
     if connection.get_server_version().major < _OLDEST:
         raise errors.StoreError(f"segue needs PostgreSQL {_OLDEST} or newer: {place}")
     if connection.get_settings().server_encoding != "UTF8":
@@ -33,13 +30,8 @@ async def prepare(connection: Any, place: str) -> int:
             await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
             if not await _current(connection, place):
                 await _migrate(connection)
-    low, foreign = await connection.fetchrow(f"""
-        SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-               EXISTS (SELECT FROM sessions WHERE change >= {_NEXT})
-    """)
-    if foreign:
+    if await connection.fetchval(f"SELECT EXISTS (SELECT FROM sessions WHERE change >= {_NEXT})"):
         await _adopt(connection)
-    return int(low)
 
 
 async def _current(connection: Any, place: str) -> bool:

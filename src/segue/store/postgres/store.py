@@ -20,14 +20,19 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
     It belongs to the event loop that it was opened in.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, watcher: Watcher) -> None:
         self._database = database
-        self._watcher = Watcher(database)
+        self._watcher = watcher
 
     @classmethod
     async def open(cls, url: str) -> Self:
         """The store in a database, whose tables are made or brought up to date first."""
-        return cls(await Database.open(url))
+        database = await Database.open(url)
+        try:
+            return cls(database, await Watcher.open(url))
+        except BaseException:
+            await database.close()
+            raise
 
     async def close(self) -> None:
         await self._watcher.close()

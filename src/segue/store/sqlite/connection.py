@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ def prepare(path: Path) -> None:
     wait and find nothing left to do. A store that a newer program has closed to us is refused.
     """
     with translated(path):
-        if path.exists():
+        if _exists(path):
             connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             try:
                 if _current(connection, path):
@@ -66,11 +67,34 @@ def prepare(path: Path) -> None:
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             path.chmod(0o600)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             _migrate(connection, path)
         finally:
             connection.close()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        if path.is_dir():
+            raise errors.StoreReadOnly(f"a directory is in the place of the store: {path}")
+        return path.exists()
+    except OSError as error:
+        raise errors.StoreReadOnly(f"cannot look for {path}: {error.strerror}") from error
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    # For the lock that this needs SQLite does not wait, however long its timeout is.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 def _make_directory(path: Path) -> None:
@@ -83,6 +107,10 @@ def _make_directory(path: Path) -> None:
 def _current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether every migration we know is in. Raises StoreTooNew for a store closed to us."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    sql = "SELECT count(*), total(name = 'meta') FROM sqlite_schema"
+    tables, ours = connection.execute(sql).fetchone()
+    if (version == 0 and tables) or (version != 0 and not ours):
+        raise errors.StoreCorrupt(f"the database of another program, not a segue store: {path}")
     if version == 0:
         return False
     newest = migrations.load("sqlite")[-1].number

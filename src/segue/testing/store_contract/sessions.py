@@ -285,15 +285,23 @@ class SessionContract(Contract):
         assert await found(store, "word") == {made.id}
 
     async def test_an_id_can_be_used_again_after_a_purge(self, store: Store) -> None:
-        made = await make(store, user("old"), user("words"))
+        made = await make(store, user("old"), user("words"), memory_store_ids=("m",))
         lease = await store.acquire(HERE, made.id, "holder", MINUTE)
+        assert lease is not None
         await store.put_inbox(HERE, made.id, "prompt", "p", {})
         await store.purge(HERE, made.id, anyway)
         again = await make(store, user("new"), id=made.id)
         assert texts(await history(store, again)) == ["new"]
         assert await found(store, "old") == set()
         assert await found(store, "new") == {made.id}
+        assert await listed(store, memory_store_id="m") == []
         assert await store.inbox(HERE, made.id) == []
-        assert lease is not None
-        await store.release(lease)  # a lease on what is gone means nothing any more
         assert await store.lease_of(HERE, made.id) is None
+
+    async def test_a_lease_on_a_purged_session_can_still_be_released(self, store: Store) -> None:
+        made = await make(store)
+        lease = await store.acquire(HERE, made.id, "holder", MINUTE)
+        assert lease is not None
+        await store.purge(HERE, made.id, anyway)
+        await store.release(lease)
+        assert await store.renew("holder", MINUTE) == set()

@@ -171,6 +171,13 @@ class TurnContract(Contract):
         await store.release(new)
         assert (await hold(store, made, "three")).holder == "three"
 
+    async def test_a_lease_of_an_earlier_epoch_releases_nothing(self, store: Store) -> None:
+        made = await make(store)
+        old = await hold(store, made, "one", AT_ONCE)
+        new = await hold(store, made, "one")
+        await store.release(old)
+        assert await store.lease_of(HERE, made.id) == new
+
     async def test_expired_leases_are_listed_until_they_are_taken(self, store: Store) -> None:
         made, there = await make(store), await make(store, workspace=THERE)
         await hold(store, await make(store), "alive")

@@ -28,7 +28,7 @@ CREATE TABLE sessions (
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
-CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at) WHERE shelved_at IS NOT NULL;
+CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at, id) WHERE shelved_at IS NOT NULL;
 
 CREATE INDEX sessions_active ON sessions (workspace, shelf, active_at, id);
 CREATE INDEX sessions_created ON sessions (workspace, shelf, created_at, id);
@@ -86,12 +86,15 @@ CREATE TABLE search (
 );
 CREATE INDEX search_words ON search USING gin (words) WITH (fastupdate = off);
 
--- About how many rows of `search` match, as the planner guesses from its statistics: a search for
--- a common word goes another way than one for a rare word, and counting would cost more than either.
+-- About how many rows of `search` match, as the planner guesses; NULL while it has no statistics. A
+-- search for a common word goes another way than one for a rare word, and counting costs too much.
 CREATE FUNCTION estimate(query tsquery) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
   plan json;
 BEGIN
+  IF (SELECT reltuples < 0 FROM pg_class WHERE oid = 'search'::regclass) THEN
+    RETURN NULL;
+  END IF;
   EXECUTE format('EXPLAIN (FORMAT JSON) SELECT 1 FROM search WHERE words @@ %L::tsquery', query)
     INTO plan;
   RETURN (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint;
@@ -148,7 +151,6 @@ CREATE TABLE records (
   row bytea NOT NULL,
   PRIMARY KEY (workspace, kind, id, version)
 );
--- Unique, so that of two new versions made at once one is refused.
 CREATE UNIQUE INDEX records_one_newest ON records (workspace, kind, id) WHERE newest;
 CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest;
 

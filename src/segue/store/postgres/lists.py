@@ -1,0 +1,233 @@
+"""Lists and searches.
+
+The plain lists are walks along an index, as `listing` writes them. A condition that is to be
+checked on each row, and not to drive, is put in a subselect or behind IS TRUE: the planner cannot
+turn those into a join or an index scan of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...model import text
+from ...model.cursor import Mark
+from ...model.event import Event
+from ...model.query import Position, Query
+from ...model.session import Session, Shelf, decode_session
+from ...model.text import Term
+from .. import listing
+from ..base import Hit
+from . import words
+from .connection import Database, Row
+from .sessions import as_event
+
+RARE = 5_000  # events; a term with no more is looked up whole
+WALK = 500  # sessions tried one by one for common terms before they too are looked up whole
+
+_build = listing.Builder(numbered=True, indexed_by=False)
+
+
+class Lists:
+    """The part of the store that finds sessions."""
+
+    _database: Database
+
+    async def page(
+        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        arms = await self._arms(workspace, query)
+        wanted = None if query.text is None else text.terms(query.text)
+        if not arms or wanted == []:
+            return []
+        if wanted:
+            rows = await self._page_of_text(workspace, query, arms, after, backward, wanted)
+        else:
+            statement = _build.page(workspace, query, arms, after, backward, query.limit)
+            rows = await self._database.fetch(statement.sql, *statement.args)
+        found = [decode_session(row) for _, _, row in rows]
+        return found[::-1] if backward else found
+
+    async def mark(self, workspace: str) -> Mark:
+        """The present moment in the store's changes.
+
+        A counter in a row would make all writers wait for each other, and numbers of a sequence do
+        not become visible in their order. So a change is numbered by the id of its transaction,
+        and a moment is a snapshot. Every transaction below `low` has ended by then: what becomes
+        visible later is `low` or above. None from `high` on has begun: what they make is new.
+        """
+        sql = """
+            SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+                   pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+        """
+        ((low, high),) = await self._database.fetch(sql)
+        return Mark(low, high)
+
+    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+        # Costs the rows that changed since the first page, of which there are few.
+        arms = listing.arms(query)
+        wanted = None if query.text is None else text.terms(query.text)
+        if not arms or wanted == []:
+            return []
+        since = "s.change >= ? AND s.born < ? AND s.id > ?"
+        among = (since, [mark.low, mark.high, after])
+        statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
+        rows = await self._with_terms(statement, wanted or [], "c.id", query.limit)
+        return [decode_session(row) for _, _, row in rows]
+
+    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+        time = "active_at" if shelf == "live" else "shelved_at"
+        sql = f"SELECT row FROM sessions WHERE workspace = $1 AND shelf = $2 AND {time} < $3"
+        sql += f" ORDER BY {time}, id LIMIT $4"
+        args = (workspace, listing.SHELVES[shelf], before, limit)
+        return [decode_session(row) for (row,) in await self._database.fetch(sql, *args)]
+
+    async def _arms(self, workspace: str, query: Query) -> list[listing.Arm]:
+        drivers = {}
+        for shelf in query.shelves():
+            wanted = listing.filters(query, shelf) or {}
+            if len(wanted) > 1:
+                number = listing.SHELVES[shelf]
+                drivers[number] = await self._choose(workspace, number, wanted)
+        return listing.arms(query, lambda shelf, _: drivers[shelf])
+
+    async def _choose(self, workspace: str, shelf: int, wanted: listing.Filters) -> str:
+        """The most selective filter, by counting ever further along each index."""
+        args: list[Any] = [workspace, shelf]
+        counts = []
+        for name, options in wanted.items():
+            table = "links" if name == "memory" else "sessions"
+            parts = []
+            for values in options:
+                tests = ["workspace = $1", "shelf = $2"]
+                for column, value in zip(listing.COLUMNS[name], values, strict=True):
+                    args.append(value)
+                    tests.append(f"{column} = ${len(args)}")
+                # In the index's order, or all of it might be read before the limit applies.
+                part = f"SELECT FROM {table} WHERE {' AND '.join(tests)}"
+                parts.append(f"({part} ORDER BY active_at, id LIMIT $BOUND)")
+            counts.append(f"(SELECT count(*) FROM ({' UNION ALL '.join(parts)}) t)")
+        sql = f"SELECT {', '.join(counts)}".replace("$BOUND", f"${len(args) + 1}")
+        for bound in (100, 2_000, 40_000):
+            (row,) = await self._database.fetch(sql, *args, bound)
+            count, name = min(zip(row, wanted, strict=True), key=lambda pair: pair[0])
+            if count < bound:
+                return name
+        return next(name for name in listing.DRIVERS if name in wanted)
+
+    # text
+
+    async def _page_of_text(
+        self,
+        workspace: str,
+        query: Query,
+        arms: Sequence[listing.Arm],
+        after: Position | None,
+        backward: bool,
+        wanted: Sequence[Term],
+    ) -> list[Row]:
+        """A page of the sessions in which every term occurs.
+
+        Sessions of rare terms are looked up and sorted. Where all terms are common, sessions are
+        walked in order and tried, which fills a page soon; and if it does not, the terms were
+        common in few sessions, and these are looked up after all.
+        """
+        sql = "SELECT estimate(q) FROM unnest($1::text[]::tsquery[]) AS t (q)"
+        guesses = await self._database.fetch(sql, [words.query(term) for term in wanted])
+        rare: list[Term] = []
+        common: list[Term] = []
+        for term, (guess,) in zip(wanted, guesses, strict=True):
+            (common if guess is None or guess > RARE else rare).append(term)
+        way = "DESC" if query.descending != backward else "ASC"
+        order = f"c.at {way}, c.id {way}"
+        if not rare:
+            statement = _build.page(workspace, query, arms, after, backward, WALK, "s.pk")
+            rows = await self._with_terms(statement, common, order, query.limit)
+            if len(rows) == query.limit:
+                return rows
+            rare, common = common, []
+        sql = """
+            SELECT session FROM unnest($1::text[]::tsquery[]) AS t (q),
+              LATERAL (SELECT DISTINCT session FROM search WHERE words @@ t.q) AS w
+            GROUP BY session HAVING count(*) = cardinality($1)
+        """
+        found = await self._database.fetch(sql, [words.query(term) for term in rare])
+        if not found:
+            return []
+        among = ("s.pk = ANY(?)", [[pk for (pk,) in found]])
+        statement = _build.page(workspace, query, arms, after, backward, None, "s.pk", among=among)
+        return await self._with_terms(statement, common, order, query.limit)
+
+    async def _with_terms(
+        self, statement: listing.Statement, wanted: Sequence[Term], order: str, limit: int
+    ) -> list[Row]:
+        """Those of a statement's sessions that no term is missing from, tried one by one."""
+        terms, last = f"${len(statement.args) + 1}", f"${len(statement.args) + 2}"
+        sql = f"""
+            SELECT c.at, c.id, (SELECT row FROM sessions WHERE pk = c.pk)
+            FROM ({statement.sql}) AS c (at, id, pk)
+            WHERE (
+              SELECT true FROM unnest((SELECT {terms}::text[]::tsquery[])) AS t (q)
+              WHERE (
+                SELECT true FROM search w
+                WHERE w.session = c.pk AND (w.words @@ t.q) IS TRUE LIMIT 1
+              ) IS NULL LIMIT 1
+            ) IS NULL
+            ORDER BY {order} LIMIT {last}
+        """
+        queries = [words.query(term) for term in wanted]
+        return await self._database.fetch(sql, *statement.args, queries, limit)
+
+    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+        wanted = text.terms(query.text or "")
+        arms = listing.arms(query)
+        if not wanted or not arms:
+            return []
+        among = ("s.pk = ANY (ARRAY (SELECT session FROM hits))", list[Any]())
+        statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
+        some, every, last = (f"${len(statement.args) + number}" for number in (1, 2, 3))
+        # Every event with one of the terms is among the hits, so they show which have them all.
+        sql = f"""
+            WITH hits AS MATERIALIZED (
+              SELECT session, max(score) AS score,
+                (array_agg(seq ORDER BY score DESC, seq DESC))[1] AS seq
+              FROM (
+                SELECT session, seq, words, ts_rank(words, {some}::text::tsquery, 1) AS score
+                FROM search WHERE words @@ {some}::text::tsquery
+              ) h, unnest({every}::text[]::tsquery[]) WITH ORDINALITY AS t (q, number)
+              WHERE (h.words @@ t.q) IS TRUE
+              GROUP BY session HAVING count(DISTINCT number) = cardinality({every})
+            )
+            SELECT (SELECT row FROM sessions WHERE pk = c.pk), h.score,
+              e.seq, e.id, e.at, e.version, e.body
+            FROM ({statement.sql}) AS c (at, id, pk)
+            JOIN hits h ON h.session = c.pk
+            JOIN events e ON e.session = h.session AND e.seq = h.seq
+            ORDER BY h.score DESC, c.at DESC, c.id DESC LIMIT {last}
+        """
+        queries = [words.query(term) for term in wanted]
+        rows = await self._database.fetch(
+            sql, *statement.args, words.any_of(wanted), queries, query.limit
+        )
+        return [Hit(decode_session(row), as_event(found), score) for row, score, *found in rows]
+
+    async def witness(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        if not terms:
+            return [None] * len(sessions)
+        sql = """
+            SELECT e.seq, e.id, e.at, e.version, e.body
+            FROM unnest($2::text[]) WITH ORDINALITY AS a (id, number)
+            LEFT JOIN sessions s ON s.workspace = $1 AND s.id = a.id
+            LEFT JOIN LATERAL (
+              SELECT w.seq FROM search w
+              WHERE w.session = s.pk AND (w.words @@ $3::text::tsquery) IS TRUE
+              ORDER BY w.seq DESC LIMIT 1
+            ) w ON true
+            LEFT JOIN events e ON e.session = s.pk AND e.seq = w.seq
+            ORDER BY a.number
+        """
+        ids = [session.id for session in sessions]
+        rows = await self._database.fetch(sql, workspace, ids, words.any_of(terms))
+        return [None if row[0] is None else as_event(row) for row in rows]

@@ -1,0 +1,131 @@
+"""Where words occur: what searches ask of the full-text index.
+
+The index holds one row an event, so the hits of a term in one session are a range of its rows. To
+seek in the index costs as much as to walk some dozens of hits. So sessions are tried many at a
+time: one walk along the hits, and a new seek only where the next session is far.
+
+A prefix longer than those that the index keeps would be put together, at every seek, from all the
+words that it begins. Such a term is looked for by its first letters instead, and each hit is
+checked in the event's own text; when too many turn out wrong, then the term is rare among its
+neighbours, and to put it together once is quick.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from ...model import event, text
+from ...model.text import Term
+from ..base import MAX_SEQ
+
+INDEXED_PREFIX = 3  # letters; the longest that the index keeps, see the migration that makes it
+NEAR = 40  # hits that are walked rather than sought past
+CHECKS = 300  # events read to find the hits of a long prefix, before it is looked up whole
+RECENT = 250  # events at a session's end in which its newest hit is looked for first
+
+_RANGE = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?"
+_SESSIONS = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
+
+
+def expression(term: Term) -> str:
+    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
+    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
+
+
+class Wanted:
+    """One term of a search, and what is known of where it occurs."""
+
+    def __init__(self, connection: sqlite3.Connection, term: Term) -> None:
+        self._connection = connection
+        self._term = term
+        self._exact = self._near = expression(term)
+        self._whole: set[int] | None = None
+        self._checks: int | None = None  # how many are left, where hits must be checked
+        *first, last = term.tokens
+        if term.prefix and len(last) > INDEXED_PREFIX:
+            self._near = expression(Term((*first, last[:INDEXED_PREFIX]), prefix=True))
+            self._checks = CHECKS
+
+    def within(self, sessions: Iterable[int]) -> set[int]:
+        """Those of these sessions in which the term occurs."""
+        if self._whole is None:
+            found = self._walk(sorted(sessions))
+            if found is not None:
+                return found
+        return self.everywhere().intersection(sessions)
+
+    def everywhere(self) -> set[int]:
+        """All the sessions in which the term occurs."""
+        if self._whole is None:
+            rows = self._connection.execute(_SESSIONS, (self._exact,))
+            self._whole = {session for (session,) in rows}
+        return self._whole
+
+    def rare(self, most: int) -> set[int] | None:
+        """All its sessions, if the term has no more hits than that."""
+        if self._whole is None:
+            sql = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
+            hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
+            if len(hits) > most:
+                return None
+            self._whole = {key >> 24 for (key,) in hits}
+        return self._whole if len(self._whole) <= most else None
+
+    def newest(self, session: int, last: int) -> int | None:
+        """The key of the newest event of a session in which the term occurs.
+
+        The index is quick at walking up and slow at walking down: a session that has `last`
+        events is read up from near its end, and from its beginning only if nothing was there.
+        """
+        recent = max(0, last - RECENT)
+        for low, high in ((recent, MAX_SEQ), (0, recent)):
+            bounds = (session << 24 | low, session << 24 | high)
+            hits = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
+            for (key,) in reversed(hits):
+                if self._checks is None or self._occurs(key):
+                    return int(key)
+        return None
+
+    def _walk(self, sessions: list[int]) -> set[int] | None:
+        """The sessions with a hit, or None if that cannot be said without looking further."""
+        found: set[int] = set()
+        hits = self._connection.cursor()
+        at = 0
+        while at < len(sessions):
+            bounds = (sessions[at] << 24, sessions[-1] << 24 | MAX_SEQ)
+            steps = 0
+            for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
+                session = key >> 24
+                if session > sessions[at]:
+                    at = bisect_left(sessions, session, at)
+                    steps = 0
+                if session == sessions[at]:
+                    if self._checks is None or self._occurs(key):
+                        found.add(session)
+                        at += 1
+                        steps = 0
+                        if at == len(sessions):
+                            break
+                    elif self._checks == 0:
+                        return None
+                    else:
+                        self._checks -= 1
+                else:
+                    steps += 1
+                    if steps > NEAR:
+                        break
+            else:
+                break
+        hits.close()
+        return found
+
+    def _occurs(self, key: int) -> bool:
+        sql = "SELECT version, body FROM events WHERE key = ?"
+        version, body = self._connection.execute(sql, (key,)).fetchone()
+        words = text.tokens(text.searchable(event.decode_body(body, version)))
+        if len(self._term.tokens) == 1:
+            (begun,) = self._term.tokens
+            return any(word.startswith(begun) for word in words)
+        return text.occurs(self._term, words)

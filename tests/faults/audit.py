@@ -1,0 +1,86 @@
+"""Whether a store is whole, asked of the database itself and not of the code under test."""
+
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+from segue.model import fold, text
+from segue.model.event import Event, decode_body
+from segue.model.session import Session, decode_session
+from segue.store.base import MAX_SEQ
+from segue.store.listing import SHELVES, columns
+
+
+def whole(session: Session, events: list[Event]) -> None:
+    """A session agrees with its history, and no group of events is half there."""
+    assert [event.seq for event in events] == list(range(1, len(events) + 1)), session.id
+    assert len({event.id for event in events}) == len(events), session.id
+    assert session == fold.fold(session.workspace, session.id, events)
+    groups = Counter(event.body.extra.get("test", {}).get("group") for event in events)
+    del groups[None]
+    assert set(groups.values()) <= {3}, f"{session.id} holds a part of a change"
+
+
+def sqlite_file(path: Path, *, thorough: bool = False) -> None:
+    """Rows, events, search index and links of a file agree, each with each and both ways."""
+    # No waiting: whoever held a lock is dead, so there must be none.
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        _sessions(connection)
+        _search(connection)
+        _links(connection)
+        for table in ("leases", "inbox", "deltas"):
+            sql = f"SELECT count(*) FROM {table} WHERE session NOT IN (SELECT pk FROM sessions)"
+            assert connection.execute(sql).fetchone() == (0,), f"{table} of no session"
+        sql = "SELECT (SELECT max(change) FROM sessions), value FROM meta WHERE name = 'change'"
+        newest, counter = connection.execute(sql).fetchone()
+        assert (newest or 0) <= counter
+        connection.execute("ROLLBACK")
+        if thorough:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+    finally:
+        connection.close()
+
+
+def _sessions(connection: sqlite3.Connection) -> None:
+    histories: dict[int, list[Event]] = {}
+    sql = "SELECT key, id, at, type, version, body FROM events ORDER BY key"
+    for key, id, at, type, version, body in connection.execute(sql):
+        event = Event(seq=key & MAX_SEQ, id=id, at=at, body=decode_body(body, version))
+        assert event.type == type
+        histories.setdefault(key >> 24, []).append(event)
+    cursor = connection.execute("SELECT * FROM sessions")
+    names = [column[0] for column in cursor.description]
+    for values in cursor:
+        row = dict(zip(names, values, strict=True))
+        session = decode_session(row["row"])
+        assert (row["workspace"], row["id"]) == (session.workspace, session.id)
+        whole(session, histories.pop(row["pk"], []))
+        for name, value in columns(session).items():
+            assert row[name] == value, f"column {name} of {session.id}"
+    assert not histories, f"events of no session: {list(histories)}"
+
+
+def _search(connection: sqlite3.Connection) -> None:
+    expected = set()
+    for key, version, body in connection.execute("SELECT key, version, body FROM events"):
+        words = text.tokens(text.searchable(decode_body(body, version)))
+        expected |= {(key, place, word) for place, word in enumerate(words)}
+    connection.execute(
+        "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'search', 'instance')"
+    )
+    indexed = set(connection.execute("SELECT doc, offset, term FROM temp.words"))
+    assert indexed == expected, f"search differs in {sorted(indexed ^ expected)[:5]}"
+
+
+def _links(connection: sqlite3.Connection) -> None:
+    expected = set()
+    for pk, row in connection.execute("SELECT pk, row FROM sessions"):
+        session = decode_session(row)
+        shelf = SHELVES[session.shelf]
+        for store in session.memory_store_ids:
+            times = (session.created_at, session.active_at)
+            expected.add((pk, store, session.workspace, shelf, *times, session.id))
+    assert set(connection.execute("SELECT * FROM links")) == expected

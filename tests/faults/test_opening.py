@@ -1,0 +1,215 @@
+"""Stores that cannot be opened say why in one sentence; new ones are made once, by whoever comes."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.model import errors, ids
+from segue.model.event import Created
+from segue.store.sqlite import SQLiteStore
+from tests.faults import audit
+from tests.faults.conftest import Rooms
+from tests.faults.processes import Place, child
+
+WORKSPACE = "local"
+NOBODY = 65534
+
+
+async def make(place: Place) -> str:
+    """A store with one session in it: the session's id."""
+    store = await place.open()
+    session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
+    await store.close()
+    return session.id
+
+
+async def holds(place: Place, *sessions: str) -> bool:
+    store = await place.open()
+    found = await store.held(WORKSPACE, sessions)
+    await store.close()
+    return found == set(sessions)
+
+
+def refused(path: Path) -> errors.StoreError:
+    with pytest.raises(errors.StoreError) as caught:
+        SQLiteStore.open(path)
+    is_a_sentence(caught.value.message, path)
+    return caught.value
+
+
+def is_a_sentence(message: str, path: Path) -> None:
+    """What a person is shown: one line that names the file, and nothing of our insides."""
+    assert str(path) in message
+    assert "\n" not in message and "Traceback" not in message
+    assert "Error" not in message and "sqlite" not in message.lower()
+
+
+# Several processes at once.
+
+
+def test_eight_processes_that_make_the_same_store_at_once_all_succeed(rooms: Rooms) -> None:
+    async def main(places: list[Place]) -> None:
+        async with AsyncExitStack() as stack:
+            openers = [await stack.enter_async_context(child("opener.py")) for _ in range(8)]
+            for opener in openers:
+                await opener.expect("ready")
+            for place in places:
+                directory, url = place.arguments
+                for opener in openers:
+                    opener.tell(directory=directory, url=url)
+                said = [await opener.expect("done") for opener in openers]
+                assert [line for line in said if "error" in line] == []
+                assert await holds(place, *(line["session"] for line in said))
+
+    asyncio.run(main(rooms(4)))
+
+
+# No permission. Root may write anywhere, so a root user's child becomes nobody first.
+
+
+@pytest.fixture
+def shown() -> Iterator[Path]:
+    """A directory that everybody can look into, and only its owner can write."""
+    directory = Path(tempfile.mkdtemp(prefix="segue-faults-")).resolve()
+    directory.chmod(0o755)
+    yield directory
+    for name, _, _ in os.walk(directory):
+        os.chmod(name, 0o755)
+    shutil.rmtree(directory)
+
+
+def tried(place: Place) -> dict[str, Any]:
+    """What a user without any rights is told."""
+
+    async def main() -> dict[str, Any]:
+        who = ("--as", NOBODY) if os.geteuid() == 0 else ()
+        async with child("opener.py", *who) as opener:
+            directory, url = place.arguments
+            return await opener.ask(directory=directory, url=url)
+
+    return asyncio.run(main())
+
+
+def read_only(said: dict[str, Any], path: Path) -> None:
+    assert said.get("error") == "StoreReadOnly", said
+    is_a_sentence(said["message"], path)
+
+
+def test_a_directory_that_cannot_be_written_gives_a_clear_error(shown: Path) -> None:
+    shown.chmod(0o555)
+    read_only(tried(Place(shown)), shown / "segue.db")
+    assert list(shown.iterdir()) == []
+
+
+def test_a_data_directory_that_cannot_be_made_gives_a_clear_error(shown: Path) -> None:
+    shown.chmod(0o555)
+    read_only(tried(Place(shown / "new")), shown / "new")
+
+
+def test_a_directory_that_cannot_be_entered_gives_a_clear_error(shown: Path) -> None:
+    (shown / "closed").mkdir()
+    asyncio.run(make(Place(shown / "closed")))
+    (shown / "closed").chmod(0o000)
+    read_only(tried(Place(shown / "closed")), shown / "closed" / "segue.db")
+
+
+def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) -> None:
+    id = asyncio.run(make(Place(shown)))
+    (shown / "segue.db").chmod(0o000)
+    read_only(tried(Place(shown)), shown / "segue.db")
+    (shown / "segue.db").chmod(0o600)
+    assert asyncio.run(holds(Place(shown), id))
+
+
+def test_a_store_that_can_only_be_read_gives_a_clear_error_and_stays(shown: Path) -> None:
+    id = asyncio.run(make(Place(shown)))
+    (shown / "segue.db").chmod(0o444)
+    shown.chmod(0o555)
+    read_only(tried(Place(shown)), shown / "segue.db")
+    shown.chmod(0o755)
+    (shown / "segue.db").chmod(0o600)
+    assert asyncio.run(holds(Place(shown), id))
+
+
+# Something else in its place.
+
+
+def test_a_directory_in_place_of_the_store_gives_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "segue.db").mkdir()
+    error = refused(tmp_path / "segue.db")
+    assert "directory" in error.message
+
+
+@pytest.mark.parametrize("size", [6, 100_000])
+def test_a_text_file_in_place_of_the_store_is_refused_and_left_alone(
+    tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "segue.db"
+    path.write_text("notes " + "x" * (size - 6))
+    path.chmod(0o644)
+    before = (path.read_bytes(), path.stat().st_mode)
+    assert isinstance(refused(path), errors.StoreCorrupt)
+    assert (path.read_bytes(), path.stat().st_mode) == before
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "segue.db"
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE notes (text)")
+    theirs.execute(f"PRAGMA user_version = {version}")
+    theirs.close()
+    before = path.read_bytes()
+    assert isinstance(refused(path), errors.StoreCorrupt)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "segue.db"
+    id = asyncio.run(make(Place(tmp_path)))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+
+    async def use() -> None:
+        store = SQLiteStore.open(path)
+        try:
+            await store.events(WORKSPACE, id)
+        finally:
+            await store.close()
+
+    with pytest.raises(errors.StoreCorrupt) as caught:
+        asyncio.run(use())
+    is_a_sentence(caught.value.message, path)
+
+
+# A newer program's store.
+
+
+def test_a_store_that_a_newer_program_closed_to_us_is_refused(sqlite_place: Place) -> None:
+    id = asyncio.run(make(sqlite_place))
+    set_compat(sqlite_place.file, 99)
+    before = sqlite_place.file.read_bytes()
+    error = refused(sqlite_place.file)
+    assert isinstance(error, errors.StoreTooNew)
+    assert "upgrade" in error.message
+    assert sqlite_place.file.read_bytes() == before
+    set_compat(sqlite_place.file, 1)
+    assert asyncio.run(holds(sqlite_place, id))
+
+
+def set_compat(path: Path, compat: int) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE meta SET value = ? WHERE name = 'compat'", (compat,))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    audit.sqlite_file(path)

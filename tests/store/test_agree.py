@@ -1,0 +1,478 @@
+"""All stores agree: the same operations in any sequence have the same results.
+
+A machine does random things to a MemoryStore and to another store side by side. Time stands still
+unless the machine moves it, and all ids are given, so that results can be compared as they are.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+
+from segue.model import clock, fold, ids, text
+from segue.model.closing import forked
+from segue.model.content import as_content
+from segue.model.cursor import Mark
+from segue.model.errors import SegueError
+from segue.model.event import (
+    AgentMessage,
+    AgentRef,
+    AnyBody,
+    ConfigChanged,
+    Created,
+    Draft,
+    ForkPoint,
+    InfoChanged,
+    ModelCalled,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from segue.model.lifecycle import STATUSES
+from segue.model.query import Position, Query, position
+from segue.model.session import Session
+from segue.store.base import Delta, Drafts, InboxItem, Lease, Store
+from segue.store.memory import MemoryStore
+from segue.store.sqlite import SQLiteStore, reads
+
+T = TypeVar("T")
+Name = tuple[str, str]  # workspace and id
+
+NOON = 1_700_000_000_000_000
+WORKSPACES = ("this", "that")
+HOLDERS = ("one", "two")
+WORDS = ("alpha", "alphabet", "beta", "gamma delta", "東京", "ΣΊΣΥΦΟΣ", "a\0b", "\ud83d half")
+
+# Small pools, so that sessions have things in common and times tie.
+times = st.integers(0, 5).map(lambda tick: NOON + tick)
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
+agents = st.builds(AgentRef, id=st.sampled_from("pq"), version=st.integers(1, 2))
+marks = st.none() | st.sampled_from(("red", "blue", "\ud83d\0"))
+calls = st.sampled_from(("c1", "c2"))
+
+creations = st.builds(
+    Created,
+    cwd=st.sampled_from(("/a", "/b")),
+    real_cwd=st.none() | st.just("/b"),
+    agent=st.none() | agents,
+    deployment_id=st.none() | st.sampled_from("de"),
+    memory_store_ids=st.lists(st.sampled_from("mn"), max_size=2).map(tuple),
+    source=st.sampled_from(("segue", "claude")),
+)
+bodies: st.SearchStrategy[AnyBody] = st.one_of(
+    st.builds(UserMessage, content=texts.map(as_content)),
+    st.builds(AgentMessage, content=texts.map(as_content)),
+    st.builds(InfoChanged, title=st.none() | texts, by=st.sampled_from(("person", "auto"))),
+    st.builds(InfoChanged, tag=marks, metadata=st.just({"k": "v"})),
+    st.builds(InfoChanged, archived=st.booleans()),
+    st.builds(InfoChanged, deleted=st.booleans()),
+    st.builds(ConfigChanged, agent=agents, options=st.just({"k": 1})),
+    st.builds(
+        StatusChanged,
+        status=st.sampled_from([*STATUSES[:3]] * 3 + [*STATUSES]),
+        turn=st.none() | st.just("t"),
+    ),
+    st.builds(ToolCall, call_id=calls, name=st.just("run")),
+    st.builds(ToolResult, call_id=calls, content=texts.map(as_content)),
+    st.builds(PermissionAsked, ask_id=calls, title=st.just("?"), options=st.just(())),
+    st.builds(PermissionAnswered, ask_id=calls),
+    st.builds(ModelCalled, usage=st.builds(Usage, input_tokens=st.integers(0, 9))),
+)
+happenings = st.lists(st.tuples(bodies, st.none() | times), max_size=3)
+several_statuses = st.lists(st.sampled_from(STATUSES), max_size=2).map(tuple)
+searches = st.sampled_from(
+    ("alpha", "alphab", '"gamma delta" alpha', "beta alphabet", "京", "σίσυφος ", "half", "?!", "absent")
+)  # fmt: skip
+queries = st.builds(
+    Query,
+    directories=st.lists(st.sampled_from(("/a", "/b")), max_size=2).map(tuple),
+    agent_id=st.none() | st.sampled_from("pq"),
+    agent_version=st.none() | st.integers(1, 2),
+    created_gt=st.none() | times,
+    created_gte=st.none() | times,
+    created_lt=st.none() | times,
+    created_lte=st.none() | times,
+    active_after=st.none() | times,
+    statuses=several_statuses,
+    deployment_id=st.none() | st.sampled_from("de"),
+    memory_store_id=st.none() | st.sampled_from("mn"),
+    tag=marks,
+    source=st.none() | st.just("claude"),
+    archived=st.sampled_from(("exclude", "include", "only")),
+    archived_as=st.none() | st.just("terminated"),
+    trash=st.booleans(),
+    text=st.none() | searches,
+    order=st.sampled_from(("active", "created")),
+    descending=st.booleans(),
+    limit=st.integers(1, 4),
+)
+
+
+@st.composite
+def sparse(draw: st.DrawFn) -> Query:
+    """A query that keeps only a few of its filters: with all of them nothing would be found."""
+    query = draw(queries)
+    kept = draw(st.sets(st.sampled_from(query.__struct_fields__), max_size=3))
+    paging = {"order", "descending", "limit"}
+    chosen = {name: getattr(query, name) for name in kept | paging}
+    return Query(**chosen)
+
+
+class Agreement(RuleBasedStateMachine):
+    """Operations on several stores at once; the first says what the others must."""
+
+    sessions = Bundle("sessions")
+    moments = Bundle("moments")
+    leases = Bundle("leases")
+    items = Bundle("items")
+    _examples = count()
+
+    def __init__(self, runner: asyncio.Runner, others: Sequence[Store]) -> None:
+        super().__init__()
+        self.runner = runner
+        self.stores: list[Store] = [MemoryStore(), *others]
+        # The other stores live on from example to example; each has rooms of its own there.
+        example = next(self._examples)
+        self.room = {name: f"{name}-{example}" for name in (*WORKSPACES, *HOLDERS)}
+        self.names: set[Name] = set()
+        self.made = 0
+        self.time = NOON
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(clock, "now", lambda: self.time)
+
+    def teardown(self) -> None:
+        try:
+            for name in self.names:
+                self.check_history(name)
+        finally:
+            self.patch.undo()
+
+    # How it is done.
+
+    def each(self, call: Callable[[int, Store], Awaitable[T]]) -> list[T]:
+        """What each store answers. One that refuses must refuse in the same way as the others."""
+
+        async def answer(number: int, store: Store) -> T | type[SegueError]:
+            try:
+                return await call(number, store)
+            except SegueError as error:
+                return type(error)
+
+        answers = [
+            self.runner.run(answer(number, store)) for number, store in enumerate(self.stores)
+        ]
+        refusals = [each if isinstance(each, type) else None for each in answers]
+        assert refusals == refusals[:1] * len(refusals)
+        return [each for each in answers if not isinstance(each, type)]
+
+    def same(self, call: Callable[[Store], Awaitable[T]]) -> T | None:
+        """The answer that all give; None if all refuse."""
+        answers = self.each(lambda _, store: call(store))
+        for answer in answers[1:]:
+            assert answer == answers[0]
+        return answers[0] if answers else None
+
+    def drafts(self, happened: Sequence[tuple[AnyBody, int | None]]) -> list[Draft]:
+        return [Draft(body=body, id=self.new_id(), at=at) for body, at in happened]
+
+    def new_id(self) -> str:
+        self.made += 1
+        return ids.derived_id("event", str(self.made))
+
+    def check_history(self, name: Name) -> None:
+        events = self.same(lambda store: store.events(*name))
+        row = self.same(lambda store: store.get(*name))
+        if events is None:
+            assert row is None
+        else:
+            assert row == fold.fold(*name, events)
+
+    # Sessions.
+
+    @initialize(target=sessions, created=creations)
+    def begin(self, created: Created) -> Name:
+        return self.create("this", 0, created, [])
+
+    @rule(
+        target=sessions,
+        workspace=st.sampled_from(WORKSPACES),
+        number=st.integers(0, 30),
+        created=creations,
+        happened=happenings,
+    )
+    def create(
+        self,
+        workspace: str,
+        number: int,
+        created: Created,
+        happened: list[tuple[AnyBody, int | None]],
+    ) -> Name:
+        name = self.room[workspace], ids.derived_id("session", str(number))
+        drafts = self.drafts([(created, None), *happened])
+        self.same(lambda store: store.create(*name, drafts))
+        self.names.add(name)
+        return name
+
+    @rule(name=sessions, happened=happenings)
+    def append(self, name: Name, happened: list[tuple[AnyBody, int | None]]) -> None:
+        drafts = self.drafts(happened)
+        self.same(lambda store: store.change(*name, lambda _: drafts))
+        self.same(lambda store: store.change(*name, lambda _: drafts))  # nothing is added twice
+        self.check_history(name)
+
+    @rule(name=sessions, held=leases, item=items, happened=happenings)
+    def append_in_turn(
+        self,
+        name: Name,
+        held: Lease,
+        item: list[InboxItem],
+        happened: list[tuple[AnyBody, int | None]],
+    ) -> None:
+        drafts = self.drafts(happened)
+        self.each(
+            lambda number, store: store.change(
+                *name, lambda _: drafts, lease=held, consume=[item[number].number]
+            )
+        )
+        self.check_history(name)
+
+    @rule(target=sessions, name=sessions, number=st.integers(0, 30), upto=st.integers(0, 12))
+    def fork(self, name: Name, number: int, upto: int) -> Name:
+        workspace, parent = name
+        child = workspace, ids.derived_id("session", str(number))
+        point = ForkPoint(session=parent, seq=upto)
+        created = Draft(body=Created(cwd="/a", fork=point), id=self.new_id())
+        tail_ids = [self.new_id() for _ in range(8)]
+
+        def tail(session: Session) -> Drafts:
+            bodies = forked(session)
+            return [Draft(body=body, id=id) for body, id in zip(bodies, tail_ids, strict=False)]
+
+        self.same(lambda store: store.fork(*name, child[1], upto, created, tail))
+        self.names.add(child)
+        return child
+
+    @rule(target=sessions, name=sessions)
+    def load(self, name: Name) -> Name:
+        """A copy in the other workspace."""
+        here, there = (self.room[workspace] for workspace in WORKSPACES)
+        copy = there if name[0] == here else here, name[1]
+        if events := self.same(lambda store: store.events(*name)):
+            self.same(lambda store: store.load(*copy, events))
+            self.names.add(copy)
+        return copy
+
+    @rule(name=consumes(sessions))
+    def purge(self, name: Name) -> None:
+        self.same(lambda store: store.purge(*name, lambda _: None))
+
+    @rule(
+        name=sessions,
+        after=st.integers(-1, 9),
+        before=st.none() | st.integers(0, 9),
+        types=st.lists(st.sampled_from(("user_message", "info_changed")), max_size=2),
+        since=st.none() | times,
+        until=st.none() | times,
+        limit=st.integers(1, 4),
+        backward=st.booleans(),
+    )
+    def read(self, name: Name, **asked: Any) -> None:
+        self.same(lambda store: store.events(*name, **asked))
+
+    # Lists.
+
+    @rule(workspace=st.sampled_from(WORKSPACES), query=sparse(), backward=st.booleans())
+    def walk(self, workspace: str, query: Query, backward: bool) -> None:
+        room = self.room[workspace]
+        after: Position | None = None
+        found: list[Session] = []
+        while page := self.same(lambda store: store.page(room, query, after, backward)):
+            found += page[::-1] if backward else page
+            after = position(page[0] if backward else page[-1], query.order)
+        down = query.descending != backward
+        in_order = sorted(found, key=lambda row: position(row, query.order), reverse=down)
+        assert found == in_order
+        if query.text is not None:
+            wanted = text.terms(query.text)
+            self.same(lambda store: store.witness(room, found, wanted))
+            ranked = replace(query, limit=1000)
+            for hits in self.each(lambda _, store: store.ranked(room, ranked)):
+                assert {hit.session.id for hit in hits} == {row.id for row in found}
+
+    @rule(workspace=st.sampled_from(WORKSPACES), query=sparse(), at=times, after=st.integers(0, 30))
+    def seek(self, workspace: str, query: Query, at: int, after: int) -> None:
+        place = Position(at, ids.derived_id("session", str(after)))
+        for backward in (False, True):
+            self.same(lambda store, b=backward: store.page(self.room[workspace], query, place, b))
+
+    @rule(target=moments, workspace=st.sampled_from(WORKSPACES))
+    def mark(self, workspace: str) -> list[Mark]:
+        return self.each(lambda _, store: store.mark(self.room[workspace]))
+
+    @rule(workspace=st.sampled_from(WORKSPACES), moment=moments, query=sparse())
+    def sweep(self, workspace: str, moment: list[Mark], query: Query) -> None:
+        after = ""
+        while True:
+            pages = self.each(
+                lambda number, store: store.sweep(
+                    self.room[workspace], query, moment[number], after
+                )
+            )
+            for page in pages[1:]:
+                assert page == pages[0]
+            if not pages[0]:
+                return
+            after = pages[0][-1].id
+
+    @rule(shelf=st.sampled_from(("live", "archived", "trash")), before=times)
+    def stale(self, shelf: Any, before: int) -> None:
+        room = self.room["this"]
+        rows = self.each(lambda _, store: store.stale(room, shelf, before, 1000))
+        for each in rows[1:]:
+            assert sorted(row.id for row in each) == sorted(row.id for row in rows[0])
+
+    # Turns.
+
+    @rule(ticks=st.integers(1, 4))
+    def wait(self, ticks: int) -> None:
+        self.time += ticks
+
+    @rule(target=leases, name=sessions, holder=st.sampled_from(HOLDERS), ttl=st.integers(0, 6))
+    def acquire(self, name: Name, holder: str, ttl: int) -> Lease:
+        lease = self.same(lambda store: store.acquire(*name, self.room[holder], ttl))
+        if lease is None:
+            workspace, session = name
+            lease = Lease(
+                workspace=workspace, session=session, holder="nobody", epoch=1, expires_at=0
+            )
+        return lease
+
+    @rule(holder=st.sampled_from(HOLDERS), ttl=st.integers(1, 6))
+    def renew(self, holder: str, ttl: int) -> None:
+        self.same(lambda store: store.renew(self.room[holder], ttl))
+
+    @rule(lease=leases)
+    def release(self, lease: Lease) -> None:
+        self.same(lambda store: store.release(lease))
+
+    @rule(
+        target=items,
+        name=sessions,
+        kind=st.sampled_from(("prompt", "cancel")),
+        body=st.dictionaries(st.just("text"), texts),
+    )
+    def put_inbox(self, name: Name, kind: Any, body: dict[str, Any]) -> list[InboxItem]:
+        id = self.new_id()
+        items = self.each(lambda _, store: store.put_inbox(*name, kind, id, body))
+        assert len({repr(replace(item, number=0)) for item in items}) <= 1
+        nothing = InboxItem(number=0, session=name[1], kind="prompt", id=id, at=0)
+        return items or [nothing for _ in self.stores]
+
+    @rule(name=sessions, item=items)
+    def drop(self, name: Name, item: list[InboxItem]) -> None:
+        dropped = self.each(lambda number, store: store.drop_inbox(*name, [item[number].number]))
+        assert len({len(numbers) for numbers in dropped}) <= 1
+
+    @rule(lease=leases, said=texts, stored=st.booleans())
+    def stream(self, lease: Lease, said: str, stored: bool) -> None:
+        message = self.new_id()
+        delta = Delta(session=lease.session, message=message, kind="message", offset=0, text=said)
+        self.same(lambda store: store.put_deltas(lease, [delta]))
+        if stored:
+            name = lease.workspace, lease.session
+            draft = Draft(body=AgentMessage(content=as_content(said)), id=message)
+            self.same(lambda store: store.change(*name, lambda _: [draft], lease=lease))
+
+    @invariant()
+    def rows_and_what_belongs_to_them_are_the_same(self) -> None:
+        for name in self.names:
+            self.same(lambda store, n=name: store.get(*n))
+            self.same(lambda store, n=name: store.lease_of(*n))
+            self.same(lambda store, n=name: store.deltas(*n))
+            boxes = self.each(lambda _, store, n=name: store.inbox(*n))
+            plain = [[replace(item, number=0) for item in box] for box in boxes]
+            assert plain == plain[:1] * len(plain)
+        rooms = set(self.room.values())
+        expired = self.each(lambda _, store: store.expired())
+        ours = [{lease for lease in found if lease.workspace in rooms} for found in expired]
+        assert ours == ours[:1] * len(ours)
+        waiting = self.each(lambda _, store: store.waiting(self.time + 1))
+        waits = [{name for name in found if name[0] in rooms} for found in waiting]
+        assert waits == waits[:1] * len(waits)
+
+
+def agree(runner: asyncio.Runner, other: Store, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        lambda: Agreement(runner, [other]),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+DEPTHS = [pytest.param(60, 40), pytest.param(1500, 80, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize(("examples", "steps"), DEPTHS)
+def test_sqlite_agrees_with_memory(
+    runner: asyncio.Runner, tmp_path: Path, examples: int, steps: int
+) -> None:
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    agree(runner, store, examples, steps)
+    runner.run(store.close())
+
+
+@pytest.mark.parametrize(("examples", "steps"), DEPTHS)
+def test_sqlite_agrees_with_memory_where_every_word_is_common(
+    runner: asyncio.Runner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    examples: int,
+    steps: int,
+) -> None:
+    # The ways that a search takes among very many sessions, taken among few.
+    monkeypatch.setattr(reads, "RARE", 1)
+    monkeypatch.setattr(reads, "WALK", 2)
+    monkeypatch.setattr(reads, "RANKED", 1)
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    agree(runner, store, examples, steps)
+    runner.run(store.close())
+
+
+@pytest.mark.parametrize(("examples", "steps"), DEPTHS)
+def test_postgres_agrees_with_memory(
+    runner: asyncio.Runner, fresh_database_url: str, examples: int, steps: int
+) -> None:
+    from segue.store.postgres import PostgresStore
+
+    store = runner.run(PostgresStore.open(fresh_database_url))
+    agree(runner, store, examples, steps)
+    runner.run(store.close())
