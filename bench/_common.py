@@ -200,15 +200,16 @@ class Words:
 
     def __init__(self, seed: int = 1) -> None:
         chance = random.Random(seed)
-        onsets = "s t r l n c d p m b f g h w v st tr pr pl ch".split()
+        onsets = [*"strlncdpmbfghwv", "st", "tr", "pr", "pl", "ch"]
         starts = ["con", "in", "re", "de", "ex", "un", "com", "pre", "inter", "pro", *onsets]
-        vowels = "a e i o u a e i o ea ou".split()
-        codas = "n r s t l d m ng st ck".split()
+        vowels = [*"aeiouaeio", "ea", "ou"]
+        codas = [*[""] * 10, *"nrstldm", "ng", "st", "ck"]
         weights = [1 / (rank + 4) for rank in range(len(starts))]
 
         def syllable(place: int) -> str:
-            onset = chance.choices(onsets if place else starts, weights[: len(onsets)] if place else weights)[0]
-            return onset + chance.choice(vowels) + (chance.choice(codas) if chance.random() < 0.4 else "")
+            first = onsets if place else starts
+            (onset,) = chance.choices(first, weights[: len(first)])
+            return onset + chance.choice(vowels) + chance.choice(codas)
 
         found: dict[str, None] = {}
         while len(found) < self.SIZE:
@@ -239,10 +240,7 @@ def listed(count: int, seed: int = 2) -> Iterator[Made]:
     chance = random.Random(seed)
     words = Words()
     for number in range(count):
-        # A hundred seconds apart; most are done within the hour, some are taken up days later.
-        made_at = NOW - (count - number) * 100 * clock.SECOND
-        later = chance.random() < 0.1
-        spent = chance.randrange(60, 30 * 86_400 if later else 3600) * clock.SECOND
+        made_at, spent = _times(chance, count - number)
         created = Created(
             cwd=f"/home/ada/src/project-{chance.randrange(5)}",
             agent=AgentRef(id=AGENTS[number % 5], version=1 + number // 5 % 2),
@@ -284,11 +282,9 @@ def searched(count: int, words: Words, *, shuffled: bool = False, seed: int = 3)
     """
     chance = random.Random(seed)
     for number in range(count):
-        made_at = NOW - (count - number) * 100 * clock.SECOND
-        later = chance.random() < 0.1
-        spent = chance.randrange(60, 30 * 86_400 if later else 3600) * clock.SECOND
+        made_at, spent = _times(chance, count - number)
         if shuffled:
-            spent = chance.randrange(count * 100) * clock.SECOND
+            spent = NOW + chance.randrange(count) * clock.SECOND - made_at
         created = Created(cwd=f"/home/ada/src/project-{number % 20}", environment_id=ENVIRONMENT)
         drafts = [Draft(body=created, at=made_at)]
         for turn in range(chance.randrange(2, 5)):
@@ -298,6 +294,17 @@ def searched(count: int, words: Words, *, shuffled: bool = False, seed: int = 3)
         title = InfoChanged(title=words.text(chance, 4, 8), by="auto")
         drafts.append(Draft(body=title, at=made_at + spent))
         yield Made(ids.new_id(), drafts)
+
+
+def _times(chance: random.Random, left: int) -> tuple[int, int]:
+    """When a session was made, with so many to come, and how long after that it was active.
+
+    One is made every hundred seconds. Most are done within the hour, some are taken up days later.
+    """
+    age = left * 100
+    longest = 30 * 86_400 if chance.random() < 0.1 else 3600
+    spent = chance.randrange(50, min(longest, age))
+    return NOW - age * clock.SECOND, spent * clock.SECOND
 
 
 def _usage(chance: random.Random) -> Usage:

@@ -56,9 +56,8 @@ def playing(play: Callable[[Turn], Any]) -> Runners:
 async def test_a_turn_is_stored_in_order_and_comes_to_rest(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.create(LOCAL, cwd="/")).id
-        assert (
-            await hub.run(LOCAL, id, "/think hm\n/say yes\n/tool ls a b\n/usage 3 4") == "end_turn"
-        )
+        script = "/think hm\n/say yes\n/tool ls a b\n/usage 3 4"
+        assert await hub.run(LOCAL, id, script) == "end_turn"
         types = [event.type for event in await hub.events(LOCAL, id, after=1)]
         assert types == [
             "status_changed",

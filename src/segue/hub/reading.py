@@ -13,7 +13,7 @@ from ..model.event import Event
 from ..model.principal import Principal
 from ..model.query import Query
 from ..model.session import Session
-from ..store.base import Delta, Hit
+from ..store.base import Delta, Hit, Record
 from . import places, transfer
 from .base import Base
 from .pages import Page, Pager
@@ -138,12 +138,11 @@ class Reading(Base):
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """A session as the lines of one JSONL file."""
         session, source = await self._find(principal, id)
-        agents = [
-            record
-            for version in range(1, session.agent.version + 1 if session.agent else 1)
-            if session.agent is not None
-            and (record := await self._agent(principal, session.agent.id, version)) is not None
-        ]
+        agents: list[Record] = []
+        if session.agent is not None:
+            for version in range(1, session.agent.version + 1):
+                if record := await self._agent(principal, session.agent.id, version):
+                    agents.append(record)
         events = self._read(principal.workspace, id, source, 0)
         async for line in transfer.write(session, agents, events):
             yield line

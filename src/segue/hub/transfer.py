@@ -1,8 +1,8 @@
 """A session as one JSONL file that loses nothing, and back.
 
 The first line is a header: the format, the session as it was shown, and the versions of the agent
-record up to the one it was made with. Every further line is one event, whole. A session is its events; so what is read back
-is the same session, whatever store it comes to.
+record up to the one it was made with. Every further line is one event, whole. A session is its
+events; so what is read back is the same session, whatever store it comes to.
 """
 
 from __future__ import annotations

@@ -108,6 +108,12 @@ def arms(query: Query, choose: Callable[[int, Filters], str] | None = None) -> l
     return found
 
 
+def checks(query: Query) -> list[Arm]:
+    """The same without an index to walk, for candidates that are looked up row by row."""
+    found = [(SHELVES[shelf], filters(query, shelf)) for shelf in query.shelves()]
+    return [Arm(shelf, None, (), wanted) for shelf, wanted in found if wanted is not None]
+
+
 class Builder:
     """Writes statements with one database's placeholders."""
 
@@ -139,7 +145,11 @@ class Builder:
             self._arm(workspace, query, arm, after, down, select, among, args) for arm in found
         ]
         direction = "DESC" if down else "ASC"
-        sql = " UNION ALL ".join(parts) + f" ORDER BY 1 {direction}, 2 {direction}"
+        order = f" ORDER BY 1 {direction}, 2 {direction}"
+        if len(parts) > 1 and not self._indexed_by:
+            # PostgreSQL merges what is in order; what is not, it would not think of sorting alone.
+            parts = [f"({part}{order})" for part in parts]
+        sql = " UNION ALL ".join(parts) + order
         if limit is not None:
             sql += f" LIMIT {self._arg(args, limit)}"
         return Statement(sql, args)
@@ -158,14 +168,16 @@ class Builder:
         time = f"{query.order}_at"
         links = arm.driver == "memory"
         table = "l" if links else "s"
-        # A set of candidates is looked up by row; an index walk is named, and must be possible.
-        hint = self._indexed_by and among is None
-        index = f" INDEXED BY {'links' if links else 'sessions'}_"
-        index += f"{arm.driver}_{query.order}" if arm.driver and not links else query.order
-        source = f"sessions s{index if hint and not links else ''}"
+        index = ""
+        if self._indexed_by:
+            # A set of candidates is looked up by row; an index walk is named, and must be possible.
+            index = f" INDEXED BY {'links' if links else 'sessions'}_"
+            index += f"{arm.driver}_{query.order}" if arm.driver and not links else query.order
+            index = index if among is None else " NOT INDEXED"
+        source = f"sessions s{index}"
         if links:
             join = "CROSS JOIN" if self._indexed_by else "JOIN"
-            source = f"links l{index if hint else ''} {join} sessions s ON s.pk = l.session"
+            source = f"links l{index} {join} sessions s ON s.pk = l.session"
         equals = "=" if among is None else self._is
         where = [
             f"{table}.workspace {equals} {self._arg(args, workspace)}",

@@ -65,7 +65,8 @@ class MemorySource:
         return await self.kept.witness(self.workspace, sessions, terms)
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
-        return [tuple(hit) for hit in await self.kept.ranked(self.workspace, query)]
+        hits = await self.kept.ranked(self.workspace, query)
+        return [(hit.session, hit.event, hit.score) for hit in hits]
 
     async def change(self, id: str, info: InfoChanged) -> None:
         await self.kept.change(self.workspace, id, lambda _: [info])

@@ -1,12 +1,12 @@
 """The `segue` command: its groups, the options that all commands share, and its exits.
 
-Exit codes: 0 done; 1 the store or the agent failed; 2 the request was wrong; 130 interrupted.
+Exit codes: 0 done; 1 the store or the agent failed, or the reader of our output went away;
+2 the request was wrong; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -126,7 +126,6 @@ def main(args: list[str] | None = None) -> None:
     """Run the command; errors become one sentence and an exit code."""
     try:
         segue.main(args=args, prog_name="segue", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:
@@ -139,7 +138,3 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(1 if isinstance(error, StoreError) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read us has read enough; nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

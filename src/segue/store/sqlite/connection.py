@@ -15,6 +15,15 @@ BUSY_SECONDS = 30.0
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full: nothing of this change was kept in"),
+    # SQLite says "full" of a disk only: a used-up quota is to it a write that failed.
+    sqlite3.SQLITE_IOERR_WRITE: (
+        errors.StoreFull,
+        "the disk or a quota is full, or the disk fails: nothing of this change was kept in",
+    ),
+    sqlite3.SQLITE_IOERR_SHMSIZE: (
+        errors.StoreFull,
+        "the disk or a quota is full: nothing of this change was kept in",
+    ),
     sqlite3.SQLITE_READONLY: (errors.StoreReadOnly, "no permission to write"),
     sqlite3.SQLITE_CANTOPEN: (errors.StoreReadOnly, "cannot open or create"),
     sqlite3.SQLITE_PERM: (errors.StoreReadOnly, "no permission to open"),
@@ -31,8 +40,9 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        kind, words = _ERRORS.get(code, (errors.StoreError, f"the store failed ({error}):"))
+        code = getattr(error, "sqlite_errorcode", 0)
+        other = (errors.StoreError, f"the store failed ({error}):")
+        kind, words = _ERRORS.get(code) or _ERRORS.get(code & 0xFF) or other
         raise kind(f"{words} {path}") from error
 
 
@@ -106,9 +116,11 @@ def _make_directory(path: Path) -> None:
 
 def _current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether every migration we know is in. Raises StoreTooNew for a store closed to us."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    sql = "SELECT count(*), total(name = 'meta') FROM sqlite_schema"
-    tables, ours = connection.execute(sql).fetchone()
+    # In one statement: another process may be making the store between two.
+    (version, tables, ours) = connection.execute(
+        "SELECT (SELECT user_version FROM pragma_user_version), count(*),"
+        " count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema"
+    ).fetchone()
     if (version == 0 and tables) or (version != 0 and not ours):
         raise errors.StoreCorrupt(f"the database of another program, not a segue store: {path}")
     if version == 0:

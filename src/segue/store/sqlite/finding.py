@@ -15,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import closing
 
 from ...model import event, text
 from ...model.text import Term
@@ -91,18 +92,21 @@ class Wanted:
     def _walk(self, sessions: list[int]) -> set[int] | None:
         """The sessions with a hit, or None if that cannot be said without looking further."""
         found: set[int] = set()
-        hits = self._connection.cursor()
         at = 0
-        while at < len(sessions):
-            bounds = (sessions[at] << 24, sessions[-1] << 24 | MAX_SEQ)
-            steps = 0
-            for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
-                session = key >> 24
-                if session > sessions[at]:
-                    at = bisect_left(sessions, session, at)
-                    steps = 0
-                if session == sessions[at]:
-                    if self._checks is None or self._occurs(key):
+        with closing(self._connection.cursor()) as hits:
+            while at < len(sessions):
+                bounds = (sessions[at] << 24, sessions[-1] << 24 | MAX_SEQ)
+                steps = 0
+                for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
+                    session = key >> 24
+                    if session > sessions[at]:
+                        at = bisect_left(sessions, session, at)
+                        steps = 0
+                    if session != sessions[at]:
+                        steps += 1
+                        if steps > NEAR:
+                            break
+                    elif self._checks is None or self._occurs(key):
                         found.add(session)
                         at += 1
                         steps = 0
@@ -113,12 +117,7 @@ class Wanted:
                     else:
                         self._checks -= 1
                 else:
-                    steps += 1
-                    if steps > NEAR:
-                        break
-            else:
-                break
-        hits.close()
+                    break
         return found
 
     def _occurs(self, key: int) -> bool:

@@ -6,7 +6,8 @@ usable without one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from ...model.text import Term
 from .. import listing
 from ..base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
 from .connection import connect, translated
+from .finding import Wanted, expression
 
-RARE = 5_000  # events; a term with no more is looked up whole
-WALK = 2_000  # sessions tried one by one for common terms before they too are looked up whole
+RARE = 2_000  # events; a term with no more is looked up whole
+WALK = 4_000  # sessions tried in order for common terms before they too are looked up whole
 RANKED = 2_000  # events that a ranked search considers at a time
 
 _build = listing.Builder(numbered=False, indexed_by=True)
@@ -109,7 +111,8 @@ class Reader:
         if not arms or (query.text is not None and not wanted):
             return []
         if wanted:
-            found = self._list_text(workspace, query, arms, after, backward, wanted)
+            with self._snapshot():
+                found = self._list_text(workspace, query, arms, after, backward, wanted)
         else:
             statement = _build.page(workspace, query, arms, after, backward, query.limit)
             found = [decode_session(row) for _, _, row in self.execute(*statement)]
@@ -121,7 +124,7 @@ class Reader:
 
     def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
-        arms = listing.arms(query)
+        arms = listing.checks(query)
         wanted = text.terms(query.text) if query.text is not None else None
         if not arms or wanted == []:
             return []
@@ -131,9 +134,11 @@ class Reader:
             workspace, query, arms, None, False, None, "s.row, s.pk", among=among
         )
         found = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
-        expressions = [_expression(term) for term in wanted or ()]
-        kept = (row for _, pk, row in found if all(self._probe(pk, e) for e in expressions))
-        return [decode_session(row) for row, _ in zip(kept, range(query.limit), strict=False)]
+        kept = {pk for _, pk, _ in found}
+        for term in wanted or ():
+            kept &= Wanted(self._connection, term).within(kept)
+        rows = [row for _, pk, row in found if pk in kept]
+        return [decode_session(row) for row in rows[: query.limit]]
 
     def _choose(self, workspace: str, shelf: int, wanted: listing.Filters) -> str:
         """The most selective filter, by counting ever further along each index."""
@@ -173,69 +178,64 @@ class Reader:
         arms: Sequence[listing.Arm],
         after: Position | None,
         backward: bool,
-        wanted: Sequence[Term],
+        terms: Sequence[Term],
     ) -> list[Session]:
         """A page of the sessions in which every term occurs.
 
-        Sessions of rare terms are looked up and sorted. Where all terms are common, sessions are
-        walked in order and tried, which fills a page soon; and if it does not, the terms were
-        common in few sessions, and these are looked up after all.
+        Sessions are walked in order and tried, ever more at a time: common terms fill a page soon.
+        If the first few do not, rare terms are looked up whole and their sessions sorted; and so
+        in the end are terms that are common, but in few of the sessions that are asked for.
         """
-        rare: set[int] | None = None
-        common: list[str] = []
-        for expression in map(_expression, wanted):
-            sql = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
-            hits = self.execute(sql, (expression, RARE + 1)).fetchall()
-            if len(hits) > RARE:
-                common.append(expression)
-            else:
-                sessions = {key >> 24 for (key,) in hits}
-                rare = sessions if rare is None else rare & sessions
-        found: list[Session] = []
-        if rare is None:
-            statement = _build.page(workspace, query, arms, after, backward, WALK, "s.row, s.pk")
-            tried = 0
-            for at, id, row, pk in self.execute(*statement):
-                tried += 1
-                after = Position(at, id)
-                if all(self._probe(pk, expression) for expression in common):
-                    found.append(decode_session(row))
-                    if len(found) == query.limit:
-                        return found
-            if tried < WALK:
-                return found
-            for expression in common:
-                sql = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
-                sessions = {pk for (pk,) in self.execute(sql, (expression,))}
-                rare = sessions if rare is None else rare & sessions
-            common = []
-        assert rare is not None
-        if not rare:
-            return found
-        among = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(rare))])
-        statement = _build.page(
-            workspace, query, arms, after, backward, None, "s.row, s.pk", among=among
-        )
-        for _, _, row, pk in self.execute(*statement):
-            if all(self._probe(pk, expression) for expression in common):
-                found.append(decode_session(row))
-                if len(found) == query.limit:
-                    break
-        return found
+        wanted = [Wanted(self._connection, term) for term in terms]
+        found: list[int] = []
+        size, tried = query.limit + query.limit // 4 + 10, 0
+        while tried < WALK:
+            statement = _build.page(workspace, query, arms, after, backward, size, "s.pk")
+            rows = self.execute(*statement).fetchall()
+            found += _passing([pk for _, _, pk in rows], wanted)
+            if len(found) >= query.limit or len(rows) < size:
+                return self._rows(found[: query.limit])
+            after = Position(*rows[-1][:2])
+            if not tried and any(term.rare(RARE) is not None for term in wanted):
+                break
+            tried += size
+            size *= 2
+        rare = [sessions for term in wanted if (sessions := term.rare(RARE)) is not None]
+        among = set.intersection(*(rare or [term.everywhere() for term in wanted]))
+        if among:
+            chosen = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(among))])
+            checks = listing.checks(query)
+            statement = _build.page(
+                workspace, query, checks, after, backward, None, "s.pk", among=chosen
+            )
+            pks = [pk for _, _, pk in self.execute(*statement)]
+            size = 2 * query.limit
+            while pks and len(found) < query.limit:
+                found += _passing(pks[:size], wanted)
+                pks = pks[size:]
+        return self._rows(found[: query.limit])
 
-    def _probe(self, pk: int, expression: str) -> bool:
-        sql = "SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT 1"
-        found = self.execute(sql, (expression, pk << 24, pk << 24 | MAX_SEQ)).fetchone()
-        return found is not None
+    def _rows(self, pks: Sequence[int]) -> list[Session]:
+        sql = "SELECT row FROM sessions WHERE pk = ?"
+        return [decode_session(self.execute(sql, (pk,)).fetchone()[0]) for pk in pks]
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One state of the store for several statements."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.execute("COMMIT")
 
     def ranked(self, workspace: str, query: Query) -> list[Hit]:
         wanted = text.terms(query.text or "")
-        arms = listing.arms(query)
+        arms = listing.checks(query)
         if not wanted or not arms:
             return []
-        expressions = [_expression(term) for term in wanted]
+        tests = [Wanted(self._connection, term) for term in wanted]
         sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
-        ranking = self.execute(sql, (" OR ".join(expressions),))
+        ranking = self.execute(sql, (" OR ".join(map(expression, wanted)),))
         seen: set[int] = set()
         hits: list[Hit] = []
         # Batch by batch until the page is full: the best may all be another workspace's.
@@ -250,8 +250,9 @@ class Reader:
                 workspace, query, arms, None, False, None, "s.row, s.pk", among=among
             )
             rows = {pk: row for _, _, row, pk in self.execute(*statement)}
+            whole = set(_passing(rows, tests))
             for pk, (key, score) in best.items():
-                if pk in rows and all(self._probe(pk, expression) for expression in expressions):
+                if pk in whole:
                     sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
                     witness = _event(self.execute(sql, (key,)).fetchone())
                     hits.append(Hit(decode_session(rows[pk]), witness, score))
@@ -262,25 +263,23 @@ class Reader:
     def witness(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
-        if not terms:
-            return [None for _ in sessions]
-        expression = " OR ".join(_expression(term) for term in terms)
-        sql = """
-            SELECT key, id, at, version, body FROM events WHERE key = (
-              SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?
-              ORDER BY rowid DESC LIMIT 1
-            )
-        """
+        wanted = [Wanted(self._connection, term) for term in terms]
         found: list[Event | None] = []
-        for session in sessions:
-            try:
-                pk = self.pk(workspace, session.id)
-            except errors.NotFound:
-                found.append(None)  # purged since it was listed
-                continue
-            row = self.execute(sql, (expression, pk << 24, pk << 24 | MAX_SEQ)).fetchone()
-            found.append(_event(row) if row else None)
+        with self._snapshot():
+            for session in sessions:
+                found.append(self._witness(workspace, session, wanted))
         return found
+
+    def _witness(self, workspace: str, session: Session, wanted: Sequence[Wanted]) -> Event | None:
+        sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
+        row = self.execute(sql, (workspace, session.id)).fetchone()
+        if row is None:
+            return None  # purged since it was listed
+        keys = [key for term in wanted if (key := term.newest(row[0], session.last_seq))]
+        if not keys:
+            return None
+        sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
+        return _event(self.execute(sql, (max(keys),)).fetchone())
 
     def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
@@ -394,6 +393,9 @@ def _event(row: tuple[Any, ...]) -> Event:
     return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
 
 
-def _expression(term: Term) -> str:
-    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
-    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
+def _passing(pks: Collection[int], wanted: Sequence[Wanted]) -> list[int]:
+    """The sessions, in their order, in which all terms occur."""
+    left = set(pks)
+    for term in wanted:
+        left = term.within(left)
+    return [pk for pk in pks if pk in left]

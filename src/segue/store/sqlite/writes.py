@@ -40,9 +40,7 @@ def load(tx: Transaction, workspace: str, id: str, events: Sequence[Event]) -> S
     return session
 
 
-def insert(
-    tx: Transaction, session: Session, events: Sequence[Event], *, new: bool = True
-) -> None:
+def insert(tx: Transaction, session: Session, events: Sequence[Event], *, new: bool = True) -> None:
     sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)

@@ -38,10 +38,10 @@ CREATE INDEX sessions_status_active ON sessions (workspace, shelf, status, activ
 CREATE INDEX sessions_status_created ON sessions (workspace, shelf, status, created_at, id);
 CREATE INDEX sessions_source_active ON sessions (workspace, shelf, source, active_at, id);
 CREATE INDEX sessions_source_created ON sessions (workspace, shelf, source, created_at, id);
-CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id) WHERE agent IS NOT NULL;
-CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id) WHERE agent IS NOT NULL;
 CREATE INDEX sessions_version_active ON sessions (workspace, shelf, agent, version, active_at, id) WHERE agent IS NOT NULL;
 CREATE INDEX sessions_version_created ON sessions (workspace, shelf, agent, version, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id) WHERE agent IS NOT NULL;
 CREATE INDEX sessions_deployment_active ON sessions (workspace, shelf, deployment, active_at, id) WHERE deployment IS NOT NULL;
 CREATE INDEX sessions_deployment_created ON sessions (workspace, shelf, deployment, created_at, id) WHERE deployment IS NOT NULL;
 CREATE INDEX sessions_tag_active ON sessions (workspace, shelf, tag, active_at, id) WHERE tag IS NOT NULL;
@@ -88,7 +88,7 @@ CREATE INDEX search_words ON search USING gin (words) WITH (fastupdate = off);
 
 -- About how many rows of `search` match, as the planner guesses; NULL while it has no statistics. A
 -- search for a common word goes another way than one for a rare word, and counting costs too much.
-CREATE FUNCTION estimate(query tsquery) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION estimate(query tsquery) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   plan json;
 BEGIN

@@ -1,0 +1,176 @@
+"""The installed command, run as a child process."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segue.doors.cli.main import _COMMANDS
+
+COMMAND = str(Path(sys.executable).with_name("segue"))
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs `segue` with a data directory of its own, in a directory of its own."""
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path / "data"), "NO_COLOR": "1"}
+        environment.pop("SEGUE_DATABASE_URL", None)
+        return subprocess.run(
+            [COMMAND, *words],
+            env=environment,
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+
+    return run
+
+
+def test_the_demo_shows_sessions_a_turn_and_a_search_twice_over(run: Run, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = run("demo", "--data-dir", str(tmp_path / "demo"))
+        assert done.returncode == 0, done.stderr
+        for words in ("Retry the upload", "that you are listening", "cut connection", "to try"):
+            assert words in done.stdout
+        assert done.stderr == ""
+
+
+def test_the_demo_keeps_out_of_the_real_store(run: Run) -> None:
+    assert run("demo").returncode == 0
+    assert run("list").stdout == ""
+
+
+def test_what_the_demo_says_to_try_works(run: Run, tmp_path: Path) -> None:
+    shown = run("demo", "--data-dir", str(tmp_path / "demo")).stdout.splitlines()
+    tries = [shlex.split(line)[1:] for line in shown if " --data-dir " in line]
+    assert len(tries) == 3
+    for words in tries:
+        done = run(*words)
+        assert done.returncode == 0 and done.stdout, done.stderr
+
+
+def test_a_session_is_made_prompted_listed_found_and_shown(run: Run, tmp_path: Path) -> None:
+    id = run("new", "--title", "My title").stdout.strip()
+    done = run("prompt", id, "/think hm\n/say a needle\n/tool ls out\n/plan a; x b")
+    assert done.returncode == 0, done.stderr
+    assert "a needle" in done.stdout
+    assert id in run("list").stdout and "My title" in run("list", "--cwd", ".").stdout
+    assert run("list", "--cwd", "/").stdout == ""
+    assert id in run("search", "needle").stdout
+    assert id in run("search", "--ranked", "needle").stdout
+    shown = run("show", id[:13]).stdout
+    for words in ("> /think hm", "hm", "a needle", "* ls", "[x] b"):
+        assert words in shown
+
+
+def test_a_prompt_may_begin_its_session(run: Run) -> None:
+    done = run("prompt", "new", "hello there")
+    assert "hello there" in done.stdout
+    assert done.stderr.strip() in run("list").stdout
+
+
+def test_a_question_without_a_terminal_is_rejected_and_said_so(run: Run) -> None:
+    done = run("prompt", "new", "/ask sure?")
+    assert "failed: Reject" in done.stdout
+    assert "rejected" in done.stderr
+
+
+def test_a_turn_that_fails_exits_1(run: Run) -> None:
+    done = run("prompt", "new", "/fail no luck")
+    assert (done.returncode, "no luck" in done.stdout) == (1, True)
+
+
+def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep this")
+    id = run("list").stdout.split()[0]
+    file = tmp_path / "session.jsonl"
+    assert run("export", id, "-o", str(file)).returncode == 0
+    assert run("export", id).stdout == file.read_text()
+    again = run("import", str(file))
+    assert (again.returncode, "exists" in again.stderr) == (2, True)
+    new = run("import", "--new-id", str(file)).stdout.strip()
+    assert run("show", new).stdout == run("show", id).stdout
+    other = ("--workspace", "other")
+    assert run("import", str(file), *other).stdout.strip() == id
+
+
+def test_keys_are_made_listed_and_revoked(run: Run) -> None:
+    made = run("keys", "create", "--workspace", "team", "--name", "ci")
+    assert made.stdout.startswith("sk-segue-") and made.stdout.count("\n") == 1
+    listed = run("keys", "list", "--workspace", "team").stdout
+    assert "ci" in listed and made.stdout.strip() not in listed
+    assert run("keys", "list").stdout == ""
+    id = listed.split()[0]
+    assert run("keys", "revoke", id, "--workspace", "team").returncode == 0
+    assert "revoked" in run("keys", "list", "--workspace", "team").stdout
+    assert run("keys", "revoke", id, "--workspace", "team").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--limit", "0"),
+        ("list", "--limit", "many"),
+        ("list", "--bogus"),
+        ("bogus",),
+        ("show", "nothing"),
+        ("show", "00000000-0000-7000-8000-000000000000"),
+        ("prompt", "nothing", "hi"),
+        ("search", "?!"),
+        ("import", "/no/such/file"),
+        ("list", "--workspace", "no/slash"),
+        ("list", "--database-url", "mysql://x"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_exit_code_2(run: Run, words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip() and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_code_1(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run("list", "--data-dir", str(tmp_path / "file" / "below"))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "/repeat 2000 line")
+    id = run("list").stdout.split()[0]
+    child = subprocess.Popen(
+        [COMMAND, "show", id, "--data-dir", str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert child.wait(60) == 1
+
+
+@pytest.mark.parametrize("command", sorted(_COMMANDS))
+def test_help_teaches_by_example(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"Example: segue {command}" in done.stdout
+    if command != "keys":
+        for option in ("--data-dir", "--workspace", "--database-url"):
+            assert option in done.stdout

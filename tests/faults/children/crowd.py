@@ -1,0 +1,41 @@
+"""Many writers at once, each telling of every event it was promised.
+
+    crowd.py DIRECTORY URL NAME WRITERS EVENTS SESSION...
+
+Each writer appends EVENTS events, one change each, to the sessions in turn.
+"""
+
+import asyncio
+import sys
+
+from common import WORKSPACE, open_place, orders, say
+
+from segue.model import ids
+from segue.model.content import as_content
+from segue.model.event import Draft, UserMessage
+
+
+async def main() -> None:
+    directory, url, name, writers, count, *sessions = sys.argv[1:]
+    store = await open_place(directory, url)
+
+    async def write(writer: int) -> None:
+        for number in range(int(count)):
+            session = sessions[(writer + number) % len(sessions)]
+            id = ids.new_id()
+            body = UserMessage(content=as_content(f"{name} {writer} {number}"))
+            _, events = await store.change(
+                WORKSPACE, session, lambda _, id=id, body=body: [Draft(id=id, body=body)]
+            )
+            say("kept", session=session, id=id, seq=events[0].seq)
+
+    say("ready")
+    async for _ in orders():  # all begin together
+        break
+    await asyncio.gather(*(write(writer) for writer in range(int(writers))))
+    await store.close()
+    say("done")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

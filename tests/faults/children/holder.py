@@ -1,0 +1,75 @@
+"""A process with a hub, which does what it is told.
+
+    holder.py DIRECTORY URL LEASE_MICROSECONDS
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import WORKSPACE, open_place, orders, say
+
+from segue.hub import Hub
+from segue.model.errors import SegueError
+from segue.model.event import ToolResult
+from segue.model.principal import LOCAL
+
+assert LOCAL.workspace == WORKSPACE
+
+
+class Hanging:
+    """An MCP server whose tools never answer."""
+
+    def servers(self) -> Sequence[str]:
+        return ("stuck",)
+
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Heard(logging.Handler):
+    """Tells the test what the hub logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("log", level=record.levelname, message=record.getMessage())
+
+
+async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
+    session = order.get("session", "")
+    match order["do"]:
+        case "create":
+            made = await hub.create(LOCAL, cwd="/work")
+            return {"session": made.id}
+        case "hold":
+            await hub.hold(LOCAL, session, tools=Hanging())
+        case "prompt":
+            return {"turn": await hub.prompt(LOCAL, session, order["text"])}
+        case "wait":
+            return {"reason": await hub.wait(LOCAL, session, order["turn"])}
+        case "run":
+            return {"reason": await hub.run(LOCAL, session, order["text"])}
+        case "close":
+            await hub.close()
+    return {}
+
+
+async def main() -> None:
+    directory, url, lease = sys.argv[1:]
+    logging.getLogger("segue").addHandler(Heard())
+    logging.getLogger("segue").setLevel(logging.INFO)
+    store = await open_place(directory, url)
+    hub = Hub(store, Path(directory), lease=int(lease))
+    say("ready", holder=hub.turns.holder)
+    async for order in orders():
+        try:
+            say("done", **await obey(hub, order))
+        except SegueError as error:
+            say("done", error=type(error).__name__, message=error.message)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

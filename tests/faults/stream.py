@@ -1,0 +1,50 @@
+"""What a follower was shown, held to its promise as it comes."""
+
+from segue.model.content import plain
+from segue.model.event import AgentMessage, AgentThought, Event
+from segue.store.base import Delta
+
+
+class Screen:
+    """Events one by one from a seq on; pieces of one message at a time, then that message whole."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.last = after
+        self.events: list[Event] = []
+        self.pieces: dict[str, list[str]] = {}  # message → its pieces, in order
+        self._unfinished: str | None = None
+        self._stored: set[str] = set()
+
+    def show(self, item: Event | Delta) -> None:
+        if isinstance(item, Delta):
+            self._piece(item)
+        else:
+            self._event(item)
+
+    def _piece(self, delta: Delta) -> None:
+        assert delta.message not in self._stored, "a piece of a message that was shown whole"
+        if self._unfinished is not None:
+            assert delta.message == self._unfinished, "a piece of the next message came too early"
+        self._unfinished = delta.message
+        pieces = self.pieces.setdefault(delta.message, [])
+        shown = sum(map(len, pieces))
+        assert delta.offset == shown, f"a piece at {delta.offset} after {shown} characters"
+        assert delta.text
+        pieces.append(delta.text)
+
+    def _event(self, event: Event) -> None:
+        assert event.seq == self.last + 1, f"event {event.seq} after {self.last}"
+        self.last = event.seq
+        self.events.append(event)
+        self._stored.add(event.id)
+        if isinstance(event.body, AgentMessage | AgentThought):
+            whole = plain(event.body.content)
+            shown = "".join(self.pieces.get(event.id, ()))
+            assert whole.startswith(shown), f"{shown!r} was shown of {whole!r}"
+            if self._unfinished is not None:
+                assert event.id == self._unfinished, "a message in the middle of another"
+            self._unfinished = None
+
+    @property
+    def bodies(self) -> list:
+        return [event.body for event in self.events]

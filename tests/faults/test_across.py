@@ -1,0 +1,149 @@
+"""A turn that runs in one process, driven and watched from another."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from segue.hub import Hub
+from segue.model.clock import SECOND
+from segue.model.content import plain
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    PermissionAnswered,
+    PermissionAsked,
+    StatusChanged,
+    ToolResult,
+    UserMessage,
+)
+from segue.model.principal import LOCAL
+from segue.store.base import Delta
+from tests.faults.processes import PATIENCE, Child, Place, child
+from tests.faults.stream import Screen
+
+LEASE = 15 * SECOND
+
+
+class Scene:
+    """A hub here, a session, and another process that holds the session open."""
+
+    def __init__(self, hub: Hub, other: Child, session: str) -> None:
+        self.hub = hub
+        self.other = other
+        self.session = session
+        self.screen = Screen()
+
+    async def until(self, kind: type, **fields: Any) -> Any:
+        """Watch until an event of a kind, or a piece of a message."""
+        async with asyncio.timeout(PATIENCE):
+            follower = self.hub.follow(LOCAL, self.session, self.screen.last, deltas=True)
+            async for item in follower:
+                self.screen.show(item)
+                found = item.body if isinstance(item, Event) else item
+                if isinstance(found, kind) and all(
+                    getattr(found, name) == value for name, value in fields.items()
+                ):
+                    await follower.aclose()
+                    return found
+        raise AssertionError("the session is gone")
+
+
+@asynccontextmanager
+async def scene(place: Place) -> AsyncIterator[Scene]:
+    async with (
+        Hub(await place.open(), place.directory, lease=LEASE) as hub,
+        child("holder.py", *place.arguments, LEASE) as other,
+    ):
+        session = await hub.create(LOCAL, cwd="/work")
+        holder = (await other.expect("ready"))["holder"]
+        await other.ask(do="hold", session=session.id)
+        made = Scene(hub, other, session.id)
+        yield made
+        # It has been the other process's all the time.
+        lease = await hub.store.lease_of("local", session.id)
+        assert lease is not None and lease.holder == holder and lease.epoch == 1
+
+
+def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -> None:
+    async def main() -> None:
+        async with scene(place) as there:
+            slow = "/slow 0.04\n/say one two three four five six seven eight nine ten\n/slow 0"
+            quick = "\n".join(f"/say quick words of message {number}" for number in range(30))
+            thought = "/think a thought\n/slow 0.03\n/think a slower thought, word by word"
+            turn = await there.hub.prompt(LOCAL, there.session, f"{slow}\n{quick}\n{thought}")
+            ended = await there.until(StatusChanged, status="idle")
+            assert ended.stop_reason == "end_turn"
+            # A little more of the stream, for pieces that come too late.
+            await there.other.ask(do="run", session=there.session, text="/slow 0.1\n/say a b c")
+            await there.until(StatusChanged, status="idle")
+            screen = there.screen
+            assert [e.id for e in screen.events if isinstance(e.body, UserMessage)][0] == turn
+            said = [plain(body.content) for body in screen.bodies if isinstance(body, AgentMessage)]
+            assert said[0] == "one two three four five six seven eight nine ten"
+            assert said[1:31] == [f"quick words of message {number}" for number in range(30)]
+            first = next(e.id for e in screen.events if isinstance(e.body, AgentMessage))
+            assert len(screen.pieces[first]) >= 3, screen.pieces
+
+    asyncio.run(main())
+
+
+def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
+    async def main() -> None:
+        async with scene(place) as there:
+            text = "/slow 0.05\n/say " + "word " * 1000
+            await there.hub.prompt(LOCAL, there.session, text)
+            await there.until(Delta)
+            began = time.monotonic()
+            await there.hub.cancel(LOCAL, there.session)
+            ended = await there.until(StatusChanged, status="idle")
+            took = time.monotonic() - began
+            assert took < PATIENCE / 2, f"a cancel took {took:.3f} s"
+            print(f"a cancel took {took:.3f} s")
+            assert ended.stop_reason == "cancelled"
+            (partial,) = [body for body in there.screen.bodies if isinstance(body, AgentMessage)]
+            assert partial.partial and plain(partial.content).startswith("word ")
+            session = await there.hub.get(LOCAL, there.session)
+            assert (session.status, session.turn) == ("idle", None)
+            # The other process is none the worse for it.
+            assert await there.hub.run(LOCAL, there.session, "/say hello") == "end_turn"
+
+    asyncio.run(main())
+
+
+def test_an_answer_given_here_reaches_the_question_there(place: Place) -> None:
+    async def main() -> None:
+        async with scene(place) as there:
+            turn = await there.hub.prompt(LOCAL, there.session, "/ask May I?\n/ask And this?")
+            asked = await there.until(PermissionAsked)
+            await there.hub.answer(LOCAL, there.session, asked.ask_id, "allow", "do")
+            second = await there.until(PermissionAsked)
+            await there.hub.answer(LOCAL, there.session, second.ask_id, "reject")
+            assert await there.hub.wait(LOCAL, there.session, turn) == "end_turn"
+            await there.until(StatusChanged, stop_reason="end_turn")
+            answers = [b for b in there.screen.bodies if isinstance(b, PermissionAnswered)]
+            assert [(b.ask_id, b.option, b.note) for b in answers] == [
+                (asked.ask_id, "allow", "do"),
+                (second.ask_id, "reject", None),
+            ]
+            results = [b.status for b in there.screen.bodies if isinstance(b, ToolResult)]
+            assert results == ["completed", "failed"]
+
+    asyncio.run(main())
+
+
+def test_prompts_given_here_wait_there_and_run_in_order(place: Place) -> None:
+    async def main() -> None:
+        async with scene(place) as there:
+            first = await there.hub.prompt(LOCAL, there.session, "/wait 0.2\n/say first")
+            await there.until(UserMessage)
+            turns = [await there.hub.prompt(LOCAL, there.session, f"/say {n}") for n in range(5)]
+            for turn in (first, *turns):
+                assert await there.hub.wait(LOCAL, there.session, turn) == "end_turn"
+            for _ in (first, *turns):
+                await there.until(StatusChanged, status="idle")
+            asked = [e.id for e in there.screen.events if isinstance(e.body, UserMessage)]
+            assert asked == [first, *turns]
+
+    asyncio.run(main())

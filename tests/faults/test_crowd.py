@@ -1,0 +1,60 @@
+"""200 concurrent writers in four processes lose nothing, and nobody writes over another."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from segue.model import ids
+from segue.model.event import Created
+from tests.faults import audit
+from tests.faults.processes import Child, Place, child
+
+WORKSPACE = "local"
+PROCESSES = 4
+WRITERS = 50
+EVENTS = 10
+
+
+@pytest.mark.parametrize("sessions", [1, 40])
+def test_200_writers_in_four_processes_lose_nothing(place: Place, sessions: int) -> None:
+    async def main() -> None:
+        store = await place.open()
+        names = [ids.new_id() for _ in range(sessions)]
+        for name in names:
+            await store.create(WORKSPACE, name, [Created(cwd="/work")])
+        async with AsyncExitStack() as stack:
+            crowds = [
+                await stack.enter_async_context(
+                    child("crowd.py", *place.arguments, f"p{number}", WRITERS, EVENTS, *names)
+                )
+                for number in range(PROCESSES)
+            ]
+            for crowd in crowds:
+                await crowd.expect("ready")
+            for crowd in crowds:
+                crowd.tell(go=True)
+            heard = await asyncio.gather(*map(hear, crowds))
+        kept = [line for lines in heard for line in lines]
+        assert len(kept) == PROCESSES * WRITERS * EVENTS
+        acknowledged = Counter((line["session"], line["seq"], line["id"]) for line in kept)
+        stored: Counter[tuple[str, int, str]] = Counter()
+        for name in names:
+            session = await store.get(WORKSPACE, name)
+            assert session is not None
+            events = await store.events(WORKSPACE, name, limit=100_000)
+            audit.whole(session, events)
+            stored.update((name, event.seq, event.id) for event in events[1:])
+        assert stored == acknowledged
+        await store.close()
+
+    asyncio.run(main())
+
+
+async def hear(crowd: Child) -> list[dict]:
+    lines = []
+    while (line := await crowd.hear()) is not None and line["says"] == "kept":
+        lines.append(line)
+    assert line is not None, "a writer failed; what it said is on standard error"
+    return lines

@@ -1,0 +1,43 @@
+"""Titles from first prompts."""
+
+import pytest
+
+from segue.hub.titles import MAX_TITLE, title_from
+from segue.model.content import Image, as_content
+
+
+@pytest.mark.parametrize(
+    ("prompt", "title"),
+    [
+        ("Fix the parser", "Fix the parser"),
+        ("\n\n  \n## Fix   the\tparser\nand more", "Fix the parser"),
+        ("```\nx = 1\n```", "x = 1"),
+        ("---\n***\n> quoted", "quoted"),
+        ("<context>\nReal words", "Real words"),
+        ("1. first thing", "first thing"),
+        ("/slow 1\nHello", "Hello"),
+        ("/help", "/help"),
+        ("bell \x07 and \x1b[31mred", "bell and [31mred"),
+        ("½ of it", "½ of it"),
+        ("\ud800", None),
+        ("   \n ?!", None),
+        ("", None),
+    ],
+)
+def test_the_first_meaningful_line_is_the_title(prompt: str, title: str | None) -> None:
+    assert title_from(as_content(prompt)) == title
+
+
+def test_a_long_line_is_cut_at_a_word() -> None:
+    title = title_from(as_content("word " * 40))
+    assert title is not None and len(title) <= MAX_TITLE
+    assert title.endswith("word…")
+
+
+def test_a_long_word_is_cut_anywhere() -> None:
+    title = title_from(as_content("x" * 500))
+    assert title == "x" * (MAX_TITLE - 1) + "…"
+
+
+def test_a_prompt_without_words_gives_none() -> None:
+    assert title_from((Image(data="aaaa"),)) is None

@@ -1,0 +1,133 @@
+"""The shape of the code: which way imports point, what is public, what a plain import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import segue
+
+SOURCE = Path(segue.__file__).parent
+# What each part may import of ours. `model` imports nothing; a door never imports another door.
+ALLOWED = {
+    "model": set(),
+    "acp": {"model"},
+    "store": {"model"},
+    "sources": {"model"},
+    "agents": {"model", "acp"},
+    "hub": {"model", "store", "sources", "agents"},
+    "testing": {"model", "store", "sources"},
+    "claude": {"model", "sources", "store"},
+    "home": {"store", "hub"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of segue that a module names in its import statements."""
+    package = ["segue", *path.relative_to(SOURCE).with_suffix("").parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            names = [*base, *(node.module.split(".") if node.module else [])]
+            if names[:1] == ["segue"]:
+                found |= {names[1]} if len(names) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("segue.")}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p)[-40:])
+def test_imports_only_point_down(path: Path) -> None:
+    part = path.relative_to(SOURCE).with_suffix("").parts[0]
+    if part in ("doors", "__init__", "__main__"):
+        return
+    assert imports(path) - {part} <= ALLOWED[part]
+
+
+def test_doors_know_the_core_and_not_each_other_nor_any_database() -> None:
+    for path in (SOURCE / "doors").rglob("*.py"):
+        door = path.relative_to(SOURCE / "doors").parts[0]
+        text = path.read_text()
+        for other in ("cli", "acp", "rest", "web"):
+            if other != door:
+                assert f"doors.{other}" not in text, path
+        for database in ("sqlite", "postgres", "memory"):
+            assert f"store.{database}" not in text, path
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(segue.__all__) == [
+        "Agent",
+        "Answer",
+        "Block",
+        "Event",
+        "Found",
+        "Hub",
+        "LOCAL",
+        "Page",
+        "Policy",
+        "Principal",
+        "Query",
+        "Results",
+        "Runners",
+        "SegueError",
+        "Session",
+        "StopReason",
+        "Store",
+        "Text",
+        "Turn",
+        "content",
+        "data_dir",
+        "errors",
+        "event",
+        "open_hub",
+    ]
+    for name in segue.__all__:
+        assert getattr(segue, name) is not None
+
+
+def loaded(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_importing_segue_loads_next_to_nothing() -> None:
+    assert not loaded("import segue") & {"msgspec", "asyncio", "sqlite3", "click"}
+
+
+def test_reading_a_store_needs_no_event_loop(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from segue.store.sqlite import SQLiteStore
+hub = Hub(SQLiteStore.open(Path({str(tmp_path)!r}) / "segue.db"), Path("/"))
+try:
+    hub.list(LOCAL).send(None)
+except StopIteration as done:
+    assert done.value.sessions == []
+"""
+    assert not loaded(code) & {"asyncio", "asyncpg", "rich", "click", "uvicorn"}
+
+
+@pytest.mark.parametrize("tool", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]])
+def test_the_code_is_clean(tool: list[str]) -> None:
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", *tool], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_module_has_outgrown_one_sitting() -> None:
+    long = {
+        str(path.relative_to(SOURCE)): lines
+        for path in SOURCE.rglob("*.py")
+        if (lines := len(path.read_text().splitlines())) > 600
+    }
+    assert long == {}
