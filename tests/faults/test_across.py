@@ -34,20 +34,18 @@ class Scene:
         self.other = other
         self.session = session
         self.screen = Screen()
+        self.follower = hub.follow(LOCAL, session, deltas=True)
 
     async def until(self, kind: type, **fields: Any) -> Any:
         """Watch until an event of a kind, or a piece of a message."""
-        async with asyncio.timeout(PATIENCE):
-            follower = self.hub.follow(LOCAL, self.session, self.screen.last, deltas=True)
-            async for item in follower:
-                self.screen.show(item)
-                found = item.body if isinstance(item, Event) else item
-                if isinstance(found, kind) and all(
-                    getattr(found, name) == value for name, value in fields.items()
-                ):
-                    await follower.aclose()
-                    return found
-        raise AssertionError("the session is gone")
+        while True:
+            item = await asyncio.wait_for(anext(self.follower), PATIENCE)
+            self.screen.show(item)
+            found = item.body if isinstance(item, Event) else item
+            if isinstance(found, kind) and all(
+                getattr(found, name) == value for name, value in fields.items()
+            ):
+                return found
 
 
 @asynccontextmanager
@@ -61,6 +59,7 @@ async def scene(place: Place) -> AsyncIterator[Scene]:
         await other.ask(do="hold", session=session.id)
         made = Scene(hub, other, session.id)
         yield made
+        await made.follower.aclose()
         # It has been the other process's all the time.
         lease = await hub.store.lease_of("local", session.id)
         assert lease is not None and lease.holder == holder and lease.epoch == 1

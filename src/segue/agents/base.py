@@ -112,7 +112,13 @@ class Turn:
 
     async def emit(self, *bodies: AnyBody) -> list[Event]:
         """Store events. They are durable, and on every follower's screen, when this returns."""
-        return await self._port.append([*self._finish(), *bodies])
+        stream = self._stream
+        try:
+            return await self._port.append([*self._finish(), *bodies])
+        except BaseException:
+            # It may be stored or not; the engine will ask for it again, and its id keeps it single.
+            self._stream = self._stream or stream
+            raise
 
     async def say(self, text: str) -> None:
         """Say something whole."""

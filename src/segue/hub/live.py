@@ -132,17 +132,19 @@ class Live:
             while True:
                 awake.clear()
                 try:
+                    # Before the events: a message that began after another was stored must not
+                    # be shown before it.
+                    unfinished = dict(await self._unfinished(name)) if deltas and stored else {}
+                    done &= unfinished.keys()
                     async for event in read(after):
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
                             done.add(event.id)
                             sent.pop(event.id, None)
                         yield event
-                    unfinished = await self._unfinished(name) if deltas and stored else {}
                 except NotFound:
                     return
-                done &= unfinished.keys()
-                for message, (kind, text) in list(unfinished.items()):
+                for message, (kind, text) in unfinished.items():
                     offset = sent.get(message, 0)
                     if message not in done and len(text) > offset:
                         sent[message] = len(text)

@@ -78,6 +78,7 @@ class Running:
         self._first = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._unflushed: list[Delta] = []
+        self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
@@ -211,6 +212,8 @@ class Running:
         if not drafts:
             return []
         self._check()
+        if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
+            await self._overtake(messages)
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
         self._live.written(self._name, [event.id for event in events])
@@ -282,10 +285,17 @@ class Running:
         while self._unflushed:
             deltas, self._unflushed = self._unflushed, []
             try:
-                await self._store.put_deltas(self._lease, _joined(deltas))
+                async with self._flushing:
+                    await self._store.put_deltas(self._lease, _joined(deltas))
             except SegueError:
                 return  # what is live only may be missed; the message itself will be stored
             await asyncio.sleep(FLUSH_SECONDS)
+
+    async def _overtake(self, messages: set[str | None]) -> None:
+        """See to it that no piece of these messages is shown after the messages themselves."""
+        self._unflushed = [delta for delta in self._unflushed if delta.message not in messages]
+        async with self._flushing:
+            return
 
 
 def _begin(

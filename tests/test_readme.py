@@ -1,0 +1,45 @@
+"""The README's words about code are true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.doors.cli.main import _COMMANDS
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_each_program_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = subprocess.run(
+        [sys.executable, "-m", "segue", "list"], env=environment, capture_output=True, text=True
+    )
+    assert len(listed.stdout.splitlines()) == 1
+
+
+def test_each_command_exists() -> None:
+    named = set(re.findall(r"^segue ([a-z]+)", README, re.MULTILINE))
+    assert named and named <= set(_COMMANDS)
+    options = set(re.findall(r"(?<=\s)(--[a-z-]+)", README)) - {"--full"}
+    helps = ""
+    for command in sorted(_COMMANDS):
+        for words in ([command], [command, "create"] if command == "keys" else [command]):
+            done = subprocess.run(
+                [sys.executable, "-m", "segue", *words, "--help"], capture_output=True, text=True
+            )
+            helps += done.stdout
+    assert {option for option in options if option not in helps} == set()
