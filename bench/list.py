@@ -74,9 +74,7 @@ def filters(middle: int) -> dict[str, Filter]:
             Query(statuses=("running", "idle")),
             [{**live, "status": "running"}, {**live, "status": "idle"}],
         ),
-        "active after": Filter(
-            Query(active_after=middle), [live], bound=("active_at >", middle)
-        ),
+        "active after": Filter(Query(active_after=middle), [live], bound=("active_at >", middle)),
         "created before": Filter(
             Query(created_lt=middle, order="created"),
             [live],
@@ -211,7 +209,9 @@ async def main() -> int:
                 **{"store 100k/1k": growth[0], "hub 100k/1k": growth[1]},
             )
     for size, times in found.items():
-        shown = [times[f"none|{depth}|{who}"] for who in ("floor", "store", "hub") for depth in DEPTHS]
+        shown = [
+            times[f"none|{depth}|{who}"] for who in ("floor", "store", "hub") for depth in DEPTHS
+        ]
         bench.note(
             f"no filter among {size:,}, first page / 50% / 90% deep: "
             + ", ".join(

@@ -84,3 +84,49 @@ def _links(connection: sqlite3.Connection) -> None:
             times = (session.created_at, session.active_at)
             expected.add((pk, store, session.workspace, shelf, *times, session.id))
     assert set(connection.execute("SELECT * FROM links")) == expected
+
+
+async def postgres_database(url: str) -> None:
+    """The same of a database."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url, server_settings={"search_path": "segue"})
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            histories: dict[int, list[Event]] = {}
+            words = set()
+            sql = "SELECT session, seq, id, at, type, version, body FROM events"
+            for pk, seq, id, at, type, version, body in await connection.fetch(
+                f"{sql} ORDER BY session, seq"
+            ):
+                event = Event(seq=seq, id=id, at=at, body=decode_body(body, version))
+                assert event.type == type
+                histories.setdefault(pk, []).append(event)
+                tokens = text.tokens(text.searchable(event.body))
+                words |= {(pk, seq, place, word) for place, word in enumerate(tokens, 1)}
+            links = set()
+            for row in await connection.fetch("SELECT * FROM sessions"):
+                session = decode_session(row["row"])
+                assert (row["workspace"], row["id"]) == (session.workspace, session.id)
+                whole(session, histories.pop(row["pk"], []))
+                for name, value in columns(session).items():
+                    assert row[name] == value, f"column {name} of {session.id}"
+                times = (session.created_at, session.active_at)
+                shelf = SHELVES[session.shelf]
+                for store in session.memory_store_ids:
+                    links.add((row["pk"], store, session.workspace, shelf, *times, session.id))
+            assert not histories, f"events of no session: {list(histories)}"
+            assert set(map(tuple, await connection.fetch("SELECT * FROM links"))) == links
+            sql = "SELECT session, seq, lexeme, positions FROM search, unnest(words)"
+            indexed = {
+                (pk, seq, place, word)
+                for pk, seq, word, places in await connection.fetch(sql)
+                for place in places
+            }
+            assert indexed == words, f"search differs in {sorted(indexed ^ words)[:5]}"
+            for table in ("leases", "inbox", "deltas"):
+                sql = f"SELECT count(*) FROM {table}"
+                sql += " WHERE session NOT IN (SELECT pk FROM sessions)"
+                assert await connection.fetchval(sql) == 0, f"{table} of no session"
+    finally:
+        await connection.close()

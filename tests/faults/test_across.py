@@ -78,7 +78,7 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
             await there.other.ask(do="run", session=there.session, text="/slow 0.1\n/say a b c")
             await there.until(StatusChanged, status="idle")
             screen = there.screen
-            assert [e.id for e in screen.events if isinstance(e.body, UserMessage)][0] == turn
+            assert next(e.id for e in screen.events if isinstance(e.body, UserMessage)) == turn
             said = [plain(body.content) for body in screen.bodies if isinstance(body, AgentMessage)]
             assert said[0] == "one two three four five six seven eight nine ten"
             assert said[1:31] == [f"quick words of message {number}" for number in range(30)]

@@ -7,14 +7,15 @@ from contextlib import AsyncExitStack
 import pytest
 
 from segue.model import ids
-from segue.model.event import Created
+from segue.model.errors import SegueError
+from segue.model.event import Created, Event, InfoChanged
 from tests.faults import audit
 from tests.faults.processes import Child, Place, child
 
 WORKSPACE = "local"
 PROCESSES = 4
 WRITERS = 50
-EVENTS = 10
+EVENTS = 5
 
 
 @pytest.mark.parametrize("sessions", [1, 40])
@@ -58,3 +59,25 @@ async def hear(crowd: Child) -> list[dict]:
         lines.append(line)
     assert line is not None, "a writer failed; what it said is on standard error"
     return lines
+
+
+def test_a_write_that_cannot_be_kept_fails_alone(place: Place) -> None:
+    """Writers share commits; one that gives an id twice must not spoil them for the others."""
+    twice = [
+        Event(seq=1, id="first", at=1, body=Created(cwd="/work")),
+        Event(seq=2, id="same", at=2, body=InfoChanged(title="one")),
+        Event(seq=3, id="same", at=3, body=InfoChanged(title="two")),
+    ]
+
+    async def main() -> None:
+        store = await place.open()
+        names = [ids.new_id() for _ in range(20)]
+        writes = [store.create(WORKSPACE, name, [Created(cwd="/work")]) for name in names]
+        writes.insert(10, store.load(WORKSPACE, ids.new_id(), twice))
+        done = await asyncio.gather(*writes, return_exceptions=True)
+        assert isinstance(done.pop(10), SegueError)
+        assert [session for session in done if isinstance(session, Exception)] == []
+        assert await store.held(WORKSPACE, names) == set(names)
+        await store.close()
+
+    asyncio.run(main())

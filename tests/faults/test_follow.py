@@ -10,7 +10,7 @@ from tests.faults.processes import PATIENCE, Child, Place, child
 from tests.faults.stream import Screen
 
 WRITERS = 20
-EVENTS = 100
+EVENTS = 40
 TOTAL = 1 + WRITERS * EVENTS  # with the session's creation
 
 
@@ -26,12 +26,11 @@ async def watch(hub: Hub, session: str, after: int = 0) -> list[Event]:
     return screen.events
 
 
-async def halfway(writer: Child) -> None:
-    kept = 0
-    while kept < WRITERS * EVENTS // 2:
+async def well_begun(writer: Child) -> None:
+    # A fifth: what is said and not heard waits in buffers, which hold less than all the rest.
+    for _ in range(TOTAL // 5):
         line = await writer.hear()
         assert line is not None and line["says"] == "kept"
-        kept += 1
 
 
 def test_followers_see_every_event_of_another_process_once_and_in_order(place: Place) -> None:
@@ -46,7 +45,7 @@ def test_followers_see_every_event_of_another_process_once_and_in_order(place: P
                 early = asyncio.create_task(watch(hub, session))
                 await asyncio.sleep(0)  # it has begun to follow
                 writer.tell(go=True)
-                await halfway(writer)
+                await well_begun(writer)
                 # In the middle: one from the start, one from here, and one that was here before.
                 row = await hub.get(LOCAL, session)
                 assert 1 < row.last_seq < TOTAL, "the writer was through before anybody followed"
@@ -54,8 +53,9 @@ def test_followers_see_every_event_of_another_process_once_and_in_order(place: P
                     asyncio.create_task(watch(hub, session, after))
                     for after in (0, row.last_seq, row.last_seq - 1)
                 ]
-                seen = await asyncio.wait_for(asyncio.gather(early, *late), PATIENCE)
-                await writer.expect("done")
+                seen = await asyncio.wait_for(
+                    asyncio.gather(early, *late, writer.expect("done")), PATIENCE
+                )
             stored = await hub.store.events("local", session, limit=TOTAL + 1)
             assert len(stored) == TOTAL
             assert seen[0] == seen[1] == stored

@@ -1,4 +1,4 @@
-"""Stores that cannot be opened say why in one sentence; new ones are made once, by whoever comes."""
+"""A store that cannot be opened says why in one sentence; a new one is made by whoever comes."""
 
 import asyncio
 import os
@@ -15,7 +15,6 @@ import pytest
 from segue.model import errors, ids
 from segue.model.event import Created
 from segue.store.sqlite import SQLiteStore
-from tests.faults import audit
 from tests.faults.conftest import Rooms
 from tests.faults.processes import Place, child
 
@@ -195,21 +194,45 @@ def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
 # A newer program's store.
 
 
-def test_a_store_that_a_newer_program_closed_to_us_is_refused(sqlite_place: Place) -> None:
-    id = asyncio.run(make(sqlite_place))
-    set_compat(sqlite_place.file, 99)
-    before = sqlite_place.file.read_bytes()
-    error = refused(sqlite_place.file)
-    assert isinstance(error, errors.StoreTooNew)
-    assert "upgrade" in error.message
-    assert sqlite_place.file.read_bytes() == before
-    set_compat(sqlite_place.file, 1)
-    assert asyncio.run(holds(sqlite_place, id))
+def test_a_store_that_a_newer_program_closed_to_us_is_refused_and_left_alone(place: Place) -> None:
+    async def main() -> None:
+        id = await make(place)
+        await set_compat(place, 99)
+        with pytest.raises(errors.StoreTooNew) as caught:
+            await place.open()
+        assert "newer" in caught.value.message and "upgrade" in caught.value.message
+        assert "\n" not in caught.value.message
+        await set_compat(place, 1)
+        assert await holds(place, id)
+
+    asyncio.run(main())
 
 
-def set_compat(path: Path, compat: int) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
+def test_a_process_at_work_stops_writing_when_a_newer_program_closes_the_store_to_it(
+    sqlite_place: Place,
+) -> None:
+    async def main() -> None:
+        store = await sqlite_place.open()
+        try:
+            session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
+            await set_compat(sqlite_place, 99)
+            with pytest.raises(errors.StoreTooNew, match="upgrade"):
+                await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
+            assert await store.get(WORKSPACE, session.id) == session  # it may still be read
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def set_compat(place: Place, compat: int) -> None:
+    if place.url is not None:
+        import asyncpg
+
+        database = await asyncpg.connect(place.url)
+        await database.execute(f"UPDATE segue.migrations SET compat = {compat}")
+        await database.close()
+        return
+    connection = sqlite3.connect(place.file, isolation_level=None)
     connection.execute("UPDATE meta SET value = ? WHERE name = 'compat'", (compat,))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    audit.sqlite_file(path)

@@ -1,19 +1,34 @@
-"""No room left, or a disk that only reads: a clear error, nothing lost, and on it goes afterwards."""
+"""No room left, or a disk that only reads: a clear error, nothing lost, and then on it goes."""
 
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from segue.agents import StopReason, Turn
+from segue.hub import Hub, turns
 from segue.model import ids
-from segue.model.event import Created, InfoChanged
-from segue.store.sqlite import SQLiteStore
+from segue.model.content import plain
+from segue.model.event import (
+    AgentMessage,
+    Created,
+    Event,
+    Failed,
+    InfoChanged,
+    PermissionAsked,
+    ToolResult,
+)
+from segue.model.principal import LOCAL
+from segue.store.sqlite import SQLiteStore, connection, writer
 from tests.faults import audit
-from tests.faults.processes import Place, child
+from tests.faults.processes import PATIENCE, Place, child
+from tests.faults.rest import at_rest
+from tests.faults.takeover import bodies, rested, story
 
 WORKSPACE = "local"
 
@@ -24,7 +39,9 @@ def namespace() -> list[str]:
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", "--mount", *user]
     try:
-        tried = subprocess.run([*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+        tried = subprocess.run(
+            [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
+        )
     except FileNotFoundError:
         return []
     return command if tried.returncode == 0 else []
@@ -96,5 +113,83 @@ def test_a_disk_that_only_reads_gives_a_clear_error_and_loses_nothing(
         assert after.title == "still here"
         await store.close()
         audit.sqlite_file(place.file, thorough=True)
+
+    asyncio.run(main())
+
+
+class Pages:
+    """The store's writing connection, and how many pages more it may fill."""
+
+    def __init__(self) -> None:
+        self._connections: list[sqlite3.Connection] = []
+
+    def connect(self, path: Path, *, writable: bool) -> sqlite3.Connection:
+        self._connections.append(connection.connect(path, writable=writable))
+        return self._connections[-1]
+
+    def allow(self, extra: int) -> None:
+        (pages,) = self._connections[0].execute("PRAGMA page_count").fetchone()
+        self._connections[0].execute(f"PRAGMA max_page_count = {pages + extra}")
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
+    made = Pages()
+    monkeypatch.setattr(writer, "connect", made.connect)
+    monkeypatch.setattr(turns, "RECOVER_SECONDS", 0.1)
+    return made
+
+
+@pytest.mark.parametrize("others", ["alone", "beside another turn"])
+def test_a_turn_that_meets_a_full_disk_is_closed_once_there_is_room(
+    sqlite_place: Place, pages: Pages, others: str
+) -> None:
+    async def main() -> None:
+        async with Hub(await sqlite_place.open(), sqlite_place.directory, lease=500_000) as hub:
+            session = (await hub.create(LOCAL, cwd="/work")).id
+            if others != "alone":
+                other = (await hub.create(LOCAL, cwd="/work")).id
+                await hub.prompt(LOCAL, other, "/wait 60")
+            await hub.prompt(LOCAL, session, "/ask Go on?\n/say " + "x" * 500_000)
+            async for item in hub.follow(LOCAL, session):
+                if isinstance(item, Event) and isinstance(item.body, PermissionAsked):
+                    await hub.answer(LOCAL, session, item.body.ask_id, "allow")
+                if isinstance(item, Event) and isinstance(item.body, ToolResult):
+                    break
+            pages.allow(0)
+            # Neither the message nor the end of the turn can be stored; the turn's task gives up.
+            while (WORKSPACE, session) in hub.turns._drivers:
+                await asyncio.sleep(0.01)
+            pages.allow(10_000)
+            await asyncio.wait_for(rested(hub, session), PATIENCE)
+            at_rest(await hub.get(LOCAL, session), await story(hub, session))
+            assert await hub.run(LOCAL, session, "/say again") == "end_turn"
+
+    asyncio.run(main())
+
+
+def test_a_message_that_met_a_full_disk_is_stored_with_the_end_of_its_turn(
+    sqlite_place: Place, pages: Pages
+) -> None:
+    class Streaming:
+        async def run(self, turn: Turn) -> StopReason:
+            pages.allow(0)
+            await turn.delta("x" * 500_000)
+            try:
+                await turn.emit()
+            finally:
+                pages.allow(10_000)
+            return "end_turn"
+
+    async def main() -> None:
+        async with Hub(await sqlite_place.open(), sqlite_place.directory) as hub:
+            session = (await hub.create(LOCAL, cwd="/work")).id
+            await hub.hold(LOCAL, session, agent=Streaming())
+            assert await hub.run(LOCAL, session, "go") == "error"
+            events = await story(hub, session)
+            (failed,) = bodies(events, Failed)
+            assert failed.code == "StoreFull" and "full" in failed.message
+            (message,) = bodies(events, AgentMessage)
+            assert plain(message.content) == "x" * 500_000
 
     asyncio.run(main())

@@ -77,9 +77,11 @@ class Hub(Reading, Editing):
         content: str | Block | Iterable[Block],
         *,
         extra: dict[str, Any] | None = None,
+        turn_id: str | None = None,
     ) -> str:
         """Ask a session's agent something; the id of the turn, which is the message's id too.
 
+        A caller that must know the id beforehand may choose it, new and never used again.
         The prompt is durable when this returns. It runs in the process that holds the session
         open, else here; NoAgent if that is impossible.
         """
@@ -98,7 +100,7 @@ class Hub(Reading, Editing):
             spec = await self._spec(session)
             if not self.runners.can_build(spec):
                 self.runners.build(spec)  # says why not
-        turn_id = ids.new_id()
+        turn_id = turn_id or ids.new_id()
         body = prompt_body(blocks, extra or {})
         await self.store.put_inbox(*name, "prompt", turn_id, body)
         await self.turns.kick(name)
@@ -121,10 +123,8 @@ class Hub(Reading, Editing):
                 seq = await self.store.locate(*name, turn_id)
                 if seq is not None:
                     break
-                if all(item.id != turn_id for item in await self.store.inbox(*name)):
-                    if await self.store.locate(*name, turn_id) is None:
-                        return "cancelled"
-                    continue
+                if await self.vanished(principal, id, turn_id):
+                    return "cancelled"
                 try:
                     # A prompt withdrawn in another process makes no event to be woken by.
                     await asyncio.wait_for(awake.wait(), 1.0)
@@ -145,6 +145,13 @@ class Hub(Reading, Editing):
         if session.turn is not None or waiting:
             await self.store.put_inbox(*name, "cancel", ids.new_id(), {})
             await self.turns.kick(name)
+
+    async def vanished(self, principal: Principal, id: str, turn_id: str) -> bool:
+        """Whether a prompt was taken back before it began."""
+        name = (principal.workspace, id)
+        if any(item.id == turn_id for item in await self.store.inbox(*name)):
+            return False
+        return await self.store.locate(*name, turn_id) is None
 
     async def withdraw(self, principal: Principal, id: str, turn_id: str) -> bool:
         """Take back a prompt that has not begun; whether there was still time."""

@@ -22,7 +22,7 @@ from ..agents.base import Agent, NoTools, Tools
 from ..model import clock, ids
 from ..model.closing import closing
 from ..model.content import Content
-from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError
+from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from ..model.event import AnyBody, Draft, Interrupted
 from ..model.session import Session
 from ..store.base import Lease, Signal, Store
@@ -91,7 +91,11 @@ class Turns:
             driver.wake.set()
             return
         lease = await self._store.acquire(*name, self.holder, self._ttl)
-        if lease is not None and not self._closed:
+        if lease is None:
+            return
+        if self._closed:
+            await self._store.release(lease)
+        else:
             self._drive(name, lease)
 
     async def hold(
@@ -123,6 +127,9 @@ class Turns:
     async def _driven(self, name: Name, driver: _Driver) -> None:
         try:
             able = await driver.run()
+        except StoreError as error:
+            log.warning("session %s was left as it is: %s", name[1], error)
+            return
         finally:
             self._drivers.pop(name, None)
         # A prompt may have come between the last look and the release.
@@ -158,12 +165,13 @@ class Turns:
             drivers = dict(self._drivers)
             try:
                 held = await self._store.renew(self.holder, self._ttl)
+                for name, driver in drivers.items():
+                    if name not in held:
+                        driver.lost()
+                for name in held - self._drivers.keys():
+                    await self._take_over(name)  # what an error left of a turn of our own
             except SegueError as error:
                 log.warning("could not renew leases: %s", error)
-                continue
-            for name, driver in drivers.items():
-                if name not in held:
-                    driver.lost()
 
     async def _watch_over(self) -> None:
         while True:
@@ -205,6 +213,7 @@ class _Driver:
         self._name: Name = (lease.workspace, lease.session)
         self._running: Running | None = None
         self._stopping = False
+        self._lost = False
         self._holds = holds
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -220,7 +229,9 @@ class _Driver:
 
     def lost(self) -> None:
         """The lease is gone: nothing may be written any more."""
-        self._stopping = True
+        if not self._lost:
+            log.info("session %s was taken over or removed", self._lease.session)
+        self._lost = self._stopping = True
         self.wake.set()
         if self._running is not None:
             self._running.abandon()
@@ -228,24 +239,30 @@ class _Driver:
     async def run(self) -> bool:
         """Until there is nothing left to do; False if there is, but not for this process."""
         try:
-            await self._settle()
-            while not self._stopping:
-                self.wake.clear()
-                prompt = await self._next_prompt()
-                if prompt is not None:
-                    if not await self._turn(*prompt):
-                        return False
-                elif self._name in self._holds:
-                    await self.wake.wait()
-                else:
-                    break
-            return not self._stopping
+            able = await self._work()
         except (LeaseLost, NotFound):
-            log.info("session %s was taken over or removed", self._lease.session)
-            return False
+            self.lost()
         finally:
             self._live.written(self._name)
-            await self._store.release(self._lease)
+        if self._lost:
+            return False
+        # Neither after an error nor when lost: an open turn is found by a lease that ran out.
+        await self._store.release(self._lease)
+        return able
+
+    async def _work(self) -> bool:
+        await self._settle()
+        while not self._stopping:
+            self.wake.clear()
+            prompt = await self._next_prompt()
+            if prompt is not None:
+                if not await self._turn(*prompt):
+                    return False
+            elif self._name in self._holds:
+                await self.wake.wait()
+            else:
+                break
+        return not self._stopping
 
     async def _settle(self) -> None:
         """Close the turn that a former holder left open."""
@@ -288,7 +305,8 @@ class _Driver:
             return False
         self._running = Running(self._store, self._live, self._lease, self.wake, agent, tools)
         try:
-            await self._running.run(number, turn_id, body)
+            if not self._stopping:  # asked while the agent was being built
+                await self._running.run(number, turn_id, body)
         except LeaseLost:
             raise
         except Conflict as error:

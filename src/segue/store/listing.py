@@ -114,15 +114,17 @@ def checks(query: Query) -> list[Arm]:
     return [Arm(shelf, None, (), wanted) for shelf, wanted in found if wanted is not None]
 
 
+def named(driver: str | None) -> str:
+    """The condition that names a driver's index where SQL has no other way; it always holds."""
+    return f"status <> 'by {driver or 'time'}'"
+
+
 class Builder:
     """Writes statements with one database's placeholders."""
 
     def __init__(self, *, numbered: bool, indexed_by: bool) -> None:
         self._numbered = numbered
         self._indexed_by = indexed_by
-        # Where no index can be named, what is only to be checked is said in a way that no index
-        # can answer, or the planner would make up its own mind.
-        self._is = "=" if indexed_by else "IS NOT DISTINCT FROM"
 
     def page(
         self,
@@ -178,13 +180,16 @@ class Builder:
         if links:
             join = "CROSS JOIN" if self._indexed_by else "JOIN"
             source = f"links l{index} {join} sessions s ON s.pk = l.session"
-        equals = "=" if among is None else self._is
+        # No index of PostgreSQL's answers this: candidates are not to be found by workspace.
+        equals = "=" if self._indexed_by or among is None else "IS NOT DISTINCT FROM"
         where = [
             f"{table}.workspace {equals} {self._arg(args, workspace)}",
-            f"{table}.shelf {equals} {self._arg(args, arm.shelf)}",
+            f"{table}.shelf = {self._arg(args, arm.shelf)}",
         ]
+        if not self._indexed_by and among is None and not links:
+            where.append(f"s.{named(arm.driver)}")
         where += [
-            f"{table}.{column} {equals} {self._arg(args, value)}"
+            f"{table}.{column} = {self._arg(args, value)}"
             for column, value in zip(COLUMNS.get(arm.driver or "", ()), arm.values, strict=True)
         ]
         if after is not None:
@@ -225,7 +230,7 @@ class Builder:
                 continue
             tests = [
                 " AND ".join(
-                    f"s.{column} {self._is} {self._arg(args, value)}"
+                    f"s.{column} = {self._arg(args, value)}"
                     for column, value in zip(COLUMNS[name], values, strict=True)
                 )
                 for values in options

@@ -27,7 +27,8 @@ async def main() -> None:
             _, events = await store.change(
                 WORKSPACE, session, lambda _, id=id, body=body: [Draft(id=id, body=body)]
             )
-            say("kept", session=session, id=id, seq=events[0].seq)
+            # Long lines fill the pipe soon, and then a writer that nobody hears has to wait.
+            say("kept", session=session, id=id, seq=events[0].seq, padding="." * 500)
 
     say("ready")
     async for _ in orders():  # all begin together

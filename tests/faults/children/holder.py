@@ -1,6 +1,6 @@
 """A process with a hub, which does what it is told.
 
-    holder.py DIRECTORY URL LEASE_MICROSECONDS
+holder.py DIRECTORY URL LEASE_MICROSECONDS
 """
 
 import asyncio
@@ -12,12 +12,13 @@ from typing import Any
 
 from common import WORKSPACE, open_place, orders, say
 
-from segue.hub import Hub
+from segue.hub import Hub, turns
 from segue.model.errors import SegueError
 from segue.model.event import ToolResult
 from segue.model.principal import LOCAL
 
 assert LOCAL.workspace == WORKSPACE
+turns.RECOVER_SECONDS = 0.2  # looks for abandoned turns sooner than it would
 
 
 class Hanging:

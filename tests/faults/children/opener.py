@@ -1,6 +1,6 @@
 """Opens the stores it is told of, writes to each, and says how that went.
 
-    opener.py [--as UID]
+opener.py [--as UID]
 """
 
 import asyncio

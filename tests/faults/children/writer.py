@@ -1,6 +1,6 @@
 """Writes to a store with several tasks until it is killed, and tells of all that is committed.
 
-    writer.py DIRECTORY URL SEED
+writer.py DIRECTORY URL SEED
 """
 
 import asyncio
@@ -55,7 +55,9 @@ class Writing:
     def group(self) -> list[Draft]:
         """Three events that are stored together or not at all; they share a word that says so."""
         word = ids.new_id().replace("-", "")
-        text = f"group {word} says " + " ".join(self.random.choices("abc déf ghi 日本".split(), k=5))
+        text = f"group {word} says " + " ".join(
+            self.random.choices(["abc", "déf", "ghi", "日本"], k=5)
+        )
         body = UserMessage(content=as_content(text), extra={"test": {"group": word}})
         return [Draft(id=ids.new_id(), body=body) for _ in range(3)]
 

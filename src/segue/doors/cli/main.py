@@ -83,6 +83,7 @@ def located(command: F) -> F:
 
 # Each command, and the module that has it.
 _COMMANDS = {
+    "acp": "acp",
     "demo": "demo",
     "export": "sessions",
     "import": "sessions",

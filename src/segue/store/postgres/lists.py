@@ -65,11 +65,11 @@ class Lists:
 
     async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
-        arms = listing.arms(query)
+        arms = listing.checks(query)
         wanted = None if query.text is None else text.terms(query.text)
         if not arms or wanted == []:
             return []
-        since = "s.change >= ? AND s.born < ? AND s.id > ?"
+        since = "s.change >= ? AND (s.born < ? AND s.id > ?) IS TRUE"
         among = (since, [mark.low, mark.high, after])
         statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
         rows = await self._with_terms(statement, wanted or [], "c.id", query.limit)
@@ -78,6 +78,7 @@ class Lists:
     async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         time = "active_at" if shelf == "live" else "shelved_at"
         sql = f"SELECT row FROM sessions WHERE workspace = $1 AND shelf = $2 AND {time} < $3"
+        sql += f" AND {listing.named(None)}" if shelf == "live" else ""
         sql += f" ORDER BY {time}, id LIMIT $4"
         args = (workspace, listing.SHELVES[shelf], before, limit)
         return [decode_session(row) for (row,) in await self._database.fetch(sql, *args)]
@@ -96,10 +97,12 @@ class Lists:
         args: list[Any] = [workspace, shelf]
         counts = []
         for name, options in wanted.items():
-            table = "links" if name == "memory" else "sessions"
+            table, tag = (
+                ("links", "true") if name == "memory" else ("sessions", listing.named(name))
+            )
             parts = []
             for values in options:
-                tests = ["workspace = $1", "shelf = $2"]
+                tests = ["workspace = $1", "shelf = $2", tag]
                 for column, value in zip(listing.COLUMNS[name], values, strict=True):
                     args.append(value)
                     tests.append(f"{column} = ${len(args)}")
@@ -180,30 +183,34 @@ class Lists:
 
     async def ranked(self, workspace: str, query: Query) -> list[Hit]:
         wanted = text.terms(query.text or "")
-        arms = listing.arms(query)
+        arms = listing.checks(query)
         if not wanted or not arms:
             return []
-        among = ("s.pk = ANY (ARRAY (SELECT session FROM hits))", list[Any]())
+        among = ("s.pk = h.session", list[Any]())
         statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
         some, every, last = (f"${len(statement.args) + number}" for number in (1, 2, 3))
         # Every event with one of the terms is among the hits, so they show which have them all.
         sql = f"""
             WITH hits AS MATERIALIZED (
-              SELECT session, max(score) AS score,
-                (array_agg(seq ORDER BY score DESC, seq DESC))[1] AS seq
-              FROM (
-                SELECT session, seq, words, ts_rank(words, {some}::text::tsquery, 1) AS score
-                FROM search WHERE words @@ {some}::text::tsquery
-              ) h, unnest({every}::text[]::tsquery[]) WITH ORDINALITY AS t (q, number)
-              WHERE (h.words @@ t.q) IS TRUE
-              GROUP BY session HAVING count(DISTINCT number) = cardinality({every})
+              SELECT session, max(best) AS best FROM (
+                SELECT session, number, max(ARRAY[score, seq]) AS best FROM (
+                  SELECT session, seq, words, ts_rank(words, {some}::text::tsquery, 1) AS score
+                  FROM search WHERE words @@ {some}::text::tsquery
+                ) w, unnest({every}::text[]::tsquery[]) WITH ORDINALITY AS t (q, number)
+                WHERE (w.words @@ t.q) IS TRUE GROUP BY session, number
+              ) n GROUP BY session HAVING count(*) = cardinality({every})
+            ),
+            best AS MATERIALIZED (
+              SELECT h.* FROM (
+                SELECT session, best[1] AS score, best[2]::int AS seq FROM hits
+                ORDER BY score DESC, session DESC
+              ) h, LATERAL ({statement.sql}) AS c
+              ORDER BY score DESC, session DESC LIMIT {last}
             )
-            SELECT (SELECT row FROM sessions WHERE pk = c.pk), h.score,
-              e.seq, e.id, e.at, e.version, e.body
-            FROM ({statement.sql}) AS c (at, id, pk)
-            JOIN hits h ON h.session = c.pk
-            JOIN events e ON e.session = h.session AND e.seq = h.seq
-            ORDER BY h.score DESC, c.at DESC, c.id DESC LIMIT {last}
+            SELECT s.row, b.score, e.seq, e.id, e.at, e.version, e.body
+            FROM best b JOIN sessions s ON s.pk = b.session
+            JOIN events e ON e.session = b.session AND e.seq = b.seq
+            ORDER BY b.score DESC, b.session DESC
         """
         queries = [words.query(term) for term in wanted]
         rows = await self._database.fetch(

@@ -1,8 +1,8 @@
 """Sessions and their history.
 
 Whoever appends locks the session's row, so the appends of one session stand in line and those of
-different sessions do not meet. What a change writes, signal included, goes in one statement: with
-the reading of the row and the two ends of the transaction, an append is four round trips.
+different sessions do not meet. What a change writes goes in one statement: with the reading of the
+row and the two ends of the transaction, an append is four round trips.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ...model.session import Session, decode_session
 from ..base import MAX_SEQ, Decide, Drafts, Lease, Signal, begin, extend
 from ..listing import columns
 from .connection import Connection, Database, Row
-from .shared import HELD, NOTIFY, PK, lease_lost, not_found, write_signal
+from .shared import HELD, PK, lease_lost, not_found
+from .watch import Watcher
 from .words import vectors
 
 _CHUNK = 2_000  # events written by one statement
@@ -27,6 +28,7 @@ class Sessions:
     """The part of the store that makes, reads and changes sessions."""
 
     _database: Database
+    _watcher: Watcher
 
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
         session, events = begin(workspace, id, drafts, clock.now())
@@ -36,15 +38,15 @@ class Sessions:
         return await self._insert(fold.fold(workspace, id, events), events)
 
     async def _insert(self, session: Session, events: Sequence[Event]) -> Session:
-        if len(events) <= _CHUNK:
-            _inserted(await self._database.write(*_insertion(session, events)), session)
-            return session
-
         async def insert(connection: Connection) -> None:
             rows = await connection.fetch(*_insertion(session, events[:_CHUNK]))
             await _add(connection, _inserted(rows, session), events[_CHUNK:])
 
-        await self._database.transact(insert)
+        if len(events) > _CHUNK:
+            await self._database.transact(insert)
+        else:
+            _inserted(await self._database.write(*_insertion(session, events)), session)
+        self._watcher.publish(Signal("events", session.workspace, session.id))
         return session
 
     async def get(self, workspace: str, id: str) -> Session | None:
@@ -86,7 +88,10 @@ class Sessions:
             await _add(connection, pk, events[_CHUNK:])
             return after, events
 
-        return await self._database.transact(change)
+        session, events = await self._database.transact(change)
+        if events:
+            self._watcher.publish(Signal("events", workspace, id))
+        return session, events
 
     async def fork(
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
@@ -115,17 +120,19 @@ class Sessions:
             return session
 
         # In one snapshot: the parent goes on meanwhile, and need not wait for us.
-        return await self._database.transact(fork, "repeatable_read")
+        session = await self._database.transact(fork, "repeatable_read")
+        self._watcher.publish(Signal("events", workspace, new_id))
+        return session
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         async def purge(connection: Connection) -> None:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2 FOR UPDATE"
             pk, session = _found(await connection.fetchrow(sql, workspace, id), id)
             guard(session)
-            signal = write_signal(Signal("purged", workspace, id))
-            await connection.fetch(_PURGE, pk, workspace, id, signal)
+            await connection.execute(_PURGE, pk, workspace, id)
 
         await self._database.transact(purge)
+        self._watcher.publish(Signal("purged", workspace, id))
 
     async def events(
         self,
@@ -248,7 +255,7 @@ _PURGE = f"""
         LIMIT 1000 FOR UPDATE SKIP LOCKED
       ))
     )
-    SELECT {NOTIFY.format("$4")}
+    SELECT
 """
 
 
@@ -260,13 +267,12 @@ def _insertion(session: Session, events: Sequence[Event]) -> tuple[Any, ...]:
         **columns(session),
         "row": codec.encode(session),
     }
-    marks = [f"${number}" for number in range(10, 12 + len(values))]
+    *marks, last = [f"${number}" for number in range(10, 11 + len(values))]
     stores = list(dict.fromkeys(session.memory_store_ids))
-    signal = write_signal(Signal("events", session.workspace, session.id))
     sql = f"""
         WITH s AS (
           INSERT INTO sessions ({", ".join(values)}, change, born)
-          VALUES ({", ".join(marks[:-2])}, {_CHANGE}, {_CHANGE})
+          VALUES ({", ".join(marks)}, {_CHANGE}, {_CHANGE})
           ON CONFLICT (workspace, id) DO NOTHING
           RETURNING pk, workspace, id, shelf, created_at, active_at
         ),
@@ -274,11 +280,11 @@ def _insertion(session: Session, events: Sequence[Event]) -> tuple[Any, ...]:
         linked AS (
           INSERT INTO links (session, store, workspace, shelf, created_at, active_at, id)
           SELECT s.pk, m.store, s.workspace, s.shelf, s.created_at, s.active_at, s.id
-          FROM s, unnest({marks[-2]}::text[]) AS m (store)
+          FROM s, unnest({last}::text[]) AS m (store)
         )
-        SELECT pk, {NOTIFY.format(marks[-1])} FROM s
+        SELECT pk FROM s
     """
-    return sql, *_rows(events), *values.values(), stores, signal
+    return sql, *_rows(events), *values.values(), stores
 
 
 def _inserted(rows: list[Row], session: Session) -> int:
@@ -292,7 +298,7 @@ def _update(
 ) -> tuple[Any, ...]:
     """A statement that adds events to a session and makes its row agree with them."""
     values = {**columns(session), "row": codec.encode(session)}
-    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 13))
+    sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 12))
     sql = f"""
         WITH s AS (
           UPDATE sessions SET change = {_CHANGE}, {sets} WHERE pk = $10
@@ -304,10 +310,9 @@ def _update(
           WHERE l.session = s.pk AND (l.shelf <> s.shelf OR l.active_at <> s.active_at)
         ),
         finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
-        SELECT {NOTIFY.format("$12")}
+        SELECT
     """
-    signal = write_signal(Signal("events", session.workspace, session.id))
-    return sql, *_rows(events), pk, list(spent), signal, *values.values()
+    return sql, *_rows(events), pk, list(spent), *values.values()
 
 
 async def _add(connection: Connection, pk: int, events: Sequence[Event]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ...model import errors
-from ..base import Lease, Signal
+from ..base import Lease
 
 PK = "SELECT pk FROM sessions WHERE workspace = $1 AND id = $2"
 
@@ -14,20 +12,6 @@ NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # Of a lease `l`: held by $3 with epoch $4, and not expired.
 HELD = f"l.holder = $3 AND l.epoch = $4 AND l.expires_at > {NOW}"
-
-CHANNEL = "segue"
-NOTIFY = f"pg_notify('{CHANNEL}', {{}})"
-
-_decoder = msgspec.json.Decoder(Signal)
-
-
-def write_signal(signal: Signal) -> str:
-    """A signal as it goes through NOTIFY. Names are short; what it may carry is 8000 bytes."""
-    return msgspec.json.encode(signal).decode()
-
-
-def read_signal(payload: str) -> Signal:
-    return _decoder.decode(payload)
 
 
 def not_found(id: str) -> errors.NotFound:

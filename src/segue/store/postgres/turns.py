@@ -13,7 +13,8 @@ from typing import Any
 from ...model import clock, codec
 from ..base import Delta, InboxItem, InboxKind, Lease, Signal
 from .connection import Database, Row
-from .shared import HELD, NOTIFY, NOW, PK, lease_lost, not_found, write_signal
+from .shared import HELD, NOW, PK, lease_lost, not_found
+from .watch import Watcher
 
 # For what need not survive a crash of the server: its commit does not wait for the disk.
 _SOON = "set_config('synchronous_commit', 'off', true)"
@@ -30,6 +31,7 @@ class Turns:
     """The part of the store that processes meet in."""
 
     _database: Database
+    _watcher: Watcher
 
     async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
         # The key lock keeps the session from being purged meanwhile.
@@ -73,11 +75,11 @@ class Turns:
               WHERE session = ({PK}) AND holder = $3 AND epoch = $4 RETURNING session
             ),
             cleared AS (DELETE FROM deltas d USING released r WHERE d.session = r.session)
-            SELECT {NOTIFY.format("$5")}, {_SOON} FROM released
+            SELECT {_SOON} FROM released
         """
         name = lease.workspace, lease.session
-        signal = write_signal(Signal("inbox", *name))
-        await self._database.write(sql, *name, lease.holder, lease.epoch, signal)
+        if await self._database.write(sql, *name, lease.holder, lease.epoch):
+            self._watcher.publish(Signal("inbox", *name))
 
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
         sql = _LEASES + " AND s.workspace = $1 AND s.id = $2"
@@ -98,12 +100,12 @@ class Turns:
               INSERT INTO inbox (session, kind, id, at, body)
               SELECT pk, $3, $4, $5, $6 FROM s RETURNING number
             )
-            SELECT number, {NOTIFY.format("$7")} FROM put
+            SELECT number FROM put
         """
-        signal = write_signal(Signal("inbox", workspace, id))
-        rows = await self._database.write(sql, workspace, id, kind, item_id, at, data, signal)
+        rows = await self._database.write(sql, workspace, id, kind, item_id, at, data)
         if not rows:
             raise not_found(id)
+        self._watcher.publish(Signal("inbox", workspace, id))
         number = rows[0][0]
         return InboxItem(number=number, session=id, kind=kind, id=item_id, at=at, body=body)
 
@@ -149,7 +151,7 @@ class Turns:
                 WITH ORDINALITY AS d (message, kind, place, text, number)
               ORDER BY d.number
             )
-            SELECT {NOTIFY.format("$9")}, {_SOON} FROM held
+            SELECT {_SOON} FROM held
         """
         name = lease.workspace, lease.session
         rows = await self._database.write(
@@ -161,11 +163,11 @@ class Turns:
             [delta.kind for delta in deltas],
             [delta.offset for delta in deltas],
             [delta.text.encode("utf-8", "surrogatepass") for delta in deltas],
-            write_signal(Signal("deltas", *name)),
         )
         if not rows:
             known = await self._database.fetch(PK, *name)
             raise lease_lost(lease) if known else not_found(lease.session)
+        self._watcher.publish(Signal("deltas", *name))
 
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         sql = 'SELECT number, message, kind, "offset", text FROM deltas'

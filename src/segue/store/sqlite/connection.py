@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from ...model import errors
@@ -125,14 +126,26 @@ def _current(connection: sqlite3.Connection, path: Path) -> bool:
         raise errors.StoreCorrupt(f"the database of another program, not a segue store: {path}")
     if version == 0:
         return False
-    newest = migrations.load("sqlite")[-1].number
+    check_compat(connection, path)
+    return bool(version >= _newest())
+
+
+def check_compat(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreTooNew for a store that a newer program has closed to us.
+
+    Asked by every write, too: a process may be at work for days after others were upgraded.
+    """
     (compat,) = connection.execute("SELECT value FROM meta WHERE name = 'compat'").fetchone()
-    if compat > newest:
+    if compat > _newest():
         raise errors.StoreTooNew(
-            f"{path} was written by a newer segue (format {version}; this one knows {newest});"
-            " upgrade segue to use it"
+            f"{path} was written by a newer segue (it asks for format {compat}, this one knows"
+            f" {_newest()}); upgrade segue to use it"
         )
-    return bool(version >= newest)
+
+
+@cache
+def _newest() -> int:
+    return migrations.load("sqlite")[-1].number
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -40,13 +40,16 @@ class Reader:
         with translated(path):
             self._connection = connect(path, writable=False)
         self.execute = self._connection.execute
+        self._cursor_key: bytes | None = None
 
     def close(self) -> None:
         self._connection.close()
 
     def cursor_key(self) -> bytes:
-        sql = "SELECT value FROM meta WHERE name = 'cursor_key'"
-        return bytes(self.execute(sql).fetchone()[0])
+        if self._cursor_key is None:  # it never changes, and every page needs it
+            sql = "SELECT value FROM meta WHERE name = 'cursor_key'"
+            self._cursor_key = bytes(self.execute(sql).fetchone()[0])
+        return self._cursor_key
 
     # sessions and their history
 
@@ -115,7 +118,9 @@ class Reader:
                 found = self._list_text(workspace, query, arms, after, backward, wanted)
         else:
             statement = _build.page(workspace, query, arms, after, backward, query.limit)
-            found = [decode_session(row) for _, _, row in self.execute(*statement)]
+            # All at once: stepping a cursor row by row costs more than the rows.
+            rows = self.execute(*statement).fetchall()
+            found = [decode_session(row) for _, _, row in rows]
         return found[::-1] if backward else found
 
     def mark(self, workspace: str) -> Mark:

@@ -69,7 +69,8 @@ class SQLiteStore(Store):
     # Reads.
 
     async def cursor_key(self) -> bytes:
-        return self.reader.cursor_key()
+        with translated(self.path):
+            return self.reader.cursor_key()
 
     async def get(self, workspace: str, id: str) -> Session | None:
         with translated(self.path):

@@ -1,8 +1,9 @@
 """The one writer: a thread that takes queued operations and commits them in groups.
 
 While one group is being synced to disk the next one gathers, so many writers share each sync.
-Every operation stands alone: one that fails is rolled back to its savepoint and the rest commit.
+Every operation stands alone: one that fails leaves nothing behind and the rest commit.
 Operations that need not survive a crash (deltas) are committed without a sync of their own.
+Between writes the thread merges what the full-text index has piled up, a little at a time.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...model import clock, errors
 from ..base import Signal
-from .connection import connect, translated
+from .connection import check_compat, connect, translated
 
 if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
 MAX_GROUP = 512
+PAUSE = 0.1  # seconds without a write before, and between, steps of merging
+STEP = 64  # pages of the full-text index that one step merges
 
 
 class Transaction:
@@ -119,6 +122,8 @@ class Writer:
                 if signals:
                     self._published(signals)
                 _deliver(group)
+                if connection is not None:
+                    self._tidy(connection)
         finally:
             if connection is not None:
                 connection.close()
@@ -129,17 +134,47 @@ class Writer:
                 self._wake.wait()
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
 
+    def _tidy(self, connection: sqlite3.Connection) -> None:
+        """Merge the full-text index's pieces until few are left or something is to be written.
+
+        Every commit adds a piece and every search looks into all of them. Left to itself the index
+        merges many at once, inside the write that happens to bring one too many.
+        """
+        while self._rests():
+            before = connection.total_changes
+            try:
+                check_compat(connection, self._path)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (STEP,))
+            except (sqlite3.Error, errors.StoreError):
+                return  # whatever ails the store, the next write will say so to somebody
+            if connection.total_changes - before < 2:  # as FTS5 says that there is no more to do
+                return
+
+    def _rests(self) -> bool:
+        with self._wake:
+            return not self._wake.wait_for(lambda: self._queue or self._closing, PAUSE)
+
     def _commit(self, connection: sqlite3.Connection, group: list[_Job]) -> list[Signal]:
-        durable = any(job.durable for job in group)
+        while jobs := [job for job in group if job.error is None]:
+            try:
+                return self._transact(connection, jobs)
+            except _Torn:
+                continue
+        return []
+
+    def _transact(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[Signal]:
+        durable = any(job.durable for job in jobs)
         with translated(self._path):
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
             try:
+                check_compat(connection, self._path)
                 sql = "SELECT value FROM meta WHERE name = 'change'"
                 (change,) = connection.execute(sql).fetchone()
                 transaction = Transaction(connection, change)
-                for job in group:
-                    self._attempt(transaction, job, alone=len(group) == 1)
+                for job in jobs:
+                    _attempt(transaction, job)
                 if transaction.change != change:
                     sql = "UPDATE meta SET value = ? WHERE name = 'change'"
                     connection.execute(sql, (transaction.change,))
@@ -150,24 +185,31 @@ class Writer:
                 raise
         return transaction.signals
 
-    def _attempt(self, transaction: Transaction, job: _Job, *, alone: bool) -> None:
-        signals, change = len(transaction.signals), transaction.change
-        execute = transaction.execute
-        if not alone:
-            execute("SAVEPOINT job")
-        try:
-            job.result = job.operation(transaction)
-        except sqlite3.Error:
+
+class _Torn(Exception):
+    """An operation failed when it had written something: the others begin again without it.
+
+    A savepoint for each would do as well, but the full-text index writes a piece of its own at
+    every savepoint, and those pieces cost more than all the rest.
+    """
+
+
+def _attempt(transaction: Transaction, job: _Job) -> None:
+    signals, change = len(transaction.signals), transaction.change
+    written = transaction.connection.total_changes
+    try:
+        job.result = job.operation(transaction)
+    except Exception as error:
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+            # An id given twice, a value too large: the operation's fault, not the database's.
+            error = errors.InvalidInput(f"the store cannot keep that: {error}")
+        elif isinstance(error, sqlite3.Error):
             raise  # the database's own trouble: the whole group fails with it
-        except Exception as error:
-            if alone:
-                raise
-            job.error = error
-            del transaction.signals[signals:]
-            transaction.change = change
-            execute("ROLLBACK TO job")
-        if not alone:
-            execute("RELEASE job")
+        job.error = error
+        if transaction.connection.total_changes != written:
+            raise _Torn from None
+        del transaction.signals[signals:]
+        transaction.change = change
 
 
 def _deliver(group: list[_Job]) -> None:

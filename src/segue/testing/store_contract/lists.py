@@ -339,6 +339,12 @@ class ListContract(Contract):
             swept = ids_of(await store.sweep(HERE, query, mark, ""))
             assert swept == sorted(expected(after, query))
 
+    async def test_a_loaded_session_is_swept_as_if_it_were_old(self, store: Store) -> None:
+        events = await store.events(THERE, (await make(store, workspace=THERE)).id)
+        mark = await store.mark(HERE)
+        loaded = await store.load(HERE, ids.new_id(), events)
+        assert await store.sweep(HERE, Query(), mark, "") == [loaded]
+
     async def test_a_purged_session_is_not_swept(self, store: Store) -> None:
         made = await make(store)
         mark = await store.mark(HERE)

@@ -1,0 +1,265 @@
+"""ACP version 1: the types that only it has, and which methods it knows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from . import wire
+from .wire import ContentBlock, Empty, Implementation, SessionRequest, Wire
+
+VERSION = 1
+
+
+class FileSystem(Wire, frozen=True):
+    read_text_file: bool = False
+    write_text_file: bool = False
+
+
+class ClientAuth(Wire, frozen=True):
+    terminal: bool = False
+
+
+class ClientConfigOptions(Wire, frozen=True):
+    boolean: dict[str, Any] | None = None
+
+
+class ClientSession(Wire, frozen=True):
+    config_options: ClientConfigOptions | None = None
+    notices: dict[str, Any] | None = None
+    compaction: dict[str, Any] | None = None
+
+
+class ClientCapabilities(Wire, frozen=True):
+    fs: FileSystem = FileSystem()
+    terminal: bool = False
+    auth: ClientAuth = ClientAuth()
+    session: ClientSession | None = None
+
+
+class InitializeRequest(Wire, frozen=True):
+    protocol_version: int
+    client_capabilities: ClientCapabilities = ClientCapabilities()
+    client_info: Implementation | None = None
+
+
+class PromptCapabilities(Wire, frozen=True):
+    image: bool = False
+    audio: bool = False
+    embedded_context: bool = False
+
+
+class McpCapabilities(Wire, frozen=True):
+    http: bool = False
+    sse: bool = False
+
+
+class SessionCapabilities(Wire, frozen=True):
+    list: Empty | UnsetType = UNSET
+    resume: Empty | UnsetType = UNSET
+    close: Empty | UnsetType = UNSET
+    delete: Empty | UnsetType = UNSET
+    additional_directories: Empty | UnsetType = UNSET
+    fork: Empty | UnsetType = UNSET
+    title: Empty | UnsetType = UNSET
+    archive: Empty | UnsetType = UNSET
+    status: Empty | UnsetType = UNSET
+
+
+class AgentAuth(Wire, frozen=True):
+    logout: Empty | UnsetType = UNSET
+
+
+class AgentCapabilities(Wire, frozen=True):
+    load_session: bool = False
+    prompt_capabilities: PromptCapabilities = PromptCapabilities()
+    mcp_capabilities: McpCapabilities = McpCapabilities()
+    session_capabilities: SessionCapabilities = SessionCapabilities()
+    auth: AgentAuth = AgentAuth()
+
+
+class AuthMethod(Wire, frozen=True):
+    id: str
+    name: str
+    description: str | None = None
+    type: str | UnsetType = UNSET
+    args: list[str] | UnsetType = UNSET
+
+
+class InitializeResponse(Wire, frozen=True):
+    protocol_version: int
+    agent_capabilities: AgentCapabilities
+    agent_info: Implementation
+    auth_methods: list[AuthMethod]
+
+
+class Mode(Wire, frozen=True):
+    id: str
+    name: str
+    description: str | None = None
+
+
+class ModeState(Wire, frozen=True):
+    current_mode_id: str
+    available_modes: list[Mode]
+
+
+class ConfigOption(Wire, frozen=True):
+    id: str
+    name: str
+    type: Literal["select"]
+    current_value: str
+    options: list[wire.SelectOption]
+    category: str | None = None
+    description: str | None = None
+
+
+class SetupResponse(Wire, frozen=True):
+    """Of new and fork with the session's id, of load and resume without."""
+
+    session_id: str | UnsetType = UNSET
+    modes: ModeState | UnsetType = UNSET
+    config_options: list[ConfigOption] | UnsetType = UNSET
+
+
+class SetConfigResponse(Wire, frozen=True):
+    config_options: list[ConfigOption]
+
+
+class PromptResponse(Wire, frozen=True):
+    stop_reason: wire.StopReason
+
+
+class StatusResponse(Wire, frozen=True):
+    status: Literal["open", "saved"]
+
+
+# Updates.
+
+
+class Update(Wire, frozen=True, tag_field="sessionUpdate"):
+    """The base of what `session/update` carries."""
+
+
+class UserMessageChunk(Update, frozen=True, tag="user_message_chunk"):
+    content: ContentBlock
+    message_id: str | None = None
+
+
+class AgentMessageChunk(Update, frozen=True, tag="agent_message_chunk"):
+    content: ContentBlock
+    message_id: str | None = None
+
+
+class AgentThoughtChunk(Update, frozen=True, tag="agent_thought_chunk"):
+    content: ContentBlock
+    message_id: str | None = None
+
+
+class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
+    content: ContentBlock
+
+
+class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
+    path: str
+    new_text: str
+    old_text: str | None = None
+
+
+ToolCallContent = ToolContent | ToolDiff
+
+
+class ToolCall(Update, frozen=True, tag="tool_call"):
+    tool_call_id: str
+    title: str
+    name: str | None = None
+    kind: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    content: list[ToolCallContent] | UnsetType = UNSET
+    locations: list[wire.Location] | UnsetType = UNSET
+    raw_input: Any = UNSET
+    raw_output: Any = UNSET
+
+
+class ToolCallFields(Wire, frozen=True):
+    """A tool call as a permission question shows it."""
+
+    tool_call_id: str
+    title: str | None = None
+    kind: str | None = None
+    status: str | None = None
+    content: list[ToolCallContent] | UnsetType = UNSET
+    locations: list[wire.Location] | UnsetType = UNSET
+    raw_input: Any = UNSET
+
+
+class ToolCallUpdate(Update, frozen=True, tag="tool_call_update"):
+    tool_call_id: str
+    status: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    content: list[ToolCallContent] | UnsetType = UNSET
+    raw_output: Any = UNSET
+
+
+class Plan(Update, frozen=True, tag="plan"):
+    entries: list[wire.PlanEntry]
+
+
+class CurrentModeUpdate(Update, frozen=True, tag="current_mode_update"):
+    current_mode_id: str
+
+
+class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
+    config_options: list[ConfigOption]
+
+
+class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType = UNSET
+
+
+class UsageUpdate(Update, frozen=True, tag="usage_update"):
+    used: int
+    size: int
+    cost: wire.Cost | None = None
+
+
+class Notice(Update, frozen=True, tag="notice"):
+    severity: str
+    title: str
+    description: str | None = None
+
+
+class CompactionUpdate(Update, frozen=True, tag="compaction_update"):
+    compaction_id: str
+    status: str
+    summary: list[ContentBlock] | UnsetType = UNSET
+
+
+class PermissionRequest(Wire, frozen=True):
+    session_id: str
+    tool_call: ToolCallFields
+    options: list[wire.PermissionOption]
+
+
+# What the agent answers in this version; a method that is not here does not exist.
+REQUESTS: dict[str, type[Wire]] = {
+    "initialize": InitializeRequest,
+    "authenticate": wire.AuthRequest,
+    "logout": Empty,
+    "session/new": wire.SetupRequest,
+    "session/load": wire.SetupRequest,
+    "session/resume": wire.SetupRequest,
+    "session/fork": wire.SetupRequest,
+    "session/close": SessionRequest,
+    "session/list": wire.ListRequest,
+    "session/delete": SessionRequest,
+    "session/prompt": wire.PromptRequest,
+    "session/set_mode": wire.SetModeRequest,
+    "session/set_config_option": wire.SetConfigRequest,
+    "session/set_title": wire.SetTitleRequest,
+    "session/archive": SessionRequest,
+    "session/unarchive": SessionRequest,
+    "session/status": SessionRequest,
+}

@@ -1,0 +1,251 @@
+"""ACP version 2: the types that only it has, and which methods it knows.
+
+Beside today's schema it keeps what an earlier draft had: `session/load`, and the markers that said
+list, load, resume and close were supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from . import wire
+from .wire import ContentBlock, Empty, Implementation, SessionRequest, Wire
+
+VERSION = 2
+
+
+class ClientAuth(Wire, frozen=True):
+    terminal: Empty | None = None
+
+
+class ClientCapabilities(Wire, frozen=True):
+    auth: ClientAuth | None = None
+    elicitation: dict[str, Any] | None = None
+
+
+class InitializeRequest(Wire, frozen=True):
+    protocol_version: int
+    info: Implementation
+    capabilities: ClientCapabilities = ClientCapabilities()
+
+
+class PromptCapabilities(Wire, frozen=True):
+    image: Empty | UnsetType = UNSET
+    audio: Empty | UnsetType = UNSET
+    embedded_context: Empty | UnsetType = UNSET
+
+
+class McpCapabilities(Wire, frozen=True):
+    stdio: Empty | UnsetType = UNSET
+    http: Empty | UnsetType = UNSET
+
+
+class SessionCapabilities(Wire, frozen=True):
+    prompt: PromptCapabilities | UnsetType = UNSET
+    mcp: McpCapabilities | UnsetType = UNSET
+    delete: Empty | UnsetType = UNSET
+    additional_directories: Empty | UnsetType = UNSET
+    fork: Empty | UnsetType = UNSET
+    title: Empty | UnsetType = UNSET
+    archive: Empty | UnsetType = UNSET
+    status: Empty | UnsetType = UNSET
+    # The earlier draft's markers.
+    list: Empty | UnsetType = UNSET
+    load: Empty | UnsetType = UNSET
+    resume: Empty | UnsetType = UNSET
+    close: Empty | UnsetType = UNSET
+
+
+class AgentCapabilities(Wire, frozen=True):
+    session: SessionCapabilities
+
+
+class AuthMethod(Wire, frozen=True):
+    type: Literal["agent", "terminal"]
+    method_id: str
+    name: str
+    description: str | None = None
+    args: list[str] | UnsetType = UNSET
+
+
+class InitializeResponse(Wire, frozen=True):
+    protocol_version: int
+    info: Implementation
+    capabilities: AgentCapabilities
+    auth_methods: list[AuthMethod]
+
+
+class ConfigOption(Wire, frozen=True):
+    config_id: str
+    name: str
+    type: Literal["select"]
+    current_value: str
+    options: list[wire.SelectOption]
+    category: str | None = None
+    description: str | None = None
+
+
+class SetupResponse(Wire, frozen=True):
+    session_id: str | UnsetType = UNSET
+    config_options: list[ConfigOption] | UnsetType = UNSET
+
+
+class SetConfigResponse(Wire, frozen=True):
+    config_options: list[ConfigOption]
+
+
+class PromptResponse(Wire, frozen=True):
+    message_id: str
+
+
+class StatusResponse(Wire, frozen=True):
+    status: Literal["open", "saved"]
+    state: dict[str, Any] | UnsetType = UNSET
+
+
+# Updates.
+
+
+class Update(Wire, frozen=True, tag_field="sessionUpdate"):
+    """The base of what `session/update` carries."""
+
+
+class UserMessage(Update, frozen=True, tag="user_message"):
+    message_id: str
+    content: list[ContentBlock]
+
+
+class AgentMessage(Update, frozen=True, tag="agent_message"):
+    message_id: str
+    content: list[ContentBlock]
+
+
+class AgentThought(Update, frozen=True, tag="agent_thought"):
+    message_id: str
+    content: list[ContentBlock]
+
+
+class AgentMessageChunk(Update, frozen=True, tag="agent_message_chunk"):
+    message_id: str
+    content: ContentBlock
+
+
+class AgentThoughtChunk(Update, frozen=True, tag="agent_thought_chunk"):
+    message_id: str
+    content: ContentBlock
+
+
+class StateUpdate(Update, frozen=True, tag="state_update"):
+    state: str
+    stop_reason: str | UnsetType = UNSET
+    error: dict[str, Any] | UnsetType = UNSET
+
+
+class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
+    content: ContentBlock
+
+
+class DiffChange(Wire, frozen=True):
+    operation: str
+    path: str
+    file_type: str | None = None
+
+
+class DiffPatch(Wire, frozen=True):
+    format: str
+    text: str
+
+
+class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
+    changes: list[DiffChange]
+    patch: DiffPatch | None = None
+
+
+ToolCallContent = ToolContent | ToolDiff
+
+
+class ToolCallFields(Wire, frozen=True):
+    tool_call_id: str
+    name: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    content: list[ToolCallContent] | UnsetType = UNSET
+    locations: list[wire.Location] | UnsetType = UNSET
+    raw_input: Any = UNSET
+    raw_output: Any = UNSET
+
+
+class ToolCallUpdate(
+    ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"
+):
+    pass
+
+
+class PlanItems(Wire, frozen=True, tag_field="type", tag="items"):
+    plan_id: str
+    entries: list[wire.PlanEntry]
+
+
+class PlanUpdate(Update, frozen=True, tag="plan_update"):
+    plan: PlanItems
+
+
+class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
+    config_options: list[ConfigOption]
+
+
+class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType = UNSET
+
+
+class UsageUpdate(Update, frozen=True, tag="usage_update"):
+    used: int
+    size: int
+    cost: wire.Cost | None = None
+
+
+class Notice(Update, frozen=True, tag="notice"):
+    severity: str
+    title: str
+    description: str | None = None
+
+
+class CompactionUpdate(Update, frozen=True, tag="compaction_update"):
+    compaction_id: str
+    status: str
+    summary: list[ContentBlock] | UnsetType = UNSET
+
+
+class ToolCallSubject(Wire, frozen=True, tag_field="type", tag="tool_call"):
+    tool_call: ToolCallFields
+
+
+class PermissionRequest(Wire, frozen=True):
+    session_id: str
+    title: str
+    options: list[wire.PermissionOption]
+    subject: ToolCallSubject | UnsetType = UNSET
+
+
+REQUESTS: dict[str, type[Wire]] = {
+    "initialize": InitializeRequest,
+    "auth/login": wire.AuthRequest,
+    "auth/logout": Empty,
+    "session/new": wire.SetupRequest,
+    "session/load": wire.SetupRequest,  # of the earlier draft
+    "session/resume": wire.SetupRequest,
+    "session/fork": wire.SetupRequest,
+    "session/close": SessionRequest,
+    "session/list": wire.ListRequest,
+    "session/delete": SessionRequest,
+    "session/prompt": wire.PromptRequest,
+    "session/set_config_option": wire.SetConfigRequest,
+    "session/set_title": wire.SetTitleRequest,
+    "session/archive": SessionRequest,
+    "session/unarchive": SessionRequest,
+    "session/status": SessionRequest,
+}

@@ -1,0 +1,213 @@
+"""Wire types that both protocol versions share.
+
+Field names are camelCase on the wire. Everything takes `_meta`; unknown fields are ignored, as the
+protocol asks. What may be absent, null or set, each meaning something else, is UNSET by default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+Meta = dict[str, Any] | None
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all wire types."""
+
+    meta: Meta = field(default=None, name="_meta")
+
+
+class Empty(Wire, frozen=True):
+    """A support marker, or a result that says nothing but yes."""
+
+
+class Implementation(Wire, frozen=True):
+    name: str
+    version: str
+    title: str | None = None
+
+
+# Content.
+
+
+class TextBlock(Wire, frozen=True, tag_field="type", tag="text"):
+    text: str
+    annotations: dict[str, Any] | None = None
+
+
+class ImageBlock(Wire, frozen=True, tag_field="type", tag="image"):
+    data: str
+    mime_type: str
+    uri: str | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class AudioBlock(Wire, frozen=True, tag_field="type", tag="audio"):
+    data: str
+    mime_type: str
+    annotations: dict[str, Any] | None = None
+
+
+class ResourceLinkBlock(Wire, frozen=True, tag_field="type", tag="resource_link"):
+    name: str
+    uri: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: dict[str, Any] | None = None
+    icons: list[dict[str, Any]] | None = None
+
+
+class ResourceContents(Wire, frozen=True):
+    """Text or a blob, never both."""
+
+    uri: str
+    text: str | UnsetType = UNSET
+    blob: str | UnsetType = UNSET
+    mime_type: str | None = None
+
+
+class ResourceBlock(Wire, frozen=True, tag_field="type", tag="resource"):
+    resource: ResourceContents
+    annotations: dict[str, Any] | None = None
+
+
+ContentBlock = TextBlock | ImageBlock | AudioBlock | ResourceLinkBlock | ResourceBlock
+
+
+# Sessions.
+
+
+class SessionInfo(Wire, frozen=True):
+    session_id: str
+    cwd: str
+    title: str | None = None
+    updated_at: str | None = None
+    additional_directories: list[str] | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+
+
+class ListSessionsResponse(Wire, frozen=True):
+    sessions: list[SessionInfo]
+    next_cursor: str | UnsetType = UNSET
+
+
+class SetTitleResponse(Wire, frozen=True):
+    title: str
+
+
+class PlanEntry(Wire, frozen=True):
+    content: str
+    priority: str
+    status: str
+
+
+class Location(Wire, frozen=True):
+    path: str
+    line: int | None = None
+
+
+class PermissionOption(Wire, frozen=True):
+    option_id: str
+    name: str
+    kind: str
+
+
+class Cost(Wire, frozen=True):
+    amount: float
+    currency: str
+
+
+class EnvVariable(Wire, frozen=True):
+    name: str
+    value: str
+
+
+HttpHeader = EnvVariable
+
+
+class Stdio(Wire, frozen=True):
+    """An MCP server to start."""
+
+    name: str
+    command: str
+    args: list[str] = []
+    env: list[EnvVariable] = []
+
+
+class Http(Wire, frozen=True):
+    """An MCP server to call."""
+
+    name: str
+    url: str
+    headers: list[HttpHeader] = []
+
+
+McpServer = Stdio | Http
+
+
+# Requests that are the same in both versions.
+
+
+class SessionRequest(Wire, frozen=True):
+    """Anything that names a session and nothing else: close, delete, cancel, archive, status."""
+
+    session_id: str
+
+
+class ListRequest(Wire, frozen=True):
+    cwd: str | None = None
+    cursor: str | None = None
+    archived: str | None = None
+    # From the proposal's example; the schemas have them no more, and let them pass.
+    search: str | None = None
+    created_after: str | None = None
+
+
+class SetupRequest(Wire, frozen=True):
+    """What opens a session: new, load, resume, fork. MCP servers are read by version."""
+
+    cwd: str
+    session_id: str = ""
+    additional_directories: list[str] | None = None
+    mcp_servers: list[dict[str, Any]] | UnsetType | None = UNSET
+    replay_from: dict[str, Any] | None = None
+
+
+class PromptRequest(Wire, frozen=True):
+    session_id: str
+    prompt: list[dict[str, Any]]
+
+
+class SetTitleRequest(Wire, frozen=True):
+    session_id: str
+    title: str
+
+
+class SetModeRequest(Wire, frozen=True):
+    session_id: str
+    mode_id: str
+
+
+class SetConfigRequest(Wire, frozen=True):
+    session_id: str
+    config_id: str
+    value: str | bool
+    type: str | None = None
+
+
+class AuthRequest(Wire, frozen=True):
+    method_id: str
+
+
+class SelectOption(Wire, frozen=True):
+    value: str
+    name: str
+    description: str | None = None
+
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]

@@ -1,0 +1,38 @@
+"""What goes into `_meta`: facts about a session that the protocol has no field for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from ...model.event import InfoChanged
+from ...model.session import Session
+
+# The key of our own requests and answers within `_meta`.
+NAMESPACE = "segue"
+
+
+def session_meta(session: Session) -> dict[str, Any]:
+    """Of a row in a list."""
+    found: dict[str, Any] = {
+        "messageCount": session.messages,
+        "hasErrors": session.errors > 0,
+        "source": session.source,
+        "status": session.status,
+    }
+    if session.tag is not None:
+        found["tag"] = session.tag
+    if session.git_branch is not None:
+        found["gitBranch"] = session.git_branch
+    return found
+
+
+def info_meta(body: InfoChanged) -> dict[str, Any]:
+    """Of a change, as a patch by key: None removes it."""
+    found: dict[str, Any] = {}
+    if body.tag is not UNSET:
+        found["tag"] = body.tag
+    if body.archived is not UNSET:
+        found["archived"] = body.archived
+    return found

@@ -1,0 +1,184 @@
+"""Events as version 2 shows them: whole messages, replaced by their id."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from ...acp import v2, wire
+from ...acp.rpc import INTERNAL_ERROR
+from ...model import clock
+from ...model.content import Content, Diff
+from ...model.event import (
+    AgentMessage,
+    AgentThought,
+    Compacted,
+    ConfigChanged,
+    Event,
+    Failed,
+    InfoChanged,
+    ModelCalled,
+    PlanChanged,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from ...model.lifecycle import StopReason
+from ...model.session import Session
+from ...store.base import Delta
+from . import options
+from .content import text_block, write_blocks
+from .meta import info_meta
+
+_MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
+    UserMessage: v2.UserMessage,
+    AgentMessage: v2.AgentMessage,
+    AgentThought: v2.AgentThought,
+}
+
+
+class View2:
+    """What one connection is shown of one session."""
+
+    def __init__(self) -> None:
+        self._failure: str | None = None
+
+    def replay(self, event: Event) -> Iterator[v2.Update | v2.ToolCallUpdate]:
+        if not isinstance(event.body, InfoChanged | ConfigChanged | StatusChanged):
+            yield from self.show(event, None)
+
+    def ready(self, session: Session) -> Iterator[v2.Update]:
+        """What opening a session ends with: its name, and the state it is in."""
+        yield v2.SessionInfoUpdate(
+            title=session.title, updated_at=clock.to_rfc3339(session.active_at)
+        )
+        yield self.state(session)
+
+    def state(self, session: Session) -> v2.StateUpdate:
+        if session.pending:
+            return v2.StateUpdate(state="requires_action")
+        if session.status in ("running", "rescheduling"):
+            return v2.StateUpdate(state="running")
+        return v2.StateUpdate(state="idle")
+
+    def delta(self, delta: Delta) -> Iterator[v2.Update]:
+        chunk = v2.AgentThoughtChunk if delta.kind == "thought" else v2.AgentMessageChunk
+        yield chunk(content=text_block(delta.text), message_id=delta.message)
+
+    def show(
+        self, event: Event, session: Session | None
+    ) -> Iterator[v2.Update | v2.ToolCallUpdate]:
+        match event.body:
+            case UserMessage() | AgentMessage() | AgentThought() as body:
+                message = _MESSAGES[type(body)]
+                yield message(message_id=event.id, content=write_blocks(body.content))
+            case ToolCall() as body:
+                yield v2.ToolCallUpdate(
+                    tool_call_id=body.call_id,
+                    name=body.name,
+                    title=body.title or body.name,
+                    kind=body.kind,
+                    status="in_progress",
+                    content=tool_content(body.content) or UNSET,
+                    locations=_locations(body) or UNSET,
+                    raw_input=UNSET if body.input is None else body.input,
+                )
+            case ToolResult() as body:
+                yield v2.ToolCallUpdate(
+                    tool_call_id=body.call_id,
+                    status=body.status,
+                    content=tool_content(body.content) or UNSET,
+                    raw_output=UNSET if body.output is None else body.output,
+                )
+            case PlanChanged() as body:
+                entries = [
+                    wire.PlanEntry(
+                        content=entry.content, priority=entry.priority, status=entry.status
+                    )
+                    for entry in body.entries
+                ]
+                yield v2.PlanUpdate(plan=v2.PlanItems(plan_id=body.plan_id, entries=entries))
+            case InfoChanged() as body:
+                shown = body.title is not UNSET and (session is None or session.title == body.title)
+                meta = info_meta(body)
+                if shown or meta:
+                    title = body.title if shown else UNSET
+                    yield v2.SessionInfoUpdate(title=title, meta=meta or None)
+            case ConfigChanged() as body if session is not None and body.mode is not UNSET:
+                yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
+            case StatusChanged() as body:
+                yield from self._moved(body, session)
+            case ModelCalled(context_used=used, context_size=size) if used and size:
+                yield v2.UsageUpdate(used=used, size=size)
+            case Compacted() as body:
+                yield v2.CompactionUpdate(
+                    compaction_id=event.id,
+                    status="completed",
+                    summary=write_blocks(body.summary) or UNSET,
+                )
+            case Failed() as body:
+                self._failure = body.message
+
+    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[v2.Update]:
+        if body.status in ("running", "rescheduling"):
+            yield v2.StateUpdate(state="running")
+        elif body.stop_reason == "requires_action":
+            yield v2.StateUpdate(state="requires_action")
+        else:
+            if session is not None:
+                yield v2.SessionInfoUpdate(updated_at=clock.to_rfc3339(session.active_at))
+            yield self._rest(body.stop_reason, body.message)
+
+    def _rest(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
+        failure, self._failure = self._failure, None
+        if reason is None:
+            return v2.StateUpdate(state="idle")
+        if reason != "error":
+            return v2.StateUpdate(state="idle", stop_reason=reason)
+        why = failure or message or "the turn failed"
+        error = {"code": INTERNAL_ERROR, "message": why}
+        return v2.StateUpdate(state="idle", stop_reason="error", error=error)
+
+
+def tool_content(content: Content) -> list[v2.ToolCallContent]:
+    found: list[v2.ToolCallContent] = []
+    for block in content:
+        if isinstance(block, Diff):
+            found.append(_diff(block))
+        else:
+            found += [v2.ToolContent(content=written) for written in write_blocks([block])]
+    return found
+
+
+def _diff(block: Diff) -> v2.ToolDiff:
+    operation = "add" if block.old is None else "modify"
+    change = v2.DiffChange(operation=operation, path=block.path, file_type="text")
+    return v2.ToolDiff(changes=[change], patch=v2.DiffPatch(format="git_patch", text=_patch(block)))
+
+
+def _patch(block: Diff) -> str:
+    name = block.path.lstrip(os.sep)
+    before = "/dev/null" if block.old is None else f"a/{name}"
+    lines = [f"diff --git a/{name} b/{name}\n"]
+    if block.old is None:
+        lines.append("new file mode 100644\n")
+    for line in difflib.unified_diff(
+        (block.old or "").splitlines(keepends=True),
+        block.new.splitlines(keepends=True),
+        before,
+        f"b/{name}",
+    ):
+        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
+
+
+def _locations(body: ToolCall) -> list[wire.Location]:
+    return [
+        wire.Location(path=place.path, line=place.line)
+        for place in body.locations
+        if os.path.isabs(place.path)
+    ]

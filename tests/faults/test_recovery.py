@@ -1,0 +1,162 @@
+"""A turn's process dies, at any step: another process leaves the session at rest and whole."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from segue.hub import Hub
+from segue.model import clock
+from segue.model.content import plain
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    Interrupted,
+    PermissionAsked,
+    StatusChanged,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from segue.model.principal import LOCAL
+from segue.store.base import Delta
+from tests.faults.processes import PATIENCE, Place, child
+from tests.faults.rest import at_rest, ends
+from tests.faults.stream import Screen
+from tests.faults.takeover import bodies, recovered, story
+
+WORKSPACE = "local"
+SHORT = 800_000  # a lease, in microseconds: what a dead process holds is free so soon
+NEVER = 10**6
+STREAM = "/slow 0.03\n/say " + " ".join(f"word{number}" for number in range(1000))
+NEXT = "/say the next one"
+ABANDONED = 3 * clock.SECOND  # a prompt without any lease is left alone for so long
+
+
+# Every step that a turn takes in the store.
+
+
+def test_a_turn_killed_at_every_step_leaves_a_session_at_rest(place: Place) -> None:
+    async def main() -> None:
+        async with Hub(await place.open(), place.directory, lease=SHORT) as hub:
+            lived = await die(hub, place, NEVER)
+            assert lived["reason"] == "end_turn" and lived["steps"] > 12
+            some_at_once = asyncio.Semaphore(4)
+
+            async def one(step: int) -> dict[str, Any]:
+                async with some_at_once:
+                    return await die(hub, place, step)
+
+            deaths = await asyncio.gather(*map(one, range(1, lived["steps"] + 1)))
+            assert len([death for death in deaths if death["says"] == "dying"]) > 12
+            await asyncio.sleep(ABANDONED / clock.SECOND)
+            sessions = [death["session"] for death in deaths]
+            answering = [asyncio.create_task(answer_all(hub, session)) for session in sessions]
+            await recovered(hub, *sessions)
+            for task in answering:
+                task.cancel()
+            for death in deaths:
+                await check_death(hub, death)
+
+    asyncio.run(main())
+
+
+async def die(hub: Hub, place: Place, step: int) -> dict[str, Any]:
+    """What a process said that ran a turn, and was killed just before one step of it."""
+    session = (await hub.create(LOCAL, cwd="/work")).id
+    answering = asyncio.create_task(answer_all(hub, session))
+    heard: dict[str, Any] = {"session": session, "step": step}
+    async with child("dying.py", *place.arguments, SHORT, session, step) as mortal:
+        while (said := await mortal.hear()) is not None:
+            heard |= said
+    answering.cancel()
+    return heard
+
+
+async def answer_all(hub: Hub, session: str) -> None:
+    async for event in hub.follow(LOCAL, session):
+        if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
+            await hub.answer(LOCAL, session, event.body.ask_id, "allow")
+
+
+async def check_death(hub: Hub, death: dict[str, Any]) -> None:
+    events = await story(hub, death["session"])
+    row = await hub.get(LOCAL, death["session"])
+    try:
+        at_rest(row, events)
+        prompts = [event.id for event in events if isinstance(event.body, UserMessage)]
+        if death.get("at") == "put_inbox":
+            assert prompts == []  # it was never given
+            return
+        assert len(prompts) == 1, "a begun turn was run again, or a prompt was lost"
+        (ended,) = [body for body in bodies(events, StatusChanged) if ends(body)]
+        assert ended.stop_reason in ("end_turn", "error")
+        # A turn that was cut off says so; one that was begun here, or was through, does not.
+        assert len(bodies(events, Interrupted)) == (ended.stop_reason == "error")
+        said = bodies(events, AgentMessage)
+        assert [body.partial for body in said] in ([], [True], [False], [False, False])
+        assert "word by word".startswith("".join(plain(body.content) for body in said[:1]))
+    except AssertionError as error:
+        told = "\n".join(f"{event.seq} {event.body}" for event in events)
+        raise AssertionError(f"killed: {death}\n{told}") from error
+
+
+# The moments between steps, when a turn waits for something.
+
+WAITING: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "just after it began": ("/wait 60", lambda it: isinstance(it, UserMessage)),
+    "while streaming": (STREAM, lambda it: isinstance(it, Delta) and it.offset > 20),
+    "between tool call and result": ("/mcp stuck tool", lambda it: isinstance(it, ToolCall)),
+    "while waiting for an answer": ("/ask May I?", lambda it: isinstance(it, PermissionAsked)),
+    "after its last message": ("/say bye\n/wait 60", lambda it: isinstance(it, AgentMessage)),
+}
+
+
+@pytest.mark.parametrize("moment", WAITING)
+def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
+    place: Place, moment: str
+) -> None:
+    text, arrived = WAITING[moment]
+
+    async def main() -> None:
+        async with Hub(await place.open(), place.directory, lease=SHORT) as hub:
+            session = (await hub.create(LOCAL, cwd="/work")).id
+            screen = Screen()
+            async with child("holder.py", *place.arguments, SHORT) as other:
+                await other.ask(do="hold", session=session)
+                turn = (await other.ask(do="prompt", session=session, text=text))["turn"]
+                next_turn = (await other.ask(do="prompt", session=session, text=NEXT))["turn"]
+                async with asyncio.timeout(PATIENCE):
+                    async for item in hub.follow(LOCAL, session, deltas=True):
+                        screen.show(item)
+                        if arrived(item.body if isinstance(item, Event) else item):
+                            break
+                other.kill()
+                await other.ended()
+            await recovered(hub, session)
+            events = await story(hub, session)
+            at_rest(await hub.get(LOCAL, session), events)
+            assert [e.id for e in events if isinstance(e.body, UserMessage)] == [turn, next_turn]
+            cut, ran = [body for body in bodies(events, StatusChanged) if ends(body)]
+            assert (cut.turn, cut.stop_reason) == (turn, "error")
+            assert (ran.turn, ran.stop_reason) == (next_turn, "end_turn")
+            assert "ended before it did" in cut.message
+            (interrupted,) = bodies(events, Interrupted)
+            assert "ended before it did" in interrupted.reason
+            said = [(plain(b.content), b.partial) for b in bodies(events, AgentMessage)]
+            assert said.pop() == ("the next one", False)
+            if moment == "while streaming":
+                ((streamed, partial),) = said
+                (shown,) = screen.pieces.values()
+                assert partial and streamed.startswith("".join(shown))
+                assert STREAM.split("/say ")[1].startswith(streamed) and "word999" not in streamed
+            elif moment == "after its last message":
+                assert said == [("bye", False)]
+            else:
+                assert said == []
+            for result in bodies(events, ToolResult):
+                assert result.status == "cancelled"
+            assert await hub.store.deltas(WORKSPACE, session) == []
+
+    asyncio.run(main())
