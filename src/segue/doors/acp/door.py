@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -44,6 +44,9 @@ from .servers import read_servers
 from .view1 import View1
 from .view2 import View2
 
+if TYPE_CHECKING:
+    from ...agents.mcp import McpServers
+
 log = logging.getLogger("segue.acp")
 
 PAGE = 50
@@ -69,6 +72,7 @@ class Door:
         self._client = v1.ClientCapabilities()
         self._logged_out = False
         self._opened: dict[str, Opened] = {}
+        self._servers: dict[str, McpServers] = {}
         self._busy = False
         self.connection: Connection
 
@@ -215,11 +219,25 @@ class Door:
             await opened.replay()
         if not fresh and (replay or self._version == 2):
             await opened.ready()
+        tools = await self._connect(opened, servers)
         if session.source == "segue":
-            await self._hub.hold(self._principal, session.id, agent=self._agent)
+            await self._hub.hold(self._principal, session.id, agent=self._agent, tools=tools)
         self._opened[session.id] = opened
         opened.start()
         return session
+
+    async def _connect(self, opened: Opened, servers: list[wire.McpServer]) -> McpServers | None:
+        """The client's MCP servers for this session; those that fail are told, and not fatal."""
+        if not servers:
+            return None
+        from ...agents.mcp import McpServers
+
+        tools, failures = await McpServers.connect(servers, opened.cwd)
+        self._servers[opened.id] = tools
+        for name, why in failures.items():
+            log.warning("MCP server %s: %s", name, why)
+            await opened.notice("warning", f"The MCP server {name} could not be connected", why)
+        return tools
 
     def _described(self, session: Session, id: str | None = None) -> Any:
         named = UNSET if id is None else id
@@ -291,6 +309,8 @@ class Door:
         if opened.busy:
             await self._hub.cancel(self._principal, id)
         await self._hub.turns.let_go((self._principal.workspace, id))
+        if tools := self._servers.pop(id, None):
+            await tools.close()
         await opened.check_waiting()
         await opened.caught_up()
         self._opened.pop(id, None)

@@ -45,6 +45,7 @@ class View(Protocol):
 
     def replay(self, event: Event) -> Iterator[Any]: ...
     def ready(self, session: Session) -> Iterator[Any]: ...
+    def notice(self, severity: str, title: str, description: str) -> Iterator[Any]: ...
     def delta(self, delta: Delta) -> Iterator[Any]: ...
     def show(self, event: Event, session: Session | None) -> Iterator[Any]: ...
 
@@ -79,6 +80,7 @@ class Opened:
         self._calls: dict[str, ToolCall] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
         self.id = session.id
+        self.cwd = session.cwd
 
     # Opening.
 
@@ -93,6 +95,11 @@ class Opened:
     async def ready(self) -> None:
         """Send what opening ends with."""
         for update in self._view.ready(self._session):
+            await self._send(update)
+
+    async def notice(self, severity: str, title: str, description: str) -> None:
+        """Tell the client something about the session, where it wants to be told."""
+        for update in self._view.notice(severity, title, description):
             await self._send(update)
 
     def start(self) -> None:

@@ -56,6 +56,10 @@ class View1:
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
 
+    def notice(self, severity: str, title: str, description: str) -> Iterator[v1.Update]:
+        if self._session.notices is not None:
+            yield v1.Notice(severity=severity, title=title, description=description)
+
     def delta(self, delta: Delta) -> Iterator[v1.Update]:
         chunk = v1.AgentThoughtChunk if delta.kind == "thought" else v1.AgentMessageChunk
         self._streamed[delta.message] = delta.offset + len(delta.text)

@@ -65,6 +65,9 @@ class View2:
             return v2.StateUpdate(state="running")
         return v2.StateUpdate(state="idle")
 
+    def notice(self, severity: str, title: str, description: str) -> Iterator[v2.Update]:
+        yield v2.Notice(severity=severity, title=title, description=description)
+
     def delta(self, delta: Delta) -> Iterator[v2.Update]:
         chunk = v2.AgentThoughtChunk if delta.kind == "thought" else v2.AgentMessageChunk
         yield chunk(content=text_block(delta.text), message_id=delta.message)

@@ -35,17 +35,21 @@ class Sessions:
         return await self._insert(session, events)
 
     async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
-        return await self._insert(fold.fold(workspace, id, events), events)
+        return await self._insert(fold.fold(workspace, id, events), events, born="0")
 
-    async def _insert(self, session: Session, events: Sequence[Event]) -> Session:
+    async def _insert(
+        self, session: Session, events: Sequence[Event], born: str | None = None
+    ) -> Session:
+        insertion = _insertion(session, events[:_CHUNK], born or _CHANGE)
+
         async def insert(connection: Connection) -> None:
-            rows = await connection.fetch(*_insertion(session, events[:_CHUNK]))
+            rows = await connection.fetch(*insertion)
             await _add(connection, _inserted(rows, session), events[_CHUNK:])
 
         if len(events) > _CHUNK:
             await self._database.transact(insert)
         else:
-            _inserted(await self._database.write(*_insertion(session, events)), session)
+            _inserted(await self._database.write(*insertion), session)
         self._watcher.publish(Signal("events", session.workspace, session.id))
         return session
 
@@ -107,7 +111,8 @@ class Sessions:
             async for copied in connection.cursor(sql, parent, upto, prefetch=_CHUNK):
                 session = fold.apply(session, as_event(copied))
             session, added = extend(session, tail(session), at)
-            pk = _inserted(await connection.fetch(*_insertion(session, first)), session)
+            insertion = _insertion(session, first, _CHANGE)
+            pk = _inserted(await connection.fetch(*insertion), session)
             # They came here to be folded; the copies are made where the originals are.
             for table, names in (
                 ("events", "seq, id, at, type, version, body"),
@@ -259,7 +264,7 @@ _PURGE = f"""
 """
 
 
-def _insertion(session: Session, events: Sequence[Event]) -> tuple[Any, ...]:
+def _insertion(session: Session, events: Sequence[Event], born: str) -> tuple[Any, ...]:
     """A statement that makes a session with its events, unless there is one of its name."""
     values = {
         "workspace": session.workspace,
@@ -272,7 +277,7 @@ def _insertion(session: Session, events: Sequence[Event]) -> tuple[Any, ...]:
     sql = f"""
         WITH s AS (
           INSERT INTO sessions ({", ".join(values)}, change, born)
-          VALUES ({", ".join(marks)}, {_CHANGE}, {_CHANGE})
+          VALUES ({", ".join(marks)}, {_CHANGE}, {born})
           ON CONFLICT (workspace, id) DO NOTHING
           RETURNING pk, workspace, id, shelf, created_at, active_at
         ),

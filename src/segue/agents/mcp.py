@@ -1,0 +1,170 @@
+"""MCP servers for a session: connected when it is opened, released when it is closed.
+
+Each connection lives in a task of its own, because what opens it must also close it. The SDK is
+imported with the first server, not before: it is larger than all the rest of us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from ..acp.wire import Http, McpServer, Stdio
+from ..model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
+from ..model.event import ToolResult
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+CONNECT_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
+
+
+class McpServers:
+    """The servers that one session has."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, _Link] = {}
+
+    @classmethod
+    async def connect(
+        cls, servers: Sequence[McpServer], cwd: str
+    ) -> tuple[McpServers, dict[str, str]]:
+        """Those that could be connected, and for the others why they could not."""
+        self = cls()
+        links = {server.name: _Link(server, cwd) for server in servers}
+        failures: dict[str, str] = {}
+        for name, why in zip(
+            links, await asyncio.gather(*(link.open() for link in links.values())), strict=True
+        ):
+            if why is None:
+                self._links[name] = links[name]
+            else:
+                failures[name] = why
+        return self, failures
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.close() for link in links))
+
+    def servers(self) -> Sequence[str]:
+        return tuple(self._links)
+
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        link = self._links.get(server)
+        if link is None or link.client is None:
+            return _failed(f"no MCP server named {server!r} is connected to this session")
+        try:
+            result = await link.client.call_tool(tool, dict(arguments))
+        except Exception as error:
+            # Whatever a server does wrong is the tool's failure, and no more than that.
+            return _failed(f"{server}: {error}")
+        return ToolResult(
+            call_id="",
+            status="failed" if result.is_error else "completed",
+            content=tuple(_block(block) for block in result.content),
+            output=result.structured_content,
+        )
+
+
+class _Link:
+    """One server's connection, and the task that owns it."""
+
+    def __init__(self, server: McpServer, cwd: str) -> None:
+        self._server = server
+        self._cwd = cwd
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self.client: Client | None = None
+
+    async def open(self) -> str | None:
+        """Connect; why not, if it cannot be done."""
+        ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live(ready))
+        done, _ = await asyncio.wait([ready], timeout=CONNECT_SECONDS)
+        if done:
+            return ready.result()
+        await self.close()
+        return f"did not answer within {CONNECT_SECONDS:.0f} s"
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            done, _ = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+            if not done:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+
+    async def _live(self, ready: asyncio.Future[str | None]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                self.client = await stack.enter_async_context(await self._dial(stack))
+                if not ready.done():
+                    ready.set_result(None)
+                await self._stop.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_result(_cause(error))
+        finally:
+            self.client = None
+            if not ready.done():
+                ready.set_result("the connection was given up")
+
+    async def _dial(self, stack: AsyncExitStack) -> Client:
+        from mcp import Client
+
+        if isinstance(self._server, Stdio):
+            from mcp.client.stdio import StdioServerParameters, stdio_client
+
+            # The server's words go nowhere: our standard error is the client's to read.
+            quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
+            parameters = StdioServerParameters(
+                command=self._server.command,
+                args=self._server.args,
+                env={variable.name: variable.value for variable in self._server.env},
+                cwd=self._cwd,
+            )
+            return Client(stdio_client(parameters, errlog=quiet))
+        return Client(await self._http(stack, self._server))
+
+    async def _http(self, stack: AsyncExitStack, server: Http) -> Any:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        headers = {header.name: header.value for header in server.headers}
+        client = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=60))
+        return streamable_http_client(server.url, http_client=client)
+
+
+def _cause(error: BaseException) -> str:
+    """The plainest words for what went wrong, out of groups of groups."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+def _failed(text: str) -> ToolResult:
+    return ToolResult(call_id="", status="failed", content=as_content(text))
+
+
+def _block(block: Any) -> Block:
+    match block.type:
+        case "text":
+            return Text(text=block.text)
+        case "image":
+            return Image(data=block.data, mime=block.mime_type)
+        case "audio":
+            return Audio(data=block.data, mime=block.mime_type)
+        case "resource_link":
+            return ResourceLink(uri=str(block.uri), name=block.name, mime=block.mime_type)
+        case _:
+            held = block.resource
+            return Resource(
+                uri=str(held.uri),
+                text=getattr(held, "text", None),
+                data=getattr(held, "blob", None),
+                mime=held.mime_type,
+            )

@@ -1,0 +1,96 @@
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segue.model import cursor as cursors
+from segue.model.cursor import Cursor, Mark, decode, encode, fingerprint
+from segue.model.errors import InvalidCursor
+from segue.model.query import Position, Query
+
+KEY = bytes(range(32))
+CURSOR = Cursor(
+    order="active",
+    descending=True,
+    position=Position(1_700_000_000_000_000, "018f4c25-df68-7752-bade-5cf11b6fd49b"),
+    marks={"": Mark(7, 9), "claude": Mark(1, 2)},
+    filters=fingerprint(Query(tag="t")),
+)
+TOKEN = encode(CURSOR, KEY, "local")
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+cursors_of_all_sorts = st.builds(
+    Cursor,
+    order=st.sampled_from(("active", "created")),
+    descending=st.booleans(),
+    position=st.builds(Position, st.integers(-(2**62), 2**62), st.text(max_size=40)),
+    phase=st.sampled_from(("page", "sweep")),
+    backward=st.booleans(),
+    marks=st.dictionaries(st.text(), st.builds(Mark, st.integers(0, 2**62), st.integers(0, 2**62))),
+    filters=st.binary(max_size=8),
+)
+
+
+@given(cursors_of_all_sorts, st.text(ALPHABET, max_size=20), st.binary(min_size=1, max_size=64))
+def test_a_cursor_is_read_back(cursor: Cursor, workspace: str, key: bytes) -> None:
+    token = encode(cursor, key, workspace)
+    assert set(token) <= set(ALPHABET)
+    assert decode(token, key, workspace) == cursor
+
+
+@pytest.mark.parametrize("place", range(len(TOKEN)))
+def test_a_cursor_changed_at_any_place_is_refused(place: int) -> None:
+    for char in ALPHABET + "=+/ é":
+        changed = TOKEN[:place] + char + TOKEN[place + 1 :]
+        if changed != TOKEN:
+            with pytest.raises(InvalidCursor):
+                decode(changed, KEY, "local")
+
+
+def test_a_cursor_cut_or_drawn_out_anywhere_is_refused() -> None:
+    others = [TOKEN[:end] for end in range(len(TOKEN))]
+    others += [TOKEN[start:] for start in range(1, len(TOKEN))]
+    others += [TOKEN + "A", TOKEN + "=", TOKEN + "==", TOKEN + "\n", " " + TOKEN, TOKEN * 2]
+    for token in others:
+        with pytest.raises(InvalidCursor):
+            decode(token, KEY, "local")
+
+
+def test_a_cursor_of_another_workspace_or_store_is_refused() -> None:
+    for key, workspace in ((KEY, "other"), (KEY, ""), (KEY, "loca"), (KEY[::-1], "local")):
+        with pytest.raises(InvalidCursor):
+            decode(TOKEN, key, workspace)
+
+
+def test_a_cursor_of_another_version_is_refused_and_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(cursors, "_VERSION", 2)
+        newer = encode(CURSOR, KEY, "local")
+    with pytest.raises(InvalidCursor, match="another version"):
+        decode(newer, KEY, "local")
+
+
+@given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
+def test_anything_else_is_refused(token: str) -> None:
+    with pytest.raises(InvalidCursor):
+        decode(token, KEY, "local")
+
+
+def test_filters_are_told_apart_and_paging_is_not() -> None:
+    plain = fingerprint(Query())
+    assert fingerprint(Query(limit=7, order="created", descending=False)) == plain
+    others = [
+        Query(tag="a"),
+        Query(tag="\ud800"),
+        Query(text="a"),
+        Query(directories=("/a", "/b")),
+        Query(directories=("/a, /b",)),
+        Query(archived="only"),
+        Query(trash=True),
+        Query(created_gt=5),
+        Query(created_gte=5),
+    ]
+    assert len({plain, *map(fingerprint, others)}) == len(others) + 1
