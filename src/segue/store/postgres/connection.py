@@ -21,6 +21,7 @@ Operation = Callable[[Connection], Awaitable[T]]
 
 POOL = 10  # connections of one process, beside the one that listens
 TRIES = 6
+TO_CONNECT, TO_ANSWER = 15, 60  # seconds that a server may take
 
 SETTINGS = {
     "application_name": "segue",
@@ -35,6 +36,11 @@ SETTINGS = {
     # A process that is stopped in the middle of a change must not hold up the others for long.
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "30s",
+}
+_OPTIONS: dict[str, Any] = {
+    "server_settings": SETTINGS,
+    "timeout": TO_CONNECT,
+    "command_timeout": TO_ANSWER,
 }
 
 _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
@@ -55,9 +61,11 @@ _CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _LOST = (
     ConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
 
@@ -74,9 +82,13 @@ class Database:
     async def open(cls, url: str) -> Self:
         """The database at a URL, made ours or brought up to date first."""
         with translated(url):
-            pool = await asyncpg.create_pool(
-                url, min_size=1, max_size=POOL, server_settings=SETTINGS, reset=_keep_as_it_is
-            )
+            try:
+                pool = await asyncpg.create_pool(
+                    url, min_size=1, max_size=POOL, reset=_keep_as_it_is, **_OPTIONS
+                )
+            except ValueError:
+                # Its words may repeat the URL, and so may the traceback.
+                raise errors.InvalidInput("the database URL cannot be understood") from None
             try:
                 async with pool.acquire() as connection:
                     await prepare(connection, describe(url))
@@ -157,7 +169,7 @@ class _Progress:
 
 async def connect(url: str) -> Connection:
     """A connection beside the pool."""
-    return await asyncpg.connect(url, server_settings=SETTINGS)
+    return await asyncpg.connect(url, **_OPTIONS)
 
 
 async def _keep_as_it_is(_: Connection) -> None:
@@ -183,17 +195,16 @@ def translated(url: str) -> Iterator[None]:
     """The database's errors, raised as the store's, with the place they concern."""
     try:
         yield
-    except asyncpg.ClientConfigurationError:
-        # Its words may repeat the URL, and so may the traceback.
-        raise errors.InvalidInput("the database URL cannot be understood") from None
     except asyncpg.PostgresError as error:
-        state = error.sqlstate or ""
+        state, said = error.sqlstate or "", error.args[0]
         if state[:2] in ("22", "54"):
-            raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {error}") from error
-        kind, words = _ERRORS.get(state, (errors.StoreError, f"the store failed ({error}):"))
+            raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {said}") from error
+        kind, words = _ERRORS.get(state, (errors.StoreError, f"the store failed ({said}):"))
         raise kind(f"{words} {describe(url)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise errors.StoreError(f"the connection failed ({error}): {describe(url)}") from error
+    except TimeoutError as error:
+        raise errors.StoreError(f"no answer in time from {describe(url)}") from error
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
         raise errors.StoreError(f"cannot reach {describe(url)}: {why}") from error

@@ -146,7 +146,7 @@ class Lists:
         if not rare:
             statement = _build.page(workspace, query, arms, after, backward, WALK, "s.pk")
             rows = await self._with_terms(statement, common, order, query.limit)
-            if len(rows) == query.limit:
+            if len(rows) == query.limit or await self._count(statement) < WALK:
                 return rows
             rare, common = common, []
         sql = """
@@ -158,8 +158,15 @@ class Lists:
         if not found:
             return []
         among = ("s.pk = ANY(?)", [[pk for (pk,) in found]])
-        statement = _build.page(workspace, query, arms, after, backward, None, "s.pk", among=among)
+        checks = listing.checks(query)
+        statement = _build.page(
+            workspace, query, checks, after, backward, None, "s.pk", among=among
+        )
         return await self._with_terms(statement, common, order, query.limit)
+
+    async def _count(self, statement: listing.Statement) -> int:
+        sql = f"SELECT count(*) FROM ({statement.sql}) AS c"
+        return int((await self._database.fetch(sql, *statement.args))[0][0])
 
     async def _with_terms(
         self, statement: listing.Statement, wanted: Sequence[Term], order: str, limit: int

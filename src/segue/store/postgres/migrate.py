@@ -15,6 +15,7 @@ _LOCK = 0x5E90E  # any number that no other program locks in this database
 
 # The next transaction to begin.
 _NEXT = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+_PATIENCE = 3600  # seconds; a migration may have much to do
 _OLDEST = 13  # the first PostgreSQL with transaction ids that never wrap around
 
 
@@ -27,7 +28,8 @@ async def prepare(connection: Any, place: str) -> None:
     if not await _current(connection, place):
         async with connection.transaction():
             await connection.execute("SET LOCAL lock_timeout = 0")
-            await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            lock = f"SELECT pg_advisory_xact_lock({_LOCK})"
+            await connection.execute(lock, timeout=_PATIENCE)
             if not await _current(connection, place):
                 await _migrate(connection)
     if await connection.fetchval(f"SELECT EXISTS (SELECT FROM sessions WHERE change >= {_NEXT})"):
@@ -64,7 +66,7 @@ async def _migrate(connection: Any) -> None:
     version = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migrations")
     for migration in migrations.load("postgres"):
         if migration.number > version:
-            await connection.execute(migration.sql)
+            await connection.execute(migration.sql, timeout=_PATIENCE)
             sql = "INSERT INTO migrations (number, name, compat) VALUES ($1, $2, $3)"
             await connection.execute(sql, migration.number, migration.name, migration.compat)
 

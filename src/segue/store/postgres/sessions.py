@@ -20,7 +20,7 @@ from .shared import HELD, PK, lease_lost, not_found
 from .watch import Watcher
 from .words import vectors
 
-_CHUNK = 2_000  # events written by one statement
+_COPIED = 2_000  # events of a fork that are fetched at a time
 _EVENTS = "SELECT seq, id, at, version, body FROM events"
 
 
@@ -32,21 +32,20 @@ class Sessions:
 
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
         session, events = begin(workspace, id, drafts, clock.now())
-        return await self._insert(session, events)
+        return await self._insert(session, events, _CHANGE)
 
     async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
-        return await self._insert(fold.fold(workspace, id, events), events, born="0")
+        return await self._insert(fold.fold(workspace, id, events), events, "0")
 
-    async def _insert(
-        self, session: Session, events: Sequence[Event], born: str | None = None
-    ) -> Session:
-        insertion = _insertion(session, events[:_CHUNK], born or _CHANGE)
+    async def _insert(self, session: Session, events: Sequence[Event], born: str) -> Session:
+        first, *more = _batches(events)
+        insertion = _insertion(session, first, born)
 
         async def insert(connection: Connection) -> None:
-            rows = await connection.fetch(*insertion)
-            await _add(connection, _inserted(rows, session), events[_CHUNK:])
+            pk = _inserted(await connection.fetch(*insertion), session)
+            await _add(connection, pk, more)
 
-        if len(events) > _CHUNK:
+        if more:
             await self._database.transact(insert)
         else:
             _inserted(await self._database.write(*insertion), session)
@@ -88,8 +87,9 @@ class Sessions:
                 )
             # A finished message takes the place of its deltas.
             spent = [added.id for added in events] if lease is not None else []
-            await connection.fetch(*_update(pk, after, events[:_CHUNK], spent))
-            await _add(connection, pk, events[_CHUNK:])
+            first, *more = _batches(events)
+            await connection.fetch(*_update(pk, after, first, spent))
+            await _add(connection, pk, more)
             return after, events
 
         session, events = await self._database.transact(change)
@@ -108,10 +108,11 @@ class Sessions:
             at = clock.now()
             session, first = begin(workspace, new_id, [created], at)
             sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
-            async for copied in connection.cursor(sql, parent, upto, prefetch=_CHUNK):
+            async for copied in connection.cursor(sql, parent, upto, prefetch=_COPIED):
                 session = fold.apply(session, as_event(copied))
             session, added = extend(session, tail(session), at)
-            insertion = _insertion(session, first, _CHANGE)
+            (batch,) = _batches(first)
+            insertion = _insertion(session, batch, _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # They came here to be folded; the copies are made where the originals are.
             for table, names in (
@@ -121,7 +122,7 @@ class Sessions:
                 sql = f"INSERT INTO {table} (session, {names}) SELECT $1, {names} FROM {table}"
                 sql += " WHERE session = $2 AND seq > 1 AND seq <= $3"
                 await connection.execute(sql, pk, parent, upto)
-            await _add(connection, pk, added)
+            await _add(connection, pk, _batches(added))
             return session
 
         # In one snapshot: the parent goes on meanwhile, and need not wait for us.
@@ -227,6 +228,10 @@ async def _unknown(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
 # Writing. The statements are built of parts: each begins by saying which session it is about, as
 # `s`, and goes on with the events for it.
 
+Batch = tuple[Any, ...]  # the first nine arguments of each
+_BATCH = 16_000_000  # bytes of events that one statement carries
+_OVERHEAD = 8_000  # bytes that an event counts for beside its body
+
 # The id of the writing transaction: see `Lists.mark`.
 _CHANGE = "pg_current_xact_id()::text::bigint"
 
@@ -264,7 +269,7 @@ _PURGE = f"""
 """
 
 
-def _insertion(session: Session, events: Sequence[Event], born: str) -> tuple[Any, ...]:
+def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
     """A statement that makes a session with its events, unless there is one of its name."""
     values = {
         "workspace": session.workspace,
@@ -289,7 +294,7 @@ def _insertion(session: Session, events: Sequence[Event], born: str) -> tuple[An
         )
         SELECT pk FROM s
     """
-    return sql, *_rows(events), *values.values(), stores
+    return sql, *events, *values.values(), stores
 
 
 def _inserted(rows: list[Row], session: Session) -> int:
@@ -298,9 +303,7 @@ def _inserted(rows: list[Row], session: Session) -> int:
     return int(rows[0][0])
 
 
-def _update(
-    pk: int, session: Session, events: Sequence[Event], spent: Sequence[str]
-) -> tuple[Any, ...]:
+def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple[Any, ...]:
     """A statement that adds events to a session and makes its row agree with them."""
     values = {**columns(session), "row": codec.encode(session)}
     sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 12))
@@ -317,30 +320,43 @@ def _update(
         finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
         SELECT
     """
-    return sql, *_rows(events), pk, list(spent), *values.values()
+    return sql, *events, pk, spent, *values.values()
 
 
-async def _add(connection: Connection, pk: int, events: Sequence[Event]) -> None:
+async def _add(connection: Connection, pk: int, batches: Sequence[Batch]) -> None:
     """More events than one statement should carry."""
     sql = f"WITH s AS (SELECT $10::bigint AS pk), {_ADD} SELECT"
-    for start in range(0, len(events), _CHUNK):
-        await connection.fetch(sql, *_rows(events[start : start + _CHUNK]), pk)
+    for batch in batches:
+        await connection.fetch(sql, *batch, pk)
 
 
-def _rows(events: Sequence[Event]) -> tuple[Any, ...]:
-    """What `_ADD` takes: the events column by column, and their words."""
+def _batches(events: Sequence[Event]) -> list[Batch]:
+    """Events and their words as `_ADD` takes them, column by column."""
+    batches: list[list[tuple[Event, bytes]]] = []
+    room = 0
+    for added in events:
+        body = codec.encode(added.body)
+        if not batches or len(body) > room:
+            batches.append([])
+            room = _BATCH
+        batches[-1].append((added, body))
+        room -= len(body) + _OVERHEAD
+    return [_columns(batch) for batch in batches]
+
+
+def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
     words = [
         (added.seq, part, vector)
-        for added in events
+        for added, _ in batch
         if (found := text.searchable(added.body))
         for part, vector in enumerate(vectors(text.tokens(found)))
     ]
     return (
-        [added.seq for added in events],
-        [added.id for added in events],
-        [added.at for added in events],
-        [added.type for added in events],
-        [codec.encode(added.body) for added in events],
+        [added.seq for added, _ in batch],
+        [added.id for added, _ in batch],
+        [added.at for added, _ in batch],
+        [added.type for added, _ in batch],
+        [body for _, body in batch],
         event.VERSION,
         [seq for seq, _, _ in words],
         [part for _, part, _ in words],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -112,7 +113,7 @@ class Watcher:
             try:
                 with translated(self._url):
                     await self._serve()
-            except errors.StoreError:
+            except errors.SegueError:
                 await self._reconnect()
 
     async def _serve(self) -> None:
@@ -120,17 +121,17 @@ class Watcher:
         clock = asyncio.get_running_loop().time
         due = clock() + BEAT
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._wake.wait()
-            except TimeoutError:
-                await self._catch_up()
-                due = clock() + BEAT
             self._wake.clear()
             if self._outgoing or self._connection.is_closed():
                 await self._send()  # which fails, as it should, on a connection that is lost
             if self._closing:
                 return
+            if clock() >= due:
+                await self._catch_up()
+                due = clock() + BEAT
 
     async def _send(self) -> None:
         batch, self._outgoing = self._outgoing, {}

@@ -6,15 +6,15 @@ time: one walk along the hits, and a new seek only where the next session is far
 
 A prefix longer than those that the index keeps would be put together, at every seek, from all the
 words that it begins. Such a term is looked for by its first letters instead, and each hit is
-checked in the event's own text; when too many turn out wrong, then the term is rare among its
-neighbours, and to put it together once is quick.
+checked in the event's own text. When few of the sessions tried have it, or too many hits turn out
+wrong, then the term is rare among its neighbours, and to put it together once is quick.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from ...model import event, text
@@ -23,7 +23,8 @@ from ..base import MAX_SEQ
 
 INDEXED_PREFIX = 3  # letters; the longest that the index keeps, see the migration that makes it
 NEAR = 40  # hits that are walked rather than sought past
-CHECKS = 300  # events read to find the hits of a long prefix, before it is looked up whole
+CHECKS = 1_000  # hits of a long prefix that may turn out wrong before it is looked up whole
+FEW = 0.1  # of the sessions tried: with fewer, a long prefix is looked up whole
 RECENT = 250  # events at a session's end in which its newest hit is looked for first
 
 _RANGE = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?"
@@ -44,6 +45,7 @@ class Wanted:
         self._exact = self._near = expression(term)
         self._whole: set[int] | None = None
         self._checks: int | None = None  # how many are left, where hits must be checked
+        self._tried = self._met = 0  # sessions
         *first, last = term.tokens
         if term.prefix and len(last) > INDEXED_PREFIX:
             self._near = expression(Term((*first, last[:INDEXED_PREFIX]), prefix=True))
@@ -52,8 +54,11 @@ class Wanted:
     def within(self, sessions: Iterable[int]) -> set[int]:
         """Those of these sessions in which the term occurs."""
         if self._whole is None:
-            found = self._walk(sorted(sessions))
+            tried = sorted(sessions)
+            found = self._walk(tried)
             if found is not None:
+                self._tried += len(tried)
+                self._met += len(found)
                 return found
         return self.everywhere().intersection(sessions)
 
@@ -65,7 +70,11 @@ class Wanted:
         return self._whole
 
     def rare(self, most: int) -> set[int] | None:
-        """All its sessions, if the term has no more hits than that."""
+        """All its sessions, if the term is known to have no more hits than that."""
+        if self._whole is None and self._checks is not None:
+            if self._met > self._tried * FEW:
+                return None
+            self.everywhere()
         if self._whole is None:
             sql = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
             hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
@@ -74,20 +83,52 @@ class Wanted:
             self._whole = {key >> 24 for (key,) in hits}
         return self._whole if len(self._whole) <= most else None
 
-    def newest(self, session: int, last: int) -> int | None:
-        """The key of the newest event of a session in which the term occurs.
+    def newest(self, sessions: Mapping[int, int]) -> dict[int, int]:
+        """By session, the key of the newest event in which the term occurs.
 
-        The index is quick at walking up and slow at walking down: a session that has `last`
-        events is read up from near its end, and from its beginning only if nothing was there.
+        Given are the sessions with the seq of their last event. The index is quick at walking up
+        and slow at walking down: sessions are walked up from near their ends, and from their
+        beginnings only where nothing was found there.
         """
-        recent = max(0, last - RECENT)
-        for low, high in ((recent, MAX_SEQ), (0, recent)):
-            bounds = (session << 24 | low, session << 24 | high)
-            hits = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
-            for (key,) in reversed(hits):
-                if self._checks is None or self._occurs(key):
-                    return int(key)
-        return None
+        found: dict[int, int] = {}
+        recent = {session: max(0, last - RECENT) for session, last in sessions.items()}
+        for session, keys in self._recent(recent).items():
+            if (key := self._last(keys)) is not None:
+                found[session] = key
+        for session in sessions.keys() - found.keys():
+            bounds = (session << 24, session << 24 | recent[session])
+            older = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
+            if (key := self._last([key for (key,) in older])) is not None:
+                found[session] = key
+        return found
+
+    def _last(self, keys: Sequence[int]) -> int | None:
+        right = (key for key in reversed(keys) if self._checks is None or self._occurs(key))
+        return next(right, None)
+
+    def _recent(self, starts: Mapping[int, int]) -> dict[int, list[int]]:
+        """By session, the keys of its hits above a seq, in order."""
+        found: dict[int, list[int]] = {}
+        lows = sorted(session << 24 | seq for session, seq in starts.items())
+        at = 0
+        with closing(self._connection.cursor()) as hits:
+            while at < len(lows):
+                bounds = (lows[at], lows[-1] | MAX_SEQ)
+                steps = 0
+                for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
+                    while at + 1 < len(lows) and lows[at + 1] <= key:
+                        at += 1
+                        steps = 0
+                    if lows[at] <= key <= lows[at] | MAX_SEQ:
+                        found.setdefault(key >> 24, []).append(key)
+                        continue
+                    steps += 1
+                    if steps > NEAR:
+                        break
+                else:
+                    break
+                at += 1
+        return found
 
     def _walk(self, sessions: list[int]) -> set[int] | None:
         """The sessions with a hit, or None if that cannot be said without looking further."""
@@ -123,8 +164,11 @@ class Wanted:
     def _occurs(self, key: int) -> bool:
         sql = "SELECT version, body FROM events WHERE key = ?"
         version, body = self._connection.execute(sql, (key,)).fetchone()
+        begun = self._term.tokens[-1]
+        # Most that do not have it are plain ASCII, in which nothing stands for other letters.
+        if body.isascii() and b"\\u" not in body and begun.encode() not in body.lower():
+            return False
         words = text.tokens(text.searchable(event.decode_body(body, version)))
         if len(self._term.tokens) == 1:
-            (begun,) = self._term.tokens
             return any(word.startswith(begun) for word in words)
         return text.occurs(self._term, words)

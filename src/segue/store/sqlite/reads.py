@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...model import clock, codec, errors, event, text
 from ...model.cursor import Mark
 from ...model.event import Event
@@ -27,6 +29,7 @@ WALK = 4_000  # sessions tried in order for common terms before they too are loo
 RANKED = 2_000  # events that a ranked search considers at a time
 
 _build = listing.Builder(numbered=False, indexed_by=True)
+_decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_key: codec.Decoder[Key] = codec.Decoder(Key)
 _decode_record: codec.Decoder[Record] = codec.Decoder(Record)
@@ -119,8 +122,7 @@ class Reader:
         else:
             statement = _build.page(workspace, query, arms, after, backward, query.limit)
             # All at once: stepping a cursor row by row costs more than the rows.
-            rows = self.execute(*statement).fetchall()
-            found = [decode_session(row) for _, _, row in rows]
+            found = _sessions([row for _, _, row in self.execute(*statement).fetchall()])
         return found[::-1] if backward else found
 
     def mark(self, workspace: str) -> Mark:
@@ -268,23 +270,23 @@ class Reader:
     def witness(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
-        wanted = [Wanted(self._connection, term) for term in terms]
-        found: list[Event | None] = []
+        newest: dict[int, int] = {}
         with self._snapshot():
-            for session in sessions:
-                found.append(self._witness(workspace, session, wanted))
-        return found
-
-    def _witness(self, workspace: str, session: Session, wanted: Sequence[Wanted]) -> Event | None:
-        sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
-        row = self.execute(sql, (workspace, session.id)).fetchone()
-        if row is None:
-            return None  # purged since it was listed
-        keys = [key for term in wanted if (key := term.newest(row[0], session.last_seq))]
-        if not keys:
-            return None
-        sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
-        return _event(self.execute(sql, (max(keys),)).fetchone())
+            sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
+            # One that was purged since it was listed has no row.
+            rows = [self.execute(sql, (workspace, each.id)).fetchone() for each in sessions]
+            pks = [None if row is None else int(row[0]) for row in rows]
+            ends = {
+                pk: each.last_seq for pk, each in zip(pks, sessions, strict=True) if pk is not None
+            }
+            for term in terms:
+                for pk, key in Wanted(self._connection, term).newest(ends).items():
+                    newest[pk] = max(key, newest.get(pk, 0))
+            sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
+            events = {
+                pk: _event(self.execute(sql, (key,)).fetchone()) for pk, key in newest.items()
+            }
+        return [None if pk is None else events.get(pk) for pk in pks]
 
     def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
@@ -396,6 +398,13 @@ def _lease(row: tuple[Any, ...]) -> Lease:
 def _event(row: tuple[Any, ...]) -> Event:
     key, id, at, version, body = row
     return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
+
+
+def _sessions(rows: Sequence[bytes]) -> list[Session]:
+    try:
+        return _decode_sessions(b"[" + b",".join(rows) + b"]")
+    except msgspec.DecodeError:  # text that UTF-8 refuses is read the slow way, row by row
+        return [decode_session(row) for row in rows]
 
 
 def _passing(pks: Collection[int], wanted: Sequence[Wanted]) -> list[int]:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 MAX_GROUP = 512
 PAUSE = 0.1  # seconds without a write before, and between, steps of merging
 STEP = 64  # pages of the full-text index that one step merges
+CHECKPOINT = 4000  # pages in the log before they are moved; many of them are the same page again
 
 
 class Transaction:
@@ -114,6 +115,7 @@ class Writer:
                     if connection is None:
                         with translated(self._path):
                             connection = connect(self._path, writable=True)
+                            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
                     signals = self._commit(connection, group)
                 except Exception as error:
                     signals = []
@@ -148,7 +150,7 @@ class Writer:
                 connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (STEP,))
             except (sqlite3.Error, errors.StoreError):
                 return  # whatever ails the store, the next write will say so to somebody
-            if connection.total_changes - before < 2:  # as FTS5 says that there is no more to do
+            if connection.total_changes - before < 2:  # FTS5's way to say that this is done
                 return
 
     def _rests(self) -> bool:

@@ -67,11 +67,15 @@ CREATE TABLE events (
   version INTEGER NOT NULL,
   body BLOB NOT NULL
 );
-CREATE UNIQUE INDEX events_id ON events (key >> 24, id);
+-- By id first: ids rise with time, so events that are added together, to whatever sessions, are
+-- neighbours here.
+CREATE UNIQUE INDEX events_id ON events (id, key >> 24);
 
 -- Tokens come from Python, joined by spaces; the rowid is the event's key. Contentless: the text
 -- is in the events, and is given again to take a row out.
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii', prefix = '2 3');
+-- The writer merges the index's pieces when it has nothing else to do, so that writes need not.
+INSERT INTO search (search, rank) VALUES ('automerge', 8);
 
 -- A released lease stays as a row without a holder, so that epochs only ever rise.
 CREATE TABLE leases (

@@ -1,0 +1,46 @@
+"""Stores for tests that need one beside another, and the loop that they live in."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from segue.store.base import Store
+from segue.store.sqlite import SQLiteStore, finding, reads
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with asyncio.Runner() as runner:
+        yield runner.get_loop()
+
+
+@pytest.fixture
+def sqlite(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> Iterator[Store]:
+    store = SQLiteStore.open(tmp_path / "segue.db")
+    yield store
+    loop.run_until_complete(store.close())
+
+
+@pytest.fixture
+def postgres(loop: asyncio.AbstractEventLoop, fresh_database_url: str) -> Iterator[Store]:
+    from segue.store.postgres import PostgresStore
+
+    store = loop.run_until_complete(PostgresStore.open(fresh_database_url))
+    yield store
+    loop.run_until_complete(store.close())
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes among few sessions the ways that it has for very many."""
+    monkeypatch.setattr(reads, "RARE", 5)
+    for module, name in (
+        (reads, "WALK"),
+        (reads, "RANKED"),
+        (finding, "NEAR"),
+        (finding, "CHECKS"),
+        (finding, "RECENT"),
+    ):
+        monkeypatch.setattr(module, name, 1)

@@ -1,0 +1,299 @@
+"""What lists and searches cost in PostgreSQL, and that every way of searching finds the same.
+
+Plans are looked at as the store gets them: made without the values, with and without statistics.
+"""
+
+import json
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segue.model import ids, text
+from segue.model.event import AgentRef, Created
+from segue.model.query import Order, Position, Query, position
+from segue.model.session import Session
+from segue.store import listing
+from segue.store.base import Store
+from segue.store.memory import MemoryStore
+from segue.store.postgres import PostgresStore, lists, words
+
+from .postgres_rooms import HERE, make, opened, raw, said
+
+# By the index that each walks.
+FILTERS: dict[str, list[dict[str, Any]]] = {
+    "sessions": [{}, {"archived": "include"}, {"created_gte": 1500}, {"active_after": 1500}],
+    "sessions_cwd": [{"directories": ("/3",)}, {"directories": ("/3", "/4", "/5")}],
+    "sessions_agent": [{"agent_id": "a1"}],
+    "sessions_version": [{"agent_id": "a1", "agent_version": 2}],
+    "sessions_status": [{"statuses": ("running",)}, {"statuses": ("idle", "terminated")}],
+    "sessions_deployment": [{"deployment_id": "d1"}],
+    "sessions_tag": [{"tag": "t1"}],
+    "sessions_source": [{"source": "segue"}],
+    "links": [{"memory_store_id": "m"}],
+}
+ORDERS: tuple[Order, ...] = ("active", "created")
+LIMIT = 20
+
+statistics = pytest.mark.parametrize("analyzed", [False, True])
+
+
+@pytest.fixture
+def url(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(lists, "decode_session", decoded)
+    return fresh_database_url
+
+
+def decoded(row: bytes) -> Any:
+    """The session, if it is one: the rows that `fill` makes say nothing."""
+    return row if row == b"{}" else lists_decode(row)
+
+
+lists_decode = lists.decode_session
+
+
+async def fill(connection: Any, *, analyzed: bool) -> None:
+    """Many sessions at once, made where they are kept."""
+    await connection.execute(f"""
+        INSERT INTO sessions (workspace, id, shelf, status, cwd, agent, version, deployment, tag,
+          source, created_at, active_at, shelved_at, change, born, row)
+        SELECT '{HERE}', lpad(i::text, 8, '0'), (i % 10 = 0)::int,
+          CASE i % 1000 WHEN 1 THEN 'running' ELSE 'idle' END, convert_to('/' || i % 50, 'UTF8'),
+          'a' || i % 7, i % 300, 'd' || i % 20, convert_to('t' || i % 30, 'UTF8'), 'segue',
+          1000 + i, 1000 + i, CASE i % 10 WHEN 0 THEN 1000 + i END, 1, 1, '{{}}'
+        FROM generate_series(1, 4000) AS i;
+        INSERT INTO links (session, store, workspace, shelf, created_at, active_at, id)
+        SELECT pk, 'm', workspace, shelf, created_at, active_at, id FROM sessions WHERE pk % 9 = 0;
+        INSERT INTO leases (session, holder, epoch, expires_at) SELECT pk, '', 1, 0 FROM sessions;
+        INSERT INTO events (session, seq, id, at, type, version, body)
+        SELECT pk, seq, 'event ' || seq, seq, 'interrupted', 1, '{{"type":"interrupted"}}'
+        FROM sessions, generate_series(101, 103) AS seq;
+        INSERT INTO search (session, seq, part, words)
+        SELECT pk, seq, 0, ('''common'':1 ''word' || pk || ''':2')::tsvector
+        FROM sessions, generate_series(101, 102) AS seq;
+        {"ANALYZE;" if analyzed else ""}
+        -- Without values for its parameters, a statement is planned as the store's are.
+        CREATE FUNCTION pg_temp.plan(sql text) RETURNS json LANGUAGE plpgsql AS $$
+        DECLARE
+          found json;
+        BEGIN
+          EXECUTE 'EXPLAIN (GENERIC_PLAN, FORMAT JSON) ' || sql INTO found;
+          RETURN found;
+        END
+        $$;
+    """)
+
+
+async def plan(store: PostgresStore, connection: Any, call: Awaitable[Any]) -> list[dict[str, Any]]:
+    """The nodes of the plan of the last statement that a call runs."""
+    asked: list[str] = []
+    fetch = store._database.fetch
+
+    async def spy(sql: str, *args: Any) -> list[Any]:
+        asked.append(sql)
+        return await fetch(sql, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._database, "fetch", spy)
+        await call
+    explained = await connection.fetchval("SELECT pg_temp.plan($1)", asked[-1])
+    return list(nodes(json.loads(explained)[0]["Plan"]))
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from nodes(child)
+
+
+def indexes(found: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in found if "Index Name" in node}
+
+
+def kinds(found: list[dict[str, Any]]) -> set[str]:
+    return {node["Node Type"] for node in found}
+
+
+@statistics
+async def test_every_list_walks_its_own_index(url: str, analyzed: bool) -> None:
+    async with opened(url) as store, raw(url) as connection:
+        await fill(connection, analyzed=analyzed)
+        for index, choices in FILTERS.items():
+            for filters in choices:
+                for order in ORDERS:
+                    for backward in (False, True):
+                        query = Query(order=order, **filters)
+                        call = store.page(HERE, query, Position(3000, "x"), backward)
+                        found = await plan(store, connection, call)
+                        assert not {"Sort", "Incremental Sort", "Seq Scan"} & kinds(found)
+                        assert indexes(found) - {"sessions_pkey"} == {f"{index}_{order}"}
+
+
+async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
+    async with opened(url), raw(url) as connection:
+        await fill(connection, analyzed=False)
+        for filters in (filters for choices in FILTERS.values() for filters in choices):
+            query = Query(limit=LIMIT, **filters)
+            arms = listing.arms(query)
+            for after in (None, Position(3500, "x"), Position(1500, "x")):
+                sql, args = lists._build.page(HERE, query, arms, after, False, LIMIT)
+                statement = await connection.prepare(sql)
+                (explained,) = await statement.explain(*args, analyze=True)
+                read = [
+                    node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+                    for node in nodes(explained["Plan"])
+                    if indexes([node]) - {"sessions_pkey"}
+                ]
+                assert sum(read) <= LIMIT + len(arms)
+
+
+@statistics
+async def test_the_most_selective_of_several_filters_drives(url: str, analyzed: bool) -> None:
+    async with opened(url) as store, raw(url) as connection:
+        await fill(connection, analyzed=analyzed)
+        for index, filters in (
+            ("sessions_status_active", {"agent_id": "a1", "statuses": ("running",)}),
+            ("sessions_agent_active", {"agent_id": "none", "tag": "t1"}),
+            ("links_active", {"source": "segue", "memory_store_id": "none"}),
+        ):
+            found = await plan(store, connection, store.page(HERE, Query(**filters)))
+            assert "Sort" not in kinds(found)
+            assert indexes(found) - {"sessions_pkey"} == {index}
+
+
+@statistics
+async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) -> None:
+    async with opened(url) as store, raw(url) as connection:
+        made = await make(store, said("hello"))
+        await fill(connection, analyzed=analyzed)
+        rows = "sessions_pkey", "search_pkey"
+        for call, wanted in (
+            (store.sweep(HERE, Query(), await store.mark(HERE), ""), {"sessions_change", *rows}),
+            (store.stale(HERE, "live", 2000, 5), {"sessions_active"}),
+            (store.stale(HERE, "archived", 2000, 5), {"sessions_shelved"}),
+            (store.events(HERE, made.id, after=1), {"sessions_id", "events_pkey"}),
+            (
+                store.witness(HERE, [made], text.terms("hello")),
+                {"sessions_id", "search_pkey", "events_pkey"},
+            ),
+            (store.page(HERE, Query(text="word7 ")), {*rows}),
+            (store.ranked(HERE, Query(text="hello")), {"search_words", "events_pkey", *rows[:1]}),
+            (store.expired(), {"leases_expires", "sessions_pkey"}),
+        ):
+            found = await plan(store, connection, call)
+            assert "Seq Scan" not in kinds(found)
+            assert indexes(found) == wanted
+
+
+# Text.
+
+
+@given(st.lists(st.sampled_from("ab") | st.text("abcdefgh", min_size=1), max_size=700))
+def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("PLACES", 60), ("REPEATS", 20), ("BYTES", 900), ("OVERLAP", 5)):
+            patch.setattr(words, name, value)
+        parts = [placed(vector) for vector in words.vectors(tokens)]
+    whole: list[str] = []
+    for part in parts:
+        assert len(part) <= 60
+        assert max(map(part.count, part)) <= 20
+        assert sum(len(token) * 4 for token in set(part)) <= 900
+        shared = min(5, len(whole))
+        assert whole[len(whole) - shared :] == part[:shared]
+        whole += part[shared:]
+    assert whole == tokens
+
+
+def placed(vector: str) -> list[str]:
+    """The words of a tsvector, in order."""
+    found: dict[int, str] = {}
+    for entry in vector.split():
+        token, _, places = entry.rpartition(":")
+        found |= dict.fromkeys(map(int, places.split(",")), token.strip("'"))
+    assert sorted(found) == list(range(1, len(found) + 1))
+    return [found[place] for place in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("long", "phrase"),
+    [
+        (" ".join(f"word{i}" for i in range(25_000)), "word24000 word24001"),
+        ("the " * 3000 + "end of it", "the end of it"),
+        ("x " * 120_000, "x x x"),
+        (" ".join(f"{'w' * 58}{i}" for i in range(4000)), "w" * 58 + "3998"),
+        (
+            " ".join(chr(0x10428 + i % 40) * 60 + str(i) for i in range(4000)),
+            chr(0x10428) * 60 + "0",
+        ),
+    ],
+    ids=["many words", "one word often", "nothing but one word", "long words", "long letters"],
+)
+async def test_a_text_beyond_what_a_tsvector_holds_is_kept_and_found(
+    url: str, long: str, phrase: str
+) -> None:
+    async with opened(url) as store:
+        made = await make(store, said(long))
+        found = await store.page(HERE, Query(text=f'"{phrase}"'))
+        assert [session.id for session in found] == [made.id]
+
+
+@pytest.mark.parametrize(
+    ("rare", "walk"),
+    [(0, 1000), (0, 3), (10, 7), (1000, 1)],
+    ids=["walked", "walked and looked up", "both", "looked up"],
+)
+async def test_every_way_of_searching_finds_the_same(
+    url: str, rare: int, walk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "RARE", rare)
+    monkeypatch.setattr(lists, "WALK", walk)
+    memory = MemoryStore()
+    async with opened(url) as store, raw(url) as connection:
+        for number in range(60):
+            bodies = [said("common"), said(f"third{number % 3} tenth{number % 10}")]
+            made = await make(store, *bodies, agent=AgentRef(id=f"a{number % 2}"))
+            await memory.load(HERE, made.id, await store.events(HERE, made.id))
+        await connection.execute("ANALYZE")
+        for asked in ("common", "third1 ", "tenth3 common ", '"third1 tenth4"', "tent", "none"):
+            for agent in (None, "a1"):
+                for down in (True, False):
+                    query = Query(text=asked, limit=4, agent_id=agent, descending=down)
+                    assert await pages(store, query) == await pages(memory, query)
+
+
+async def pages(store: Store, query: Query) -> list[str]:
+    found: list[Session] = []
+    while page := await store.page(HERE, query, position(found[-1], "active") if found else None):
+        found += page
+    return [session.id for session in found]
+
+
+async def test_a_walk_past_every_session_is_the_whole_answer(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(url) as store:
+        made = await make(store, said("zebra"))
+        await make(store, said("lion"))
+        asked: list[str] = []
+        fetch = store._database.fetch
+
+        async def spy(sql: str, *args: Any) -> list[Any]:
+            asked.append(sql)
+            return await fetch(sql, *args)
+
+        monkeypatch.setattr(store._database, "fetch", spy)
+        assert [row.id for row in await store.page(HERE, Query(text="zebra"))] == [made.id]
+        assert not [sql for sql in asked if "FROM search WHERE words @@" in sql]
+
+
+async def test_what_other_workspaces_hold_crowds_nothing_out(url: str) -> None:
+    async with opened(url) as store:
+        for _ in range(30):
+            await store.create("there", ids.new_id(), [Created(cwd="/"), said("zebra " * 9)])
+        made = await make(store, said("a zebra"), said("a lion"))
+        await make(store, said("a zebra"))
+        (hit,) = await store.ranked(HERE, Query(text="zebra lion"))
+        assert hit.session.id == made.id
