@@ -16,7 +16,7 @@ class Ledger:
         self.forks: dict[str, tuple[str, int]] = {}  # fork → its parent and how much of it
         self.items: dict[str, set[str]] = {}  # session → ids in its inbox
         self.doubtful: set[str] = set()  # a purge was begun and not acknowledged
-        self.gone: set[str] = set()
+        self.gone: set[str] = set()  # the purges since the last check
         self.acknowledged = 0
 
     def enter(self, said: dict[str, Any]) -> None:
@@ -53,6 +53,7 @@ class Ledger:
             self.sessions.pop(id, None)
             self.items.pop(id, None)
             self.forks.pop(id, None)
+        self.gone.clear()
         for id, expected in self.sessions.items():
             assert await store.get(WORKSPACE, id) is not None, f"session {id} is lost"
             events = await store.events(WORKSPACE, id, limit=1_000_000)

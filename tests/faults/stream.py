@@ -12,7 +12,7 @@ class Screen:
         self.last = after
         self.events: list[Event] = []
         self.pieces: dict[str, list[str]] = {}  # message → its pieces, in order
-        self._unfinished: str | None = None
+        self.writing: str | None = None  # the message of which only pieces were shown
         self._stored: set[str] = set()
 
     def show(self, item: Event | Delta) -> None:
@@ -23,9 +23,9 @@ class Screen:
 
     def _piece(self, delta: Delta) -> None:
         assert delta.message not in self._stored, "a piece of a message that was shown whole"
-        if self._unfinished is not None:
-            assert delta.message == self._unfinished, "a piece of the next message came too early"
-        self._unfinished = delta.message
+        if self.writing is not None:
+            assert delta.message == self.writing, "a piece of the next message came too early"
+        self.writing = delta.message
         pieces = self.pieces.setdefault(delta.message, [])
         shown = sum(map(len, pieces))
         assert delta.offset == shown, f"a piece at {delta.offset} after {shown} characters"
@@ -41,9 +41,9 @@ class Screen:
             whole = plain(event.body.content)
             shown = "".join(self.pieces.get(event.id, ()))
             assert whole.startswith(shown), f"{shown!r} was shown of {whole!r}"
-            if self._unfinished is not None:
-                assert event.id == self._unfinished, "a message in the middle of another"
-            self._unfinished = None
+            if self.writing is not None:
+                assert event.id == self.writing, "a message in the middle of another"
+            self.writing = None
 
     @property
     def bodies(self) -> list:

@@ -39,7 +39,9 @@ async def rested(hub: Hub, session: str) -> None:
         while True:
             awake.clear()
             row = await hub.get(LOCAL, session)
-            waiting = await hub.store.inbox(WORKSPACE, session)
+            inbox = await hub.store.inbox(WORKSPACE, session)
+            # An answer that came too late stays until the next turn, and means nothing.
+            waiting = [item for item in inbox if item.kind == "prompt"]
             lease = await hub.store.lease_of(WORKSPACE, session)
             if row.turn is None and not waiting and lease is None:
                 return

@@ -12,6 +12,7 @@ from segue.model.content import plain
 from segue.model.event import (
     AgentMessage,
     Event,
+    InfoChanged,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
@@ -84,6 +85,28 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
             assert said[1:31] == [f"quick words of message {number}" for number in range(30)]
             first = next(e.id for e in screen.events if isinstance(e.body, AgentMessage))
             assert len(screen.pieces[first]) >= 3, screen.pieces
+
+    asyncio.run(main())
+
+
+def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(place: Place) -> None:
+    async def main() -> None:
+        async with scene(place) as there:
+            slow = Screen()
+            pausing = there.hub.follow(LOCAL, there.session, deltas=True)
+            text = "/wait 0.3\n/say first\n/slow 0.05\n/say " + "second " * 100
+            await there.hub.prompt(LOCAL, there.session, text)
+            # It has taken the last event that there is, and does not ask for more ...
+            while not slow.events or not isinstance(slow.bodies[-1], InfoChanged):
+                slow.show(await anext(pausing))
+            # ... until the first message is stored and the next one is being written.
+            await there.until(AgentMessage)
+            await there.until(Delta)
+            while slow.writing is None or not isinstance(slow.bodies[-1], AgentMessage):
+                slow.show(await asyncio.wait_for(anext(pausing), PATIENCE))
+            await pausing.aclose()
+            await there.hub.cancel(LOCAL, there.session)
+            await there.until(StatusChanged, status="idle")
 
     asyncio.run(main())
 

@@ -250,6 +250,15 @@ async def test_a_fork_of_an_archived_session_is_live(make_hub: MakeHub) -> None:
         assert (await hub.fork(LOCAL, parent.id)).shelf == "live"
 
 
+async def test_a_fork_of_a_terminated_session_goes_on(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        parent = await hub.create(LOCAL)
+        await hub.append(LOCAL, parent.id, StatusChanged(status="terminated"))
+        fork = await hub.fork(LOCAL, parent.id)
+        assert (fork.status, fork.terminated_at) == ("idle", None)
+        assert await hub.run(LOCAL, fork.id, "go on") == "end_turn"
+
+
 async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.create(LOCAL, title="odd \ud800 \0 title", tag="t")).id

@@ -27,7 +27,7 @@ def test_a_time_without_a_zone_is_utc() -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2024-13-01T00:00:00Z", "1700000000"])
 def test_anything_else_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError):
         clock.from_rfc3339(text)
 
 

@@ -35,6 +35,12 @@ def test_a_body_from_a_newer_program_is_kept_whole() -> None:
     assert body == Foreign(dialect="segue", raw=raw)
 
 
+def test_a_known_body_that_a_newer_program_made_otherwise_is_kept_whole() -> None:
+    raw = {"type": "user_message", "content": "\ud800"}
+    body = decode_body(codec.encode(raw), event.VERSION + 1)
+    assert body == Foreign(dialect="segue", raw=raw)
+
+
 def test_usage_adds_up_field_by_field() -> None:
     one = Usage(
         input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_5m_tokens=4, cache_1h_tokens=5,

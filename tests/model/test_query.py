@@ -47,13 +47,13 @@ def test_a_filter_tells_sessions_apart(passes: dict[str, Any], fails: dict[str, 
 
 def test_what_a_session_lacks_matches_no_filter() -> None:
     bare = replace(ROW, agent=None, tag=None, deployment_id=None, memory_store_ids=())
-    for asked in (
-        {"agent_id": "a"},
-        {"tag": "t"},
-        {"deployment_id": "d"},
-        {"memory_store_id": "m"},
-    ):
-        assert not matches(Query(**asked), bare)
+    queries = [
+        Query(agent_id="a"),
+        Query(tag="t"),
+        Query(deployment_id="d"),
+        Query(memory_store_id="m"),
+    ]
+    assert all(matches(query, ROW) and not matches(query, bare) for query in queries)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def test_words_are_folded_and_split(text: str, words: list[str]) -> None:
 def test_words_can_be_kept_anywhere(text: str) -> None:
     for word in tokens(text):
         assert 0 < len(word) <= MAX_TOKEN
-        assert word.isprintable()
         word.encode()  # no surrogates
         assert not set(word) & set(" \"'*:^()-\0")
 

@@ -97,6 +97,10 @@ class Editing(Base):
         """Set keys, and remove those whose value is None."""
         return await self._info(principal, id, InfoChanged(metadata=patch))
 
+    async def set_info(self, principal: Principal, id: str, info: InfoChanged) -> Session:
+        """Several of the above at once, as one event: all of it or nothing."""
+        return await self._info(principal, id, info)
+
     async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
         """Change how a session is run: mode, options, roots, agent."""
         await self._native(principal, id)
@@ -237,6 +241,8 @@ class Editing(Base):
         self, principal: Principal, source: Source, id: str, info: InfoChanged
     ) -> Session:
         """Into the tool's own files where they can hold it, else into the overlay."""
+        if info.metadata is not UNSET:
+            raise ReadOnly(f"{source.name} sessions have no metadata; import it first", session=id)
         patch = dict((await self.store.overlays(source.workspace, source.name)).get(id, {}))
         own: dict[str, Any] = {}
         for field in ("title", "tag", "archived", "deleted"):

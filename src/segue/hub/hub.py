@@ -96,7 +96,7 @@ class Hub(Reading, Editing):
         blocks = as_content(content)
         if not blocks:
             raise InvalidInput("a prompt needs some content")
-        if not self.turns.held(name) and not await self._held_elsewhere(name):
+        if not self.turns.answers(name) and not await self._held_elsewhere(name):
             spec = await self._spec(session)
             if not self.runners.can_build(spec):
                 self.runners.build(spec)  # says why not
@@ -137,14 +137,26 @@ class Hub(Reading, Editing):
                     return reason
         raise NotFound(f"no session {id}", session=id)
 
-    async def cancel(self, principal: Principal, id: str) -> None:
-        """Cancel the turn that runs now and the prompts that wait, wherever they are."""
-        session = await self._native(principal, id)
+    async def cancel(self, principal: Principal, id: str) -> str | None:
+        """Cancel the turn that runs now and the prompts that wait, wherever they are.
+
+        The id that the turn's Interrupted event will have; None if there is nothing to cancel.
+        """
+        # In this order: a prompt that leaves the inbox meanwhile is the turn that we find then.
+        waiting = await self.waiting(principal, id)
+        if not waiting and (await self._native(principal, id)).turn is None:
+            return None
         name = (principal.workspace, id)
-        waiting = [item for item in await self.store.inbox(*name) if item.kind == "prompt"]
-        if session.turn is not None or waiting:
-            await self.store.put_inbox(*name, "cancel", ids.new_id(), {})
-            await self.turns.kick(name)
+        cancel_id = ids.new_id()
+        await self.store.put_inbox(*name, "cancel", cancel_id, {})
+        await self.turns.kick(name)
+        return cancel_id
+
+    async def waiting(self, principal: Principal, id: str) -> Sequence[str]:
+        """The ids of prompts that have not begun, in their order."""
+        await self._native(principal, id)
+        items = await self.store.inbox(principal.workspace, id)
+        return [item.id for item in items if item.kind == "prompt"]
 
     async def vanished(self, principal: Principal, id: str, turn_id: str) -> bool:
         """Whether a prompt was taken back before it began."""
@@ -166,13 +178,18 @@ class Hub(Reading, Editing):
         ask_id: str,
         option: str | None,
         note: str | None = None,
-    ) -> None:
-        """Answer a permission question of a running turn; no option withdraws it."""
+    ) -> str:
+        """Answer a permission question of a running turn; no option withdraws it.
+
+        The id that the PermissionAnswered event will have.
+        """
         session = await self._native(principal, id)
         if ask_id not in session.open_asks:
             raise NotFound(f"session {id} has no open question {ask_id}", session=id)
         body = {"ask_id": ask_id, "option": option, "note": note}
-        await self.store.put_inbox(principal.workspace, id, "answer", ids.new_id(), body)
+        answer_id = ids.new_id()
+        await self.store.put_inbox(principal.workspace, id, "answer", answer_id, body)
+        return answer_id
 
     async def hold(
         self,
@@ -202,4 +219,5 @@ class Hub(Reading, Editing):
 
     async def _held_elsewhere(self, name: tuple[str, str]) -> bool:
         lease = await self.store.lease_of(*name)
-        return lease is not None and lease.expires_at > clock.now()
+        elsewhere = lease is not None and lease.holder != self.turns.holder
+        return lease is not None and elsewhere and lease.expires_at > clock.now()

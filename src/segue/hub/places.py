@@ -31,6 +31,32 @@ def directories(cwd: str, worktrees: bool) -> tuple[str, ...]:
     return (own, *(tree for tree in _worktrees(own) if tree != own)) if worktrees else (own,)
 
 
+def branch(cwd: str) -> str | None:
+    """The branch that is checked out there, read from the repository's own files."""
+    directory = real(cwd)
+    while True:
+        head = _head(os.path.join(directory, ".git"))
+        if head is not None:
+            name = head.removeprefix("ref: refs/heads/")
+            return name if name != head else None
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent
+
+
+def _head(git: str) -> str | None:
+    try:
+        if os.path.isfile(git):  # of a worktree: the file says where its own part is
+            with open(git, encoding="utf-8") as file:
+                place = file.read(4096).strip().removeprefix("gitdir: ")
+            git = os.path.join(os.path.dirname(git), place)
+        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
+            return file.read(4096).strip()
+    except (OSError, ValueError):
+        return None
+
+
 def _worktrees(directory: str) -> list[str]:
     # No hook or monitor of the repository may run because somebody lists sessions.
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-C", directory]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -116,7 +116,7 @@ class Reading(Base):
 
     async def follow(
         self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
-    ) -> AsyncIterator[Event | Delta]:
+    ) -> AsyncGenerator[Event | Delta, None]:
         """Events after a seq: those stored, then new ones as they come, from any process.
 
         With `deltas` also the pieces of messages that are being written. Ends when the session

@@ -12,6 +12,9 @@ from ..model.event import AgentRef
 from ..model.query import Position
 from ..store.base import Record, Store
 
+# The mark of a deleted record: its id is not given again.
+_GONE = "deleted"
+
 
 class Records:
     """Agents, environments and the like: versioned, scoped by workspace."""
@@ -38,7 +41,7 @@ class Records:
 
     async def get(self, workspace: str, kind: str, id: str, version: int | None = None) -> Record:
         found = await self._store.get_record(workspace, kind, id, version)
-        if found is None:
+        if found is None or _GONE in found.body:
             which = f"no {kind} {id}" if version is None else f"no version {version} of {kind} {id}"
             raise NotFound(which)
         return found
@@ -56,6 +59,12 @@ class Records:
             replace(record, archived_at=now, updated_at=now), amend=True
         )
 
+    async def delete(self, record: Record) -> None:
+        """Forget a record's content; what referred to it keeps its id, which names nothing."""
+        now = clock.now()
+        gone = replace(record, body={_GONE: True}, archived_at=now, updated_at=now)
+        await self._store.put_record(gone, amend=True)
+
     async def list(
         self,
         workspace: str,
@@ -66,14 +75,38 @@ class Records:
         limit: int = 50,
     ) -> tuple[Record, ...]:
         """The newest versions, newest record first, from after a position."""
+        found: list[Record] = []
+        while True:
+            rows = await self._store.records(
+                workspace, kind, after=after, archived=archived, limit=limit
+            )
+            found += [row for row in rows if _GONE not in row.body]
+            if len(rows) < limit or len(found) >= limit:
+                return tuple(found[:limit])
+            after = Position(rows[-1].created_at, rows[-1].id)
+
+    async def versions(
+        self, record: Record, *, below: int | None = None, limit: int = 50
+    ) -> tuple[Record, ...]:
+        """A record's versions, newest first, from below a number."""
+        top = record.version if below is None else min(below - 1, record.version)
         return tuple(
-            await self._store.records(workspace, kind, after=after, archived=archived, limit=limit)
+            [
+                await self.get(record.workspace, record.kind, record.id, version)
+                for version in range(top, max(0, top - limit), -1)
+            ]
         )
 
     async def built_in_agent(self, workspace: str) -> AgentRef:
         """The agent of sessions that name none: the configured model, or the demo agent."""
         await self._prepare(workspace)
         return AgentRef(id=agent_id(workspace))
+
+    async def program(self, workspace: str, name: str, kind: str) -> AgentRef:
+        """The agent that a program brings along: only where that runs is its kind known."""
+        id = ids.derived_id("segue", "program", workspace, name)
+        await self._ensure(workspace, "agent", id, {"name": name, "spec": {"kind": kind}})
+        return AgentRef(id=id)
 
     async def built_in_environment(self, workspace: str) -> str:
         """The environment of sessions that name none: this machine."""
@@ -88,12 +121,15 @@ class Records:
             ("environment", environment_id(workspace), {"name": "local"}),
         ]
         for kind, id, body in built_in:
-            if await self._store.get_record(workspace, kind, id) is None:
-                try:
-                    await self.create(workspace, kind, body, id)
-                except Conflict:
-                    continue  # another process was quicker
+            await self._ensure(workspace, kind, id, body)
         self._ready.add(workspace)
+
+    async def _ensure(self, workspace: str, kind: str, id: str, body: dict[str, Any]) -> None:
+        if await self._store.get_record(workspace, kind, id) is None:
+            try:
+                await self.create(workspace, kind, body, id)
+            except Conflict:
+                return  # another process was quicker
 
 
 def agent_id(workspace: str) -> str:

@@ -35,6 +35,8 @@ from .titles import title_from
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
+# The mode in which whatever an agent asks for is allowed.
+UNASKED = "bypassPermissions"
 
 
 def partials(deltas: Iterable[Delta]) -> list[Draft]:
@@ -82,6 +84,7 @@ class Running:
         self._flusher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
+        self._cancel_id: str | None = None
         self._abandoned = False
         self._over = False
 
@@ -165,7 +168,7 @@ class Running:
             # A cancel takes with it the prompts that were waiting when it was sent.
             dropped = [item.number for item in items if item.number <= cancel.number]
             await self._store.drop_inbox(*self._name, dropped)
-            self._cancelled = True
+            self._cancelled, self._cancel_id = True, cancel.id
             return
         for item in items:
             if item.kind == "answer":
@@ -180,10 +183,10 @@ class Running:
             return
         note = item.body.get("note")
 
-        def decide(session: Session) -> list[AnyBody]:
+        def decide(session: Session) -> list[AnyBody | Draft]:
             left = tuple(pending for pending in session.pending if pending != ask_id)
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note)
-            return [body, _waiting(session, left)]
+            return [Draft(id=item.id, body=body), _waiting(session, left)]
 
         await self._store.change(*self._name, decide, lease=self._lease, consume=[item.number])
         del self._asks[ask_id]
@@ -198,7 +201,7 @@ class Running:
             tail.append(Failed(message=why, code=type(reason).__name__))
         elif stop == "cancelled":
             why = "the turn was cancelled"
-            tail.append(Interrupted())
+            tail.append(Draft(id=self._cancel_id, body=Interrupted()))
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *closing(session, why, stop)]
@@ -236,6 +239,12 @@ class Running:
 
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
         self._check()
+        current = await self._store.get(*self._name)  # the mode may have changed since we began
+        if current is not None and current.mode == UNASKED:
+            # Nothing is stored of it: the tool call shows what was done.
+            allow = next((option for option in options if option.kind.startswith("allow")), None)
+            if allow is not None:
+                return Answer(option=allow)
         ask_id = ids.new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask_id] = (options, future)

@@ -109,9 +109,10 @@ class Turns:
         await self.kick(name)
         return Hold(self, name)
 
-    def held(self, name: Name) -> bool:
-        """Whether this process holds a session open."""
-        return name in self._holds
+    def answers(self, name: Name) -> bool:
+        """Whether this process holds a session open with an agent of its own."""
+        agent, _ = self._holds.get(name, (None, None))
+        return agent is not None
 
     async def let_go(self, name: Name) -> None:
         self._holds.pop(name, None)

@@ -24,7 +24,7 @@ def now() -> int:
 def to_rfc3339(at: int) -> str:
     """`1970-01-01T00:00:00.000000Z` for 0: what every dialect accepts."""
     moment = _EPOCH + timedelta(microseconds=at)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_rfc3339(text: str) -> int:

@@ -20,7 +20,15 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        plain = msgspec.to_builtins(value, enc_hook=_read_raw)
+        return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _read_raw(value: Any) -> Any:
+    """JSON that was encoded before, where it stands inside of something else."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 class Decoder(Generic[T]):
@@ -36,8 +44,19 @@ class Decoder(Generic[T]):
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            value: T = msgspec.convert(json.loads(data), self._type)
+            value: T = convert(json.loads(data), self._type)
             return value
+
+
+def convert(value: Any, type: Any) -> Any:
+    """A value of plain types as another type; ValidationError if it does not fit, odd text or not.
+
+    msgspec looks at text that does not fit as UTF-8, and stumbles over lone surrogates itself.
+    """
+    try:
+        return msgspec.convert(value, type)
+    except UnicodeEncodeError as error:
+        raise msgspec.ValidationError("text where something else belongs") from error
 
 
 def key(text: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from . import codec
 from .errors import InvalidCursor
 from .query import Order, Position, Query
 
@@ -48,7 +49,7 @@ _decoder = msgspec.msgpack.Decoder(Cursor)
 
 def fingerprint(query: Query) -> bytes:
     """What ties a cursor to the filters of its list."""
-    return blake2b(repr(query.filters()).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return blake2b(codec.encode(query.filters()), digest_size=8).digest()
 
 
 def encode(cursor: Cursor, key: bytes, workspace: str) -> str:

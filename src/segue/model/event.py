@@ -359,7 +359,7 @@ def decode_body(data: bytes, version: int = VERSION) -> AnyBody:
             raw = lift(raw)
         version += 1
     try:
-        body: AnyBody = msgspec.convert(raw, AnyBody)
+        body: AnyBody = codec.convert(raw, AnyBody)
         return body
     except msgspec.ValidationError:
         return Foreign(dialect="segue", raw=raw)

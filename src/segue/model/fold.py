@@ -182,29 +182,30 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
 
 
 def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
-    lifecycle.check(session.status, body.status)
+    status = body.status
+    if status == "terminated" and _inherited(session, event):
+        status = "idle"  # the parent had ended; its fork goes on from there
+    lifecycle.check(session.status, status)
     changes: Changes = {
-        "status": body.status,
+        "status": status,
         "stop_reason": body.stop_reason,
         "pending": body.pending,
     }
-    if session.running_since is not None and body.status != "running":
+    if session.running_since is not None and status != "running":
         # A fork's own time starts with the fork, whatever the turns that it took over.
         since = max(session.running_since, session.created_at)
         changes["running_time"] = session.running_time + max(0, event.at - since)
         changes["running_since"] = None
-    if body.status == "running":
+    if status == "running":
         changes["running_since"] = (
             event.at if session.running_since is None else session.running_since
         )
         if body.turn is not None and body.turn != session.turn:
             changes["turns"] = session.turns + 1
             changes["turn"] = body.turn
-    elif body.status == "terminated" or (
-        body.status == "idle" and body.stop_reason != "requires_action"
-    ):
+    elif status == "terminated" or (status == "idle" and body.stop_reason != "requires_action"):
         changes["turn"] = None
-    if body.status == "terminated" and session.terminated_at is None:
+    if status == "terminated" and session.terminated_at is None:
         changes["terminated_at"] = event.at
     return changes
 

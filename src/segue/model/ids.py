@@ -13,6 +13,7 @@ import time
 import uuid
 
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
 _PREFIXED = re.compile(r"([a-z]+)_01([1-9A-HJ-NP-Za-km-z]{22})", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.ASCII)
@@ -48,11 +49,11 @@ def derived_id(*parts: str) -> str:
 def spell(prefix: str, id: str) -> str:
     """The REST spelling: `spell("sesn", id)` gives `sesn_01…`."""
     number = int(id.replace("-", ""), 16)
-    chars = []
-    for _ in range(22):
-        number, digit = divmod(number, 58)
-        chars.append(_ALPHABET[digit])
-    return f"{prefix}_01{''.join(reversed(chars))}"
+    text = ""
+    for _ in range(11):
+        number, pair = divmod(number, 58 * 58)
+        text = _PAIRS[pair] + text
+    return f"{prefix}_01{text}"
 
 
 def parse(text: str, prefix: str | None = None) -> str | None:

@@ -116,7 +116,11 @@ def _text(content: Sequence[Block]) -> str:
 
 def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
     """A piece of `text` around the first term found, and where in it the terms' words stand."""
-    hits = list(_hits(text, wanted))
+    hits: list[range] = []
+    for hit in _hits(text, wanted):
+        if hits and hit.start > hits[0].start + width:
+            break  # beyond the piece that will be shown
+        hits.append(hit)
     first = hits[0].start if hits else 0
     start = max(0, first - width // 3)
     if start:
@@ -143,8 +147,18 @@ def _hits(text: str, wanted: Sequence[Term]) -> Iterator[range]:
     }
     exact = {token for token, prefix in words if not prefix}
     begun = tuple(token for token, prefix in words if prefix)
+    for token, start, end in _places(text):
+        if token in exact or (begun and token.startswith(begun)):
+            yield range(start, end)
+
+
+def _places(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words of a text, and where they stand in it."""
+    if text.isascii():  # then folding moves nothing
+        for match in _ASCII_TOKEN.finditer(text.lower()):
+            yield match[0][:MAX_TOKEN], match.start(), match.end()
+        return
     for match in _TOKEN.finditer(text):
         # Folding word by word keeps the positions of the original text.
         for token in tokens(match[0])[:1]:
-            if token in exact or (begun and token.startswith(begun)):
-                yield range(match.start(), match.end())
+            yield token, match.start(), match.end()

@@ -32,10 +32,11 @@ class Tmpfs:
     """A disk with a file in the way."""
 
     def __init__(self, directory: Path) -> None:
-        size = f"size={SIZE + 1_000_000}"
+        size = f"size={3 * SIZE}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", directory], check=True)
         self._ballast = directory / "ballast"
-        self._ballast.write_bytes(bytes(1_000_000))
+        # Twice what the store has: room for all of its log to be brought into the file.
+        self._ballast.write_bytes(bytes(2 * SIZE))
 
     def make_room(self) -> None:
         self._ballast.unlink()

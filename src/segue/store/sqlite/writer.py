@@ -65,7 +65,9 @@ class _Job:
     def settle(self) -> None:
         if self.future.done():
             return
-        if self.error is not None:
+        if isinstance(self.error, StopIteration):  # which no future can carry
+            self.future.set_exception(RuntimeError("an operation raised StopIteration"))
+        elif self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)

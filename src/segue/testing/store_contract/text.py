@@ -89,6 +89,11 @@ class TextContract(Contract):
             assert await found(store, text) == {made.id}
         assert await found(store, "cafes") == set()
 
+    async def test_words_end_at_whatever_is_no_letter_or_digit(self, store: Store) -> None:
+        made = await make(store, user("one\0two_three\x7ffour\ud83dfive\u2028six\xadseven"))
+        for text in ("one", "two", "three", "four", "five", "six", "seven", "one\0two"):
+            assert await found(store, f'"{text}"') == {made.id}
+
     async def test_nothing_is_found_by_punctuation_alone(self, store: Store) -> None:
         await make(store, user("what?! -- * \" ' ( ) AND OR NOT NEAR"))
         for text in ("", " ", "?!", '"', '""', "*", "-", "'", "()"):
