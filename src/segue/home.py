@@ -27,6 +27,14 @@ def data_dir(environ: Mapping[str, str] = os.environ, platform: str = sys.platfo
     return (Path(share) if os.path.isabs(share) else home / ".local" / "share") / "segue"
 
 
+def memory_hub(**options: Any) -> Hub:
+    """A hub whose sessions live for as long as this process."""
+    from .hub import Hub
+    from .store.memory import MemoryStore
+
+    return Hub(MemoryStore(), data_dir(), **options)
+
+
 async def open_hub(
     directory: str | os.PathLike[str] | None = None,
     database_url: str | None = None,

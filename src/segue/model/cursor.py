@@ -79,4 +79,4 @@ def decode(token: str, key: bytes, workspace: str) -> Cursor:
 
 
 def _sign(payload: bytes, key: bytes, workspace: str) -> bytes:
-    return hmac.digest(key, workspace.encode() + b"\0" + payload, "sha256")[:_MAC]
+    return blake2b(workspace.encode() + b"\0" + payload, key=key, digest_size=_MAC).digest()

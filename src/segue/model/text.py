@@ -37,6 +37,7 @@ _CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-
 _CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _ASCII_TOKEN = re.compile(r"[a-z0-9]+")
+_ODD_SPACE = re.compile(r"[^\S ]")
 _PART = re.compile(r'"([^"]*)"?|(\S+)')
 
 
@@ -136,7 +137,7 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
         if hit.start >= start and hit.stop <= start + len(piece)
     ]
     # One character for another, so that the marks stay where they are.
-    return head + "".join(" " if char.isspace() else char for char in piece) + tail, marks
+    return head + _ODD_SPACE.sub(" ", piece) + tail, marks
 
 
 def _hits(text: str, wanted: Sequence[Term]) -> Iterator[range]:
@@ -147,15 +148,20 @@ def _hits(text: str, wanted: Sequence[Term]) -> Iterator[range]:
     }
     exact = {token for token, prefix in words if not prefix}
     begun = tuple(token for token, prefix in words if prefix)
-    for token, start, end in _places(text):
+    for token, start, end in _places(text, [token for token, _ in words]):
         if token in exact or (begun and token.startswith(begun)):
             yield range(start, end)
 
 
-def _places(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words of a text, and where they stand in it."""
+def _places(text: str, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """The words of a text and where they stand in it, from the first that may be one of these."""
     if text.isascii():  # then folding moves nothing
-        for match in _ASCII_TOKEN.finditer(text.lower()):
+        folded = text.lower()
+        found = [at for token in wanted if (at := folded.find(token)) >= 0]
+        start = min(found, default=len(folded))
+        while start and folded[start - 1].isalnum():
+            start -= 1
+        for match in _ASCII_TOKEN.finditer(folded, start):
             yield match[0][:MAX_TOKEN], match.start(), match.end()
         return
     for match in _TOKEN.finditer(text):

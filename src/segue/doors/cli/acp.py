@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from .main import Where, located
 
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
+
+SETUP = """\
+segue acp answers editors. No model is configured: there is nothing to set up yet, and prompts are
+answered by the demo agent, which needs no key and says what it is.\
+"""
+
 
 @click.command("acp")
+@click.option("--agent", metavar="NAME", help="Who answers.  [default: each session's own agent]")
+@click.option("--setup", is_flag=True, help="Say which agents are set up, and end.")
 @click.option("--verbose", is_flag=True, help="Say on standard error what happens.")
 @located
-def acp_command(where: Where, verbose: bool) -> None:
+def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> None:
     """Speak the Agent Client Protocol on standard input and output, for an editor.
 
     Put this command into the editor's agent settings; every session in the store is then listed,
@@ -21,8 +33,19 @@ def acp_command(where: Where, verbose: bool) -> None:
 
     Example: segue acp --workspace local
     """
+    if setup:
+        click.echo(SETUP)
+        return
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="segue: %(levelname)s %(message)s")
     from ..acp import serve_stdio
 
-    where.run(serve_stdio)
+    async def serve(hub: Hub, principal: Principal) -> None:
+        if agent is None:
+            await serve_stdio(hub, principal)
+            return
+        chosen = hub.runners.build({"kind": agent})
+        ref = await hub.records.program(principal.workspace, agent, agent)
+        await serve_stdio(hub, principal, agent=chosen, agent_ref=ref)
+
+    where.run(serve)

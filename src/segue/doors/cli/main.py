@@ -92,6 +92,7 @@ _COMMANDS = {
     "new": "sessions",
     "prompt": "sessions",
     "search": "sessions",
+    "serve": "serve",
     "show": "sessions",
 }
 

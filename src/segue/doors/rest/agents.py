@@ -1,0 +1,210 @@
+"""Agents: records with versions, and the snapshot of one that a session carries."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from ...hub import Hub
+from ...model import codec, ids
+from ...model.errors import InvalidInput, NotFound
+from ...model.event import AgentRef
+from ...store.base import Record
+from . import bodies, paging, records, settings
+from .call import Call
+
+_KEPT = 2000
+_SHOWN = (
+    "name",
+    "description",
+    "system",
+    "model",
+    "tools",
+    "mcp_servers",
+    "skills",
+    "multiagent",
+    "execution_identity",
+)
+
+
+def show(record: Record) -> dict[str, Any]:
+    """An agent as its own address shows it."""
+    return {
+        "type": "agent",
+        "id": records.spell(record),
+        "version": record.version,
+        **_settings(record),
+        "metadata": record.body.get("metadata", {}),
+        **records.times(record),
+    }
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    return {name: record.body.get(name, settings.DEFAULTS.get(name)) for name in _SHOWN}
+
+
+class Agents:
+    """Resolved agents, as sessions show them.
+
+    A version never changes, so what has been resolved once is kept, encoded.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._kept: OrderedDict[tuple[str, str, int, bytes], msgspec.Raw] = OrderedDict()
+
+    async def resolve(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw:
+        """The agent of a session; the built-in one for sessions that have none."""
+        ref = ref or await self._hub.records.built_in_agent(workspace)
+        overrides = codec.encode(ref.overrides) if ref.overrides else b""
+        key = (workspace, ref.id, ref.version, overrides)
+        found = self._kept.get(key)
+        if found is None:
+            found = msgspec.Raw(codec.encode(await self.snapshot(workspace, ref)))
+            self._kept[key] = found
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return found
+
+    async def snapshot(
+        self, workspace: str, ref: AgentRef | None, *, roster: bool = True
+    ) -> dict[str, Any]:
+        """The same as a dict; without `roster`, as a member of one."""
+        ref = ref or await self._hub.records.built_in_agent(workspace)
+        try:
+            record = await self._hub.records.get(workspace, "agent", ref.id, ref.version)
+            found = _settings(record)
+        except NotFound:  # a session from elsewhere, whose agent did not come along
+            found = {**settings.DEFAULTS, "name": "unknown"}
+            del found["metadata"]
+        topology = found.pop("multiagent")
+        shown = {
+            "type": "agent",
+            "id": ids.spell("agent", ref.id),
+            "version": ref.version,
+            **found,
+            **ref.overrides,
+        }
+        if not roster:
+            return shown
+        if topology is not None:
+            members = [
+                await self.snapshot(workspace, _reference(member), roster=False)
+                for member in topology["agents"]
+            ]
+            topology = {"type": topology["type"], "agents": members}
+        return {**shown, "multiagent": topology}
+
+
+def _reference(member: dict[str, Any]) -> AgentRef:
+    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
+
+
+async def chosen(call: Call, given: str | bodies.AgentById | bodies.AgentWithOverrides) -> AgentRef:
+    """The version of an agent that a new session is pinned to, with what it overrides."""
+    if isinstance(given, str):
+        given = bodies.AgentById(id=given)
+    record = await records.find(call, "agent", given.id, given.version, field="agent")
+    newest = await records.find(call, "agent", given.id, field="agent")
+    records.usable(newest, "agent")
+    overrides: dict[str, Any] = {}
+    if isinstance(given, bodies.AgentWithOverrides):
+        overrides = settings.resolve(given)
+        settings.check({**record.body, **overrides})
+    return AgentRef(id=record.id, version=record.version, overrides=overrides)
+
+
+async def create(call: Call) -> dict[str, Any]:
+    given = await call.body(bodies.AgentCreate)
+    id = ids.new_id()
+    body: dict[str, Any] = {"name": given.name, **settings.resolve(given)}
+    body |= await _rest(call, given, id, 1)
+    if not isinstance(given.metadata, UnsetType):
+        body["metadata"] = given.metadata
+    settings.check(body)
+    return show(await call.hub.records.create(call.workspace, "agent", body, id))
+
+
+async def update(call: Call) -> dict[str, Any]:
+    given = await call.body(bodies.AgentUpdate)
+    record = await records.find(call, "agent", call.path["agent_id"])
+    changes = settings.resolve(given)
+    changes |= await _rest(call, given, record.id, record.version + 1)
+    if not isinstance(given.name, UnsetType):
+        changes["name"] = given.name
+
+    def edit(current: Record) -> dict[str, Any]:
+        body = {**current.body, **changes}
+        if not isinstance(given.metadata, UnsetType):
+            body["metadata"] = settings.metadata(current.body.get("metadata", {}), given.metadata)
+        settings.check(body)
+        return body
+
+    expected = None if isinstance(given.version, UnsetType) else given.version
+    return show(await records.change(call, record, edit, expected=expected))
+
+
+async def _rest(
+    call: Call, given: bodies.AgentCreate | bodies.AgentUpdate, id: str, version: int
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if not isinstance(given.description, UnsetType):
+        found["description"] = given.description or None
+    if not isinstance(given.multiagent, UnsetType):
+        topology = given.multiagent
+        found["multiagent"] = topology and await _coordinator(call, topology, id, version)
+    return found
+
+
+async def _coordinator(
+    call: Call, topology: bodies.Coordinator, id: str, version: int
+) -> dict[str, Any]:
+    """A roster, each member pinned to the version that it has now."""
+    members: dict[str, dict[str, Any]] = {}
+    for entry in topology.agents:
+        if isinstance(entry, bodies.Itself):
+            pinned, number = id, version
+        else:
+            by_id = bodies.AgentById(id=entry) if isinstance(entry, str) else entry
+            record = await records.find(
+                call, "agent", by_id.id, by_id.version, field="multiagent.agents"
+            )
+            records.usable(record, "multiagent.agents")
+            if record.body.get("multiagent"):
+                raise InvalidInput("multiagent.agents: a member cannot itself have multiagent set")
+            pinned, number = record.id, record.version
+        if pinned in members:
+            raise InvalidInput("multiagent.agents: members must be distinct")
+        members[pinned] = {"type": "agent", "id": ids.spell("agent", pinned), "version": number}
+    return {"type": "coordinator", "agents": list(members.values())}
+
+
+async def retrieve(call: Call) -> dict[str, Any]:
+    version = call.params.number("version", 1, 1 << 31)
+    return show(await records.find(call, "agent", call.path["agent_id"], version))
+
+
+async def list_(call: Call) -> dict[str, Any]:
+    return await records.page(call, "agent", show)
+
+
+async def versions(call: Call) -> dict[str, Any]:
+    record = await records.find(call, "agent", call.path["agent_id"])
+    limit = call.params.limit(20, 100)
+    token = call.params.text("page")
+    below = None if token is None else paging.parse(token, "versions")[0]
+    rows = await call.hub.records.versions(record, below=below, limit=limit + 1)
+    following = paging.spell("versions", rows[limit - 1].version) if len(rows) > limit else None
+    return {"data": [show(row) for row in rows[:limit]], "next_page": following}
+
+
+async def archive(call: Call) -> dict[str, Any]:
+    record = await records.find(call, "agent", call.path["agent_id"])
+    if record.id == (await call.hub.records.built_in_agent(call.workspace)).id:
+        raise InvalidInput("the built-in agent cannot be archived")
+    return show(await call.hub.records.archive(record))

@@ -1,0 +1,191 @@
+"""What requests say about agents and environments, as types that check themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+MetadataPatch = dict[
+    Annotated[str, Meta(min_length=1, max_length=64)],
+    Annotated[str, Meta(max_length=512)] | None,
+]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search"]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request's part. What it does not know is refused rather than lost."""
+
+
+class EffortLevel(Body, frozen=True):
+    type: Effort
+
+
+class Model(Body, frozen=True):
+    id: Name
+    speed: Literal["standard", "fast"] | None = None
+    effort: Effort | EffortLevel | None = None
+    inference_geo: str | None = None
+
+
+class Policy(Body, frozen=True):
+    type: Literal["always_allow", "always_ask", "auto"]
+
+
+class Switch(Body, frozen=True):
+    """Whether a tool is on, and whether it asks."""
+
+    enabled: bool | None = None
+    permission_policy: Policy | None = None
+
+
+class ToolSwitch(Switch, frozen=True, kw_only=True):
+    name: Tool
+    type: Tool | None = None
+
+
+class MCPToolSwitch(Switch, frozen=True, kw_only=True):
+    name: Name
+
+
+class AgentToolset(Body, frozen=True, tag_field="type", tag="agent_toolset_20260401"):
+    configs: tuple[ToolSwitch, ...] = ()
+    default_config: Switch | None = None
+
+
+class MCPToolset(Body, frozen=True, tag_field="type", tag="mcp_toolset"):
+    mcp_server_name: Annotated[str, Meta(min_length=1, max_length=255)]
+    configs: tuple[MCPToolSwitch, ...] = ()
+    default_config: Switch | None = None
+
+
+class CustomTool(Body, frozen=True, tag_field="type", tag="custom"):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    description: str
+    input_schema: dict[str, Any]
+
+
+class MCPServer(Body, frozen=True, tag_field="type", tag="url"):
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    url: Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
+
+
+class AnthropicSkill(Body, frozen=True, tag_field="type", tag="anthropic"):
+    skill_id: Name
+    version: str | None = None
+
+
+class CustomSkill(Body, frozen=True, tag_field="type", tag="custom"):
+    skill_id: Name
+    version: str | None = None
+
+
+class AgentById(Body, frozen=True, tag_field="type", tag="agent"):
+    id: str
+    version: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
+
+
+class Itself(Body, frozen=True, tag_field="type", tag="self"):
+    """The agent that is being saved."""
+
+
+class Coordinator(Body, frozen=True, tag_field="type", tag="coordinator"):
+    agents: Annotated[tuple[str | AgentById | Itself, ...], Meta(min_length=1, max_length=20)]
+
+
+class ServiceAccount(Body, frozen=True, tag_field="type", tag="service_account"):
+    """The only execution identity there is here."""
+
+
+System = Annotated[str, Meta(max_length=100_000)]
+Description = Annotated[str, Meta(max_length=2048)]
+Tools = Annotated[tuple[AgentToolset | MCPToolset | CustomTool, ...], Meta(max_length=256)]
+Servers = Annotated[tuple[MCPServer, ...], Meta(max_length=20)]
+Skills = Annotated[tuple[AnthropicSkill | CustomSkill, ...], Meta(max_length=500)]
+
+
+class Settings(Body, frozen=True):
+    """What agents have, and what a session may override of it."""
+
+    model: str | Model | UnsetType | None = UNSET
+    system: System | UnsetType | None = UNSET
+    tools: Tools | UnsetType | None = UNSET
+    mcp_servers: Servers | UnsetType | None = UNSET
+    skills: Skills | UnsetType | None = UNSET
+
+
+class AgentWithOverrides(
+    Settings, frozen=True, kw_only=True, tag_field="type", tag="agent_with_overrides"
+):
+    id: str
+    version: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
+
+
+class AgentUpdate(Settings, frozen=True):
+    name: Name | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    multiagent: Coordinator | UnsetType | None = UNSET
+    metadata: MetadataPatch | UnsetType | None = UNSET
+    execution_identity: ServiceAccount | UnsetType | None = UNSET
+    version: Annotated[int, Meta(ge=1, lt=1 << 31)] | UnsetType = UNSET
+
+
+class AgentCreate(Settings, frozen=True, kw_only=True):
+    name: Name
+    model: str | Model
+    description: Description | UnsetType | None = UNSET
+    multiagent: Coordinator | UnsetType | None = UNSET
+    metadata: Metadata | UnsetType = UNSET
+    execution_identity: ServiceAccount | UnsetType | None = UNSET
+
+
+class Unrestricted(Body, frozen=True, tag_field="type", tag="unrestricted"):
+    """Any host may be reached."""
+
+
+class Limited(Body, frozen=True, tag_field="type", tag="limited"):
+    allow_mcp_servers: bool | None = None
+    allow_package_managers: bool | None = None
+    allowed_hosts: tuple[str, ...] | None = None
+
+
+class Packages(Body, frozen=True):
+    apt: tuple[str, ...] | None = None
+    cargo: tuple[str, ...] | None = None
+    gem: tuple[str, ...] | None = None
+    go: tuple[str, ...] | None = None
+    npm: tuple[str, ...] | None = None
+    pip: tuple[str, ...] | None = None
+    type: Literal["packages"] | None = None
+
+
+class Cloud(Body, frozen=True, tag_field="type", tag="cloud"):
+    networking: Unrestricted | Limited | None = None
+    packages: Packages | None = None
+
+
+class SelfHosted(Body, frozen=True, tag_field="type", tag="self_hosted"):
+    """An environment whose tools a worker of the client's runs."""
+
+
+class EnvironmentUpdate(Body, frozen=True):
+    name: Name | UnsetType | None = UNSET
+    description: Description | UnsetType | None = UNSET
+    config: Cloud | SelfHosted | UnsetType | None = UNSET
+    metadata: MetadataPatch | UnsetType | None = UNSET
+    scope: Literal["organization", "account"] | UnsetType | None = UNSET
+
+
+class EnvironmentCreate(Body, frozen=True):
+    name: Name
+    description: Description | None = None
+    config: Cloud | SelfHosted | None = None
+    metadata: Metadata = msgspec.field(default_factory=dict)
+    scope: Literal["organization", "account"] | None = None

@@ -1,0 +1,122 @@
+"""Environments: where a session's tools run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UnsetType, to_builtins
+
+from ...model.errors import InvalidInput
+from ...store.base import Record
+from . import bodies, records, settings
+from .call import Call
+
+_MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
+_CLOUD: dict[str, Any] = {
+    "type": "cloud",
+    "networking": {"type": "unrestricted"},
+    "packages": {"type": "packages", **{name: [] for name in _MANAGERS}},
+}
+
+
+def show(record: Record) -> dict[str, Any]:
+    return {
+        "type": "environment",
+        "id": records.spell(record),
+        "name": record.body["name"],
+        # Null to clients of today, but older ones insist on text.
+        "description": record.body.get("description") or "",
+        "config": record.body.get("config", _CLOUD),
+        "metadata": record.body.get("metadata", {}),
+        "scope": record.body.get("scope"),
+        **records.times(record),
+    }
+
+
+def _config(given: bodies.Cloud | bodies.SelfHosted | None, before: dict[str, Any]) -> Any:
+    """The whole configuration; what is left out stays as it was."""
+    if isinstance(given, bodies.SelfHosted):
+        raise InvalidInput("config: self_hosted environments are not supported by this server")
+    if given is None:
+        return before
+    config = dict(before)
+    if isinstance(given.networking, bodies.Limited):
+        config["networking"] = {
+            "type": "limited",
+            "allow_mcp_servers": bool(given.networking.allow_mcp_servers),
+            "allow_package_managers": bool(given.networking.allow_package_managers),
+            "allowed_hosts": list(given.networking.allowed_hosts or ()),
+        }
+    elif given.networking is not None:
+        config["networking"] = {"type": "unrestricted"}
+    if given.packages is not None:
+        asked = to_builtins(given.packages)
+        config["packages"] = {
+            "type": "packages",
+            **{name: asked[name] or [] for name in _MANAGERS},
+        }
+    return config
+
+
+async def create(call: Call) -> dict[str, Any]:
+    given = await call.body(bodies.EnvironmentCreate)
+    body = {
+        "name": given.name,
+        "description": given.description,
+        "config": _config(given.config, _CLOUD),
+        "metadata": given.metadata,
+        "scope": given.scope,
+    }
+    return show(await call.hub.records.create(call.workspace, "environment", body))
+
+
+async def update(call: Call) -> dict[str, Any]:
+    given = await call.body(bodies.EnvironmentUpdate)
+    record = await _find(call)
+
+    def edit(current: Record) -> dict[str, Any]:
+        body = dict(current.body)
+        if not isinstance(given.name, UnsetType) and given.name is not None:
+            body["name"] = given.name
+        if not isinstance(given.description, UnsetType):
+            body["description"] = given.description
+        if not isinstance(given.scope, UnsetType) and given.scope is not None:
+            body["scope"] = given.scope
+        if not isinstance(given.config, UnsetType):
+            body["config"] = _config(given.config, body.get("config", _CLOUD))
+        if not isinstance(given.metadata, UnsetType):
+            # Here an empty value removes its key, too.
+            patch = {key: value or None for key, value in (given.metadata or {}).items()}
+            body["metadata"] = settings.metadata(body.get("metadata", {}), patch)
+        return body
+
+    return show(await records.change(call, record, edit))
+
+
+async def retrieve(call: Call) -> dict[str, Any]:
+    return show(await _find(call))
+
+
+async def list_(call: Call) -> dict[str, Any]:
+    return await records.page(call, "environment", show)
+
+
+async def archive(call: Call) -> dict[str, Any]:
+    return show(await call.hub.records.archive(await _own(call)))
+
+
+async def delete(call: Call) -> dict[str, Any]:
+    record = await _own(call)
+    await call.hub.records.delete(record)
+    return {"type": "environment_deleted", "id": records.spell(record)}
+
+
+async def _find(call: Call) -> Record:
+    return await records.find(call, "environment", call.path["environment_id"])
+
+
+async def _own(call: Call) -> Record:
+    record = await _find(call)
+    if record.id == await call.hub.records.built_in_environment(call.workspace):
+        raise InvalidInput("the built-in environment cannot be archived or deleted")
+    return record

@@ -1,0 +1,73 @@
+"""Errors as this dialect says them: one envelope, a type for each status."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from ...model import codec, ids
+from ...model.errors import Conflict, LeaseLost, SegueError
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+class Refused(SegueError):
+    """The request came from a place that is not served; see `segue serve --allow-host`."""
+
+    http_status = 403
+
+
+class NotAllowed(SegueError):
+    """The address exists, but not for this method."""
+
+    http_status = 405
+
+
+class TooLarge(SegueError):
+    """The request's body is larger than is accepted; send less at a time."""
+
+    http_status = 413
+
+
+def envelope(error: SegueError, request_id: str) -> dict[str, object]:
+    """The body of an error response. `details`, where an error has them, tell programs more."""
+    told: dict[str, object] = {
+        "type": _TYPES.get(error.http_status, "api_error"),
+        "message": _spelt(error),
+    }
+    if details := error.data.get("details"):
+        told["details"] = details
+    return {"type": "error", "error": told, "request_id": request_id}
+
+
+def response(error: SegueError, request_id: str) -> Response:
+    headers = {}
+    # Clients send again what met a 409, which helps only where a race was lost.
+    if (
+        error.http_status == 409
+        and isinstance(error, Conflict)
+        and not isinstance(error, LeaseLost)
+    ):
+        headers["x-should-retry"] = "false"
+    return Response(
+        codec.encode(envelope(error, request_id)),
+        error.http_status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def _spelt(error: SegueError) -> str:
+    """The message, with the session named as this dialect spells it."""
+    session = str(error.data.get("session", ""))
+    known = ids.parse(session)
+    return error.message.replace(session, ids.spell("sesn", known)) if known else error.message

@@ -1,0 +1,137 @@
+"""What agents, environments and the like have in common: finding them, paging through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...model import clock, ids
+from ...model.errors import Conflict, InvalidInput, NotFound
+from ...model.query import Position
+from ...store.base import Record
+from . import paging
+from .call import Call
+
+# Kind → how its ids begin.
+PREFIXES = {
+    "agent": "agent",
+    "environment": "env",
+    "memory_store": "memstore",
+    "vault": "vlt",
+    "deployment": "depl",
+    "deployment_run": "drun",
+}
+
+Render = Callable[[Record], dict[str, Any]]
+
+
+def spell(record: Record) -> str:
+    return ids.spell(PREFIXES[record.kind], record.id)
+
+
+def times(record: Record) -> dict[str, str | None]:
+    """When it was made, last changed, and archived."""
+    archived = record.archived_at
+    return {
+        "created_at": clock.to_rfc3339(record.created_at),
+        "updated_at": clock.to_rfc3339(record.updated_at),
+        "archived_at": None if archived is None else clock.to_rfc3339(archived),
+    }
+
+
+async def find(
+    call: Call, kind: str, given: str, version: int | None = None, *, field: str = ""
+) -> Record:
+    """The record of that id. `field` is where the request names it, for the error."""
+    await call.hub.records.built_in_agent(call.workspace)  # so that the built-in ones exist
+    id = ids.parse(given, PREFIXES[kind])
+    where = f"{field}: " if field else ""
+    newest = None
+    if id is not None:
+        try:
+            newest = await call.hub.records.get(call.workspace, kind, id)
+        except NotFound:
+            newest = None
+    if newest is None:
+        raise NotFound(f"{where}{kind} {given} not found")
+    if version is None or version == newest.version:
+        return newest
+    try:
+        return await call.hub.records.get(call.workspace, kind, newest.id, version)
+    except NotFound:
+        name = f"{field}.version" if field else "version"
+        raise NotFound(f"{name}: {version} not found") from None
+
+
+def usable(record: Record, field: str) -> Record:
+    """The record, if sessions may still be made with it."""
+    if record.archived_at is not None:
+        raise InvalidInput(f"{field}: {record.kind} {spell(record)} is archived")
+    return record
+
+
+async def page(
+    call: Call,
+    kind: str,
+    render: Render,
+    *,
+    most: int = 100,
+    keep: Callable[[Record], bool] = lambda _: True,
+) -> dict[str, Any]:
+    """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
+    await call.hub.records.built_in_agent(call.workspace)
+    limit = call.params.limit(20, most)
+    window = call.params.window()
+    after: Position | None = None
+    if token := call.params.text("page"):
+        after = Position(*paging.parse(token, kind))
+    elif window.high is not None:
+        after = Position(window.high + 1, "")
+    found: list[Record] = []
+    # On to the next batch while a filter leaves too few: no page but the last may be empty.
+    while len(found) <= limit:
+        rows = await call.hub.records.list(
+            call.workspace,
+            kind,
+            after=after,
+            archived=call.params.flag("include_archived"),
+            limit=limit + 1,
+        )
+        inside = [row for row in rows if window.low is None or row.created_at >= window.low]
+        found += [row for row in inside if keep(row)]
+        if len(rows) <= limit or len(inside) < len(rows):
+            break
+        after = Position(rows[-1].created_at, rows[-1].id)
+    following = None
+    if len(found) > limit:
+        last = found[limit - 1]
+        following = paging.spell(kind, last.created_at, last.id)
+    return {"data": [render(row) for row in found[:limit]], "next_page": following}
+
+
+async def change(
+    call: Call,
+    record: Record,
+    edit: Callable[[Record], dict[str, Any]],
+    *,
+    expected: int | None = None,
+) -> Record:
+    """The record after `edit`, which is called again if another change came first.
+
+    With `expected`, only while that is its version. An edit that changes nothing makes no version.
+    """
+    for _ in range(20):
+        if record.archived_at is not None:
+            raise InvalidInput(f"{record.kind} {spell(record)} is archived")
+        if expected is not None and record.version != expected:
+            raise Conflict(
+                f"version: {expected} is not the current version, which is {record.version}"
+            )
+        body = edit(record)
+        if body == record.body:
+            return record
+        try:
+            return await call.hub.records.update(record, body)
+        except Conflict:
+            record = await call.hub.records.get(call.workspace, record.kind, record.id)
+    raise Conflict(f"{record.kind} {spell(record)} is being changed by others")

@@ -1,0 +1,152 @@
+"""Every address, with what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from starlette.responses import Response
+
+from ...hub import Hub
+from . import (
+    agents,
+    deployments,
+    environments,
+    events,
+    events_in,
+    health,
+    memory_stores,
+    models,
+    resources,
+    sessions,
+    stream,
+    threads,
+    vaults,
+)
+from .call import Endpoint
+from .params import CREATED_AT
+
+_PAGE = ("limit", "page")
+_SESSIONS = "/v1/sessions"
+_SESSION = "/v1/sessions/{session_id}"
+_RESOURCE = _SESSION + "/resources/{resource_id}"
+_THREAD = _SESSION + "/threads/{thread_id}"
+_AGENT = "/v1/agents/{agent_id}"
+_ENVIRONMENT = "/v1/environments/{environment_id}"
+_STORE = "/v1/memory_stores/{memory_store_id}"
+_VAULT = "/v1/vaults/{vault_id}"
+_DEPLOYMENT = "/v1/deployments/{deployment_id}"
+_RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
+_NONE: frozenset[str] = frozenset()
+
+ROUTES = (
+    Endpoint("GET", _SESSIONS, sessions.list_, sessions.FILTERS),
+    Endpoint("POST", _SESSIONS, sessions.create),
+    Endpoint("GET", _SESSION, sessions.retrieve),
+    Endpoint("POST", _SESSION, sessions.update),
+    Endpoint("DELETE", _SESSION, sessions.delete),
+    Endpoint("POST", _SESSION + "/archive", sessions.archive),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS),
+    Endpoint("POST", _SESSION + "/events", events_in.send),
+    Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS),
+    Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE),
+    Endpoint("POST", _SESSION + "/resources", resources.add),
+    Endpoint("GET", _RESOURCE, resources.retrieve),
+    Endpoint("POST", _RESOURCE, resources.update),
+    Endpoint("DELETE", _RESOURCE, resources.delete),
+    Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
+    Endpoint("GET", _THREAD, threads.retrieve),
+    Endpoint("POST", _THREAD + "/archive", threads.archive),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE),
+    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS),
+    Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
+    Endpoint("POST", "/v1/agents", agents.create),
+    Endpoint("GET", _AGENT, agents.retrieve, ("version",)),
+    Endpoint("POST", _AGENT, agents.update),
+    Endpoint("POST", _AGENT + "/archive", agents.archive),
+    Endpoint("GET", _AGENT + "/versions", agents.versions, _PAGE),
+    Endpoint("GET", "/v1/environments", environments.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", "/v1/environments", environments.create),
+    Endpoint("GET", _ENVIRONMENT, environments.retrieve),
+    Endpoint("POST", _ENVIRONMENT, environments.update),
+    Endpoint("DELETE", _ENVIRONMENT, environments.delete),
+    Endpoint("POST", _ENVIRONMENT + "/archive", environments.archive),
+    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, memory_stores.BETAS),
+    Endpoint("POST", "/v1/memory_stores", memory_stores.create, betas=memory_stores.BETAS),
+    Endpoint("GET", _STORE, memory_stores.retrieve, betas=memory_stores.BETAS),
+    Endpoint("POST", _STORE, memory_stores.update, betas=memory_stores.BETAS),
+    Endpoint("DELETE", _STORE, memory_stores.delete, betas=memory_stores.BETAS),
+    Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=memory_stores.BETAS),
+    Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", "/v1/vaults", vaults.create),
+    Endpoint("GET", _VAULT, vaults.retrieve),
+    Endpoint("POST", _VAULT, vaults.update),
+    Endpoint("DELETE", _VAULT, vaults.delete),
+    Endpoint("POST", _VAULT + "/archive", vaults.archive),
+    Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
+    Endpoint("POST", "/v1/deployments", deployments.create),
+    Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
+    Endpoint("POST", _DEPLOYMENT, deployments.update),
+    Endpoint("POST", _DEPLOYMENT + "/archive", deployments.archive),
+    Endpoint("POST", _DEPLOYMENT + "/pause", deployments.pause),
+    Endpoint("POST", _DEPLOYMENT + "/unpause", deployments.unpause),
+    Endpoint("POST", _DEPLOYMENT + "/run", deployments.run),
+    Endpoint(
+        "GET",
+        "/v1/deployment_runs",
+        deployments.list_runs,
+        (*_PAGE, *CREATED_AT, "deployment_id", "has_error", "trigger_type"),
+    ),
+    Endpoint("GET", "/v1/deployment_runs/{deployment_run_id}", deployments.retrieve_run),
+    Endpoint(
+        "GET",
+        "/v1/models",
+        models.list_,
+        ("after_id", "before_id", "lifecycle", "limit"),
+        betas=_NONE,
+    ),
+    Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NONE),
+)
+
+# Addresses without any gate.
+OPEN: dict[str, Callable[[Hub], Awaitable[Response]]] = {
+    "/healthz": health.healthz,
+    "/readyz": health.readyz,
+}
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.parts: dict[str, _Node] = {}
+        self.any: _Node | None = None
+        self.methods: dict[str, Endpoint] = {}
+
+
+class Routes:
+    """Addresses as a tree: one step a segment, however many addresses there are."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._root = _Node()
+        for endpoint in endpoints:
+            node = self._root
+            for part in endpoint.path.split("/")[1:]:
+                if part.startswith("{"):
+                    node.any = node.any or _Node()
+                    node = node.any
+                else:
+                    node = node.parts.setdefault(part, _Node())
+            node.methods[endpoint.method] = endpoint
+
+    def find(self, path: str) -> tuple[dict[str, Endpoint], list[str]] | None:
+        """The methods of an address, and the values in it; None for one that is not known."""
+        node: _Node | None = self._root
+        values: list[str] = []
+        for part in path.split("/")[1:]:
+            assert node is not None  # or the loop below has ended
+            if part in node.parts:
+                node = node.parts[part]
+            else:
+                node = node.any if part else None
+                values.append(part)
+            if node is None:
+                return None
+        return (node.methods, values) if node is not None and node.methods else None

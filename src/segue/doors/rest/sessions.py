@@ -1,0 +1,269 @@
+"""Sessions: create, list, retrieve, update, archive, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from ...model import clock, ids, text
+from ...model.errors import Busy, InvalidInput
+from ...model.event import AgentRef, ConfigChanged, InfoChanged
+from ...model.lifecycle import STATUSES, Status
+from ...model.query import Query
+from ...model.session import Session
+from . import agents, bodies, events_in, paging, records, resources, settings
+from .call import Call
+from .params import CREATED_AT
+from .session_out import SessionOut, show, status
+
+# The hosted parameters, then our own: directory, tag, source, and words to search for.
+FILTERS = (
+    "agent_id",
+    "agent_version",
+    *CREATED_AT,
+    "deployment_id",
+    "include_archived",
+    "limit",
+    "memory_store_id",
+    "order",
+    "page",
+    "statuses[]",
+    "cwd",
+    "tag",
+    "source",
+    "q",
+)
+# Stands for an id that cannot be one: it matches nothing.
+_NOTHING = "-"
+
+
+class Money(bodies.Body, frozen=True):
+    amount: str
+    currency: str
+
+
+class Budget(bodies.Body, frozen=True, tag_field="type", tag="limit"):
+    max_list_cost: Money
+
+
+class Setup(bodies.Body, frozen=True):
+    """What sessions are made with, by a request or by a deployment."""
+
+    agent: str | bodies.AgentById | bodies.AgentWithOverrides
+    environment_id: str
+    metadata: bodies.Metadata = msgspec.field(default_factory=dict)
+    vault_ids: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
+    resources: Annotated[tuple[resources.Resource, ...], Meta(max_length=500)] = ()
+
+
+class Create(Setup, frozen=True):
+    title: str | None = None
+    initial_events: Annotated[tuple[events_in.Initial, ...], Meta(max_length=50)] = ()
+    budget: Budget | None = None
+
+
+class AgentChange(bodies.Body, frozen=True):
+    tools: bodies.Tools | UnsetType | None = UNSET
+    mcp_servers: bodies.Servers | UnsetType | None = UNSET
+
+
+class Update(bodies.Body, frozen=True):
+    title: str | UnsetType | None = UNSET
+    metadata: bodies.MetadataPatch | UnsetType | None = UNSET
+    agent: AgentChange | UnsetType = UNSET
+    budget: Budget | UnsetType | None = UNSET
+    vault_ids: tuple[str, ...] | UnsetType | None = UNSET
+
+
+async def render(call: Call, sessions: Sequence[Session]) -> list[SessionOut]:
+    now = clock.now()
+    built_in = await call.hub.records.built_in_environment(call.workspace)
+    return [
+        show(
+            session,
+            await call.door.agents.resolve(call.workspace, session.agent),
+            session.environment_id or built_in,
+            now,
+        )
+        for session in sessions
+    ]
+
+
+async def one(call: Call, session: Session) -> SessionOut:
+    return (await render(call, [session]))[0]
+
+
+async def list_(call: Call) -> dict[str, Any]:
+    token = call.params.text("page")
+    page = await call.hub.list(
+        call.principal,
+        query(call),
+        None if token is None else paging.strip(token),
+        bind_filters=False,
+    )
+    return {
+        "data": await render(call, page.sessions),
+        "next_page": None if page.next is None else paging.PREFIX + page.next,
+        "prev_page": None if page.prev is None else paging.PREFIX + page.prev,
+    }
+
+
+def query(call: Call) -> Query:
+    """A list's parameters as the hub's filters."""
+    params = call.params
+    window = params.window()
+    agent = _filter(params.text("agent_id"), "agent")
+    version = params.number("agent_version", 0, 1 << 31)
+    words = params.text("q")
+    if words is not None and not text.terms(words):
+        raise InvalidInput("q: a search needs at least one word")
+    return Query(
+        agent_id=agent,
+        agent_version=version if agent else None,
+        created_gt=window.gt,
+        created_gte=window.gte,
+        created_lt=window.lt,
+        created_lte=window.lte,
+        deployment_id=_filter(params.text("deployment_id"), "depl"),
+        memory_store_id=_filter(params.text("memory_store_id"), "memstore"),
+        archived="include" if params.flag("include_archived") else "exclude",
+        archived_as="terminated",
+        statuses=tuple(_status(name) for name in params.many("statuses")),
+        cwd=params.text("cwd"),
+        tag=params.text("tag"),
+        source=params.text("source"),
+        text=words,
+        order="created",
+        descending=params.choice("order", "desc", "asc") == "desc",
+        limit=params.limit(20, 1000),
+    )
+
+
+def _filter(given: str | None, prefix: str) -> str | None:
+    return None if given is None else ids.parse(given, prefix) or _NOTHING
+
+
+def _status(name: str) -> Status:
+    for known in get_args(Status):
+        if name == known:
+            found: Status = known
+            return found
+    raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
+
+
+async def create(call: Call) -> SessionOut:
+    given = await call.body(Create)
+    if given.budget is not None:
+        raise InvalidInput("budget: this server has no price list to hold a session to")
+    made_with = await prepare(call, given)
+    return await one(call, await make(call, made_with, given.initial_events, title=given.title))
+
+
+class MadeWith(NamedTuple):
+    """What a session is made with, once all that it refers to has been found."""
+
+    agent: AgentRef
+    environment_id: str
+    vault_ids: tuple[str, ...]
+    resources: tuple[dict[str, Any], ...]
+    memory_store_ids: tuple[str, ...]
+    metadata: dict[str, str]
+    deployment_id: str | None = None
+
+
+async def prepare(call: Call, given: Setup) -> MadeWith:
+    """Find what a session refers to; an error leaves nothing behind."""
+    agent = await agents.chosen(call, given.agent)
+    place = await records.find(call, "environment", given.environment_id, field="environment_id")
+    records.usable(place, "environment_id")
+    vaults = []
+    for name in given.vault_ids:
+        vault = await records.find(call, "vault", name, field="vault_ids")
+        vaults.append(records.usable(vault, "vault_ids").id)
+    attached, stores = await resources.attach(call, given.resources)
+    return MadeWith(agent, place.id, tuple(vaults), attached, stores, dict(given.metadata))
+
+
+async def make(
+    call: Call, made_with: MadeWith, first: Sequence[events_in.Initial], title: str | None = None
+) -> Session:
+    """A new session that has been sent its first events."""
+    prompts = [events_in.initial(event) for event in first]
+    session = await call.hub.create(
+        call.principal,
+        title=(title or "").strip() or None,
+        origin="rest",
+        **made_with._asdict(),
+    )
+    for content in prompts:
+        await call.hub.prompt(call.principal, session.id, content)
+    # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.
+    return replace(session, status="running") if prompts else session
+
+
+async def retrieve(call: Call) -> SessionOut:
+    return await one(call, await call.session())
+
+
+async def update(call: Call) -> SessionOut:
+    given = await call.body(Update)
+    session = await call.session()
+    if not isinstance(given.vault_ids, UnsetType):
+        raise InvalidInput("vault_ids: cannot be changed after a session was created")
+    if not isinstance(given.budget, UnsetType) and given.budget is not None:
+        details = {"error_code": "budget_create_only"}
+        raise InvalidInput("budget: cannot be added to this session", details=details)
+    if status(session) == "terminated":
+        raise InvalidInput("a terminated session cannot be changed")
+    info = InfoChanged(
+        title=UNSET if isinstance(given.title, UnsetType) else (given.title or "").strip() or None,
+        metadata=UNSET if isinstance(given.metadata, UnsetType) else given.metadata or {},
+    )
+    if not isinstance(info.metadata, UnsetType):
+        settings.metadata(session.metadata, info.metadata)
+    if not isinstance(given.agent, UnsetType):
+        ref = await _changed(call, session, given.agent)
+        session = await call.hub.configure(call.principal, session.id, ConfigChanged(agent=ref))
+    if info != InfoChanged():
+        session = await call.hub.set_info(call.principal, session.id, info)
+    return await one(call, session)
+
+
+async def _changed(call: Call, session: Session, given: AgentChange) -> AgentRef:
+    if session.status != "idle" or session.turn is not None:
+        raise InvalidInput("agent: can only be changed while the session is idle")
+    ref = session.agent or await call.hub.records.built_in_agent(call.workspace)
+    changes = settings.resolve(bodies.Settings(tools=given.tools, mcp_servers=given.mcp_servers))
+    overrides = {**ref.overrides, **changes}
+    settings.check({**await call.door.agents.snapshot(call.workspace, ref), **overrides})
+    return msgspec.structs.replace(ref, overrides=overrides)
+
+
+async def archive(call: Call) -> SessionOut:
+    session = await call.session()
+    try:
+        archived = await call.hub.archive(call.principal, session.id)
+    except Busy as busy:
+        raise InvalidInput(
+            f"Session {ids.spell('sesn', session.id)} cannot be archived while its status is"
+            f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
+        ) from None
+    if archived.turn is not None:
+        await call.hub.cancel(call.principal, session.id)  # it waits for an answer: none will come
+    return await one(call, archived)
+
+
+async def delete(call: Call) -> dict[str, Any]:
+    session = await call.session()
+    try:
+        await call.hub.purge(call.principal, session.id)
+    except Busy:
+        raise InvalidInput(
+            "Cannot delete session while it is running."
+            " Send an interrupt event or wait for the session to complete."
+        ) from None
+    return {"type": "session_deleted", "id": ids.spell("sesn", session.id)}

@@ -1,0 +1,51 @@
+"""`segue serve` as a child process, for clients that need a real server."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Server(NamedTuple):
+    url: str
+    key: str
+    process: subprocess.Popen[str]
+    told: str
+
+
+@contextmanager
+def serving(data: Path, *options: str) -> Iterator[Server]:
+    """A server on a free port of this machine, and the key of its local workspace."""
+    environment = {**os.environ, "SEGUE_DATA_DIR": str(data), "PYTHONUNBUFFERED": "1"}
+    environment.pop("SEGUE_DATABASE_URL", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "segue", "serve", "--port", "0", *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        told = []
+        # The hints, one of which is the last line, come after everything of interest.
+        for line in process.stdout:
+            told.append(line)
+            if "print(session.id" in line:
+                break
+        else:
+            raise AssertionError(process.stderr.read())
+        url = told[0].split()[-1]
+        yield Server(url, (data / "key").read_text().strip(), process, "".join(told))
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()

