@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from segue.hub import Hub
 from segue.model.clock import SECOND
 from segue.model.content import plain
@@ -14,6 +16,7 @@ from tests.faults.takeover import WORKSPACE, bodies, expired, recovered, rested,
 
 SHORT = 800_000  # a lease, in microseconds
 STREAM = "/slow 0.02\n/say " + " ".join(f"word{number}" for number in range(3000))
+MESSAGES = "/slow 0.02\n" + "\n".join(f"/say message {number}" for number in range(2000))
 
 
 async def suspend(other: Child, store: Store, session: str) -> None:
@@ -29,12 +32,14 @@ async def suspend(other: Child, store: Store, session: str) -> None:
         await probe
 
 
-async def streaming(hub: Hub, sleeper: Child, session: str) -> str:
+async def streaming(hub: Hub, sleeper: Child, session: str, text: str = STREAM) -> str:
     """A long turn, well begun: its id."""
-    turn = (await sleeper.ask(do="prompt", session=session, text=STREAM))["turn"]
+    turn = (await sleeper.ask(do="prompt", session=session, text=text))["turn"]
     async with asyncio.timeout(PATIENCE):
         async for item in hub.follow(LOCAL, session, deltas=True):
             if isinstance(item, Delta) and item.offset > 0:
+                break
+            if isinstance(item, Event) and isinstance(item.body, AgentMessage):
                 break
     return turn
 
@@ -46,7 +51,10 @@ def cut_off(events: list[Event]) -> None:
     assert len(bodies(events, Interrupted)) == 1
 
 
-def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(place: Place) -> None:
+@pytest.mark.parametrize("notices", ["when it renews", "when it writes"])
+def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
+    place: Place, notices: str
+) -> None:
     async def main() -> None:
         async with (
             Hub(await place.open(), place.directory, lease=SHORT) as hub,
@@ -54,15 +62,19 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(place: 
         ):
             session = (await hub.create(LOCAL, cwd="/work")).id
             holder = (await sleeper.expect("ready"))["holder"]
-            turn = await streaming(hub, sleeper, session)
+            text = STREAM if notices == "when it renews" else MESSAGES
+            turn = await streaming(hub, sleeper, session, text)
             old = await hub.store.lease_of(WORKSPACE, session)
             assert old is not None and old.holder == holder
 
+            if notices == "when it writes":
+                await sleeper.ask(do="deafen")
             await suspend(sleeper, hub.store, session)
             await recovered(hub, session)
             before = await story(hub, session)
             at_rest(await hub.get(LOCAL, session), before)
-            cut_off(before)
+            if notices == "when it renews":
+                cut_off(before)
 
             sleeper.wake()
             # It notices, lives on, and works on other sessions.

@@ -37,9 +37,12 @@ class McpServers:
         self = cls()
         links = {server.name: _Link(server, cwd) for server in servers}
         failures: dict[str, str] = {}
-        for name, why in zip(
-            links, await asyncio.gather(*(link.open() for link in links.values())), strict=True
-        ):
+        try:
+            reasons = await asyncio.gather(*(link.open() for link in links.values()))
+        except BaseException:  # given up meanwhile: nothing may be left of it
+            await asyncio.gather(*(link.close() for link in links.values()))
+            raise
+        for name, why in zip(links, reasons, strict=True):
             if why is None:
                 self._links[name] = links[name]
             else:
@@ -91,12 +94,15 @@ class _Link:
         return f"did not answer within {CONNECT_SECONDS:.0f} s"
 
     async def close(self) -> None:
+        if self._task is None:
+            return
         self._stop.set()
-        if self._task is not None:
-            done, _ = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
-            if not done:
-                self._task.cancel()
-                await asyncio.wait([self._task])
+        # One that is still being connected does not listen.
+        patience = CLOSE_SECONDS if self.client is not None else 0
+        done, _ = await asyncio.wait([self._task], timeout=patience)
+        if not done:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _live(self, ready: asyncio.Future[str | None]) -> None:
         try:

@@ -39,6 +39,10 @@ class Heard(logging.Handler):
         say("log", level=record.levelname, message=record.getMessage())
 
 
+async def for_ever(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
 async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
     session = order.get("session", "")
     match order["do"]:
@@ -53,8 +57,9 @@ async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
             return {"reason": await hub.wait(LOCAL, session, order["turn"])}
         case "run":
             return {"reason": await hub.run(LOCAL, session, order["text"])}
-        case "close":
-            await hub.close()
+        case "deafen":
+            # From now on it finds out that a lease is lost only when it writes.
+            hub.store.renew = for_ever
     return {}
 
 

@@ -97,8 +97,13 @@ class Writer:
                 self._thread = threading.Thread(target=self._work, name="segue-writer", daemon=True)
                 self._thread.start()
             self._queue.append(_Job(operation, durable, loop, future))
-            self._wake.notify()
+        # Not at once: whoever else runs in this round of the loop gets into the same group.
+        loop.call_soon(self._stir)
         return await future
+
+    def _stir(self) -> None:
+        with self._wake:
+            self._wake.notify()
 
     def close(self) -> None:
         """Finish what is queued, then stop."""
