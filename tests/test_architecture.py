@@ -84,6 +84,7 @@ def test_the_public_names_are_these() -> None:
         "errors",
         "event",
         "open_hub",
+        "serve_acp",
     ]
     for name in segue.__all__:
         assert getattr(segue, name) is not None

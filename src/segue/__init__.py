@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .agents.base import Agent, Answer, Turn
+    from .doors.acp.serve import serve_acp
     from .home import data_dir, open_hub
     from .hub import Found, Hub, Page, Policy, Results, Runners
     from .model import content, errors, event
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agents.base": ("Agent", "Answer", "Turn"),
+    "doors.acp.serve": ("serve_acp",),
     "home": ("data_dir", "open_hub"),
     "hub": ("Found", "Hub", "Page", "Policy", "Results", "Runners"),
     "model": ("content", "errors", "event"),
@@ -76,6 +78,7 @@ __all__ = [
     "errors",
     "event",
     "open_hub",
+    "serve_acp",
 ]
 
 

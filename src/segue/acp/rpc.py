@@ -2,14 +2,16 @@
 
 A `Connection` reads messages, starts a task for each request in the order they come, and answers
 each exactly once. Writing waits for the peer to read: whoever produces updates is slowed down by a
-slow reader, and nothing piles up here. `$/cancel_request` cancels the task of a request that came
-in, and is sent when a request of ours is given up.
+slow reader, and a peer that asks without reading the answers is not read from any more; so nothing
+piles up here. `$/cancel_request` cancels the task of a request that came in, and is sent when a
+request of ours is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +29,7 @@ NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
 
 CANCEL_REQUEST = "$/cancel_request"
+CROWD = 256  # messages being dealt with, above which the peer must read before it may send more
 
 Id = str | int | None
 
@@ -104,9 +107,14 @@ class Connection:
         self._writing = asyncio.Lock()
         self._next_id = 0
         self._asked: dict[Id, asyncio.Future[Any]] = {}
-        self._answering: dict[Id, asyncio.Task[None]] = {}
-        self._notified: set[asyncio.Task[None]] = set()
+        self._answering: dict[Id, asyncio.Task[None]] = {}  # those that may still be cancelled
+        self._tasks: set[asyncio.Task[None]] = set()
         self._gone = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether the peer has gone away."""
+        return self._gone
 
     # Towards the peer.
 
@@ -147,6 +155,9 @@ class Connection:
         """Until the peer goes away. Then every task is cancelled and every question given up."""
         try:
             while True:
+                if len(self._tasks) > CROWD:
+                    async with self._writing:  # until what is being written has been taken
+                        pass
                 try:
                     line = await self._reader.read_line()
                 except LineTooLong as error:
@@ -164,10 +175,9 @@ class Connection:
                 if not future.done():
                     future.set_exception(Disconnected("the peer is gone"))
                     future.exception()
-            tasks = [*self._answering.values(), *self._notified]
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _take(self, line: bytes) -> None:
         try:
@@ -195,13 +205,12 @@ class Connection:
             await self._refuse(_id_of(message), INVALID_REQUEST, "neither request nor response")
 
     async def _start(self, id: Any, method: str, params: Any) -> None:
-        if isinstance(id, bool) or not isinstance(id, str | int):
+        if _as_id(id) is None:
             await self._refuse(None, INVALID_REQUEST, "a request id is a string or an integer")
         elif id in self._answering:
             await self._refuse(id, INVALID_REQUEST, f"request {id!r} is still being answered")
         else:
-            task = asyncio.get_running_loop().create_task(self._answer(id, method, params))
-            self._answering[id] = task
+            self._answering[id] = self._spawn(self._answer(id, method, params))
             # In order: a request has begun before the next message is looked at.
             await asyncio.sleep(0)
 
@@ -227,13 +236,17 @@ class Connection:
 
     def _notice(self, method: str, params: Any) -> None:
         if method == CANCEL_REQUEST:
-            id = params.get("requestId") if isinstance(params, dict) else None
-            if task := self._answering.get(id):
-                task.cancel()
+            wanted = _as_id(params.get("requestId")) if isinstance(params, dict) else None
+            if request := self._answering.get(wanted):
+                request.cancel()
             return
-        task = asyncio.get_running_loop().create_task(self._hear(method, params))
-        self._notified.add(task)
-        task.add_done_callback(self._notified.discard)
+        self._spawn(self._hear(method, params))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _hear(self, method: str, params: Any) -> None:
         try:
@@ -257,12 +270,18 @@ class Connection:
 
 
 def _id_of(message: Any) -> Id:
-    id = message.get("id") if isinstance(message, dict) else None
-    return id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    return _as_id(message.get("id")) if isinstance(message, dict) else None
+
+
+def _as_id(value: Any) -> Id:
+    """What may name a request, or None."""
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _decode_leniently(line: bytes) -> Any:
     """JSON with lone surrogates, which the standard library takes; None if it is no JSON."""
+    if b"\\u" not in line:
+        return None
     import json
 
     try:

@@ -175,7 +175,7 @@ class SetupRequest(Wire, frozen=True):
     session_id: str = ""
     additional_directories: list[str] | None = None
     mcp_servers: list[dict[str, Any]] | UnsetType | None = UNSET
-    replay_from: dict[str, Any] | None = None
+    replay_from: Any = None  # of version 2
 
 
 class PromptRequest(Wire, frozen=True):

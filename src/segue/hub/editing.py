@@ -222,6 +222,11 @@ class Editing(Base):
         at = clock.now() if now is None else now
         return await retaining.prune(self.store, principal.workspace, at, dry_run=dry_run)
 
+    async def forget(self, principal: Principal, days: int, *, now: int | None = None) -> int:
+        """Purge every session that has been idle for so many days; how many that were."""
+        at = clock.now() if now is None else now
+        return await retaining.forget(self.store, principal.workspace, at - days * clock.DAY)
+
     async def _info(
         self, principal: Principal, id: str, info: InfoChanged, *, at_rest: bool = False
     ) -> Session:

@@ -6,7 +6,7 @@ lain there for its days. Every run can be tried dry first, and none touches a ru
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -64,6 +64,14 @@ async def prune(store: Store, workspace: str, now: int, *, dry_run: bool) -> lis
             before = now - days * clock.DAY
             steps += await _apply(store, workspace, action, shelf, before, dry_run)
     return steps
+
+
+async def forget(store: Store, workspace: str, before: int) -> int:
+    """Purge what has been idle since then, on whichever shelf; how many sessions that were."""
+    steps: list[Step] = []
+    for shelf in get_args(Shelf):
+        steps += await _apply(store, workspace, "purge", shelf, before, dry_run=False)
+    return len(steps)
 
 
 async def _apply(

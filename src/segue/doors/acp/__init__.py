@@ -2,6 +2,6 @@
 
 from .capabilities import Offers
 from .door import Door
-from .serve import serve_stdio
+from .serve import serve, serve_acp, serve_stdio
 
-__all__ = ["Door", "Offers", "serve_stdio"]
+__all__ = ["Door", "Offers", "serve", "serve_acp", "serve_stdio"]

@@ -1,19 +1,26 @@
-"""What the agent says of itself in answer to `initialize`."""
+"""What the two sides say of themselves in `initialize`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ... import __version__
 from ...acp import v1, v2
-from ...acp.wire import Empty, Implementation
+from ...acp.wire import Empty, Implementation, Wire
 from .meta import NAMESPACE
+
+W = TypeVar("W", bound=Wire)
 
 LOCAL_AUTH = "segue-local"
 TERMINAL_AUTH = "segue-terminal"
+_LOCAL = ("This computer's user", "Nothing to do")
+_TERMINAL = ("In a terminal", "Shows which agents are set up")
 _FILTERS = ["search", "createdAfter", "tag", "includeWorktrees", "limit"]
+
+# The optional methods, each with the marker that says it is there.
 _GATES = {
     "session/list": "list",
     "session/load": "load",
@@ -26,57 +33,92 @@ _GATES = {
     "session/unarchive": "archive",
     "session/status": "status",
 }
+_AUTH = ("authenticate", "logout", "auth/login", "auth/logout")
+MARKERS = frozenset({*_GATES.values(), "additionalDirectories"})
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the optional methods an agent has. By default all of them."""
+    """What an agent says it is and can do. By default everything.
+
+    `remembers` is False for an agent whose sessions end with their connection: it lists none.
+    `keep_days` is after how many idle days a session is forgotten.
+    """
 
     name: str = "segue"
     title: str = "segue"
+    version: str = __version__
     without: frozenset[str] = frozenset()
-    auth_methods: tuple[str, ...] = (LOCAL_AUTH, TERMINAL_AUTH)
+    auth: bool = True
+    remembers: bool = True
+    keep_days: int | None = None
 
     def has(self, capability: str) -> bool:
         return capability not in self.without
 
-    def method(self, name: str) -> bool:
+    def method(self, name: str, version: int) -> bool:
+        if name in _AUTH:
+            return self.auth
+        if name == "session/resume" and version == v2.VERSION and not self.remembers:
+            return True  # which every agent of version 2 has, if it finds nothing to resume
         gate = _GATES.get(name)
         return gate is None or self.has(gate)
 
     def marker(self, capability: str, meta: dict[str, Any] | None = None) -> Empty | UnsetType:
         return Empty(meta=meta) if self.has(capability) else UNSET
 
+    def info(self) -> Implementation:
+        return Implementation(name=self.name, title=self.title, version=self.version)
+
+
+def leniently(given: Any, kind: type[W]) -> W:
+    """A client's capabilities, without those that do not parse: the schemas ask for that."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(given, dict) and field.encode_name in given:
+            value = given[field.encode_name]
+            inner = next(
+                (each for each in (field.type, *get_args(field.type)) if _wire(each)), None
+            )
+            if inner is not None and isinstance(value, dict):
+                found[field.name] = leniently(value, inner)
+                continue
+            try:
+                found[field.name] = msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                continue
+    return kind(**found)
+
+
+def _wire(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Wire)
+
 
 def _list_meta() -> dict[str, Any]:
     return {NAMESPACE: {"filters": _FILTERS}}
 
 
-def initialized_v1(
-    offers: Offers, client: v1.ClientCapabilities, version: str
-) -> v1.InitializeResponse:
-    methods = [
-        v1.AuthMethod(id=LOCAL_AUTH, name="This computer's user", description="Nothing to do")
-    ]
-    if client.auth.terminal:
+def initialized_v1(offers: Offers, terminal: bool) -> v1.InitializeResponse:
+    methods: list[v1.AuthMethod] = []
+    if offers.auth:
+        name, text = _LOCAL
+        methods.append(v1.AuthMethod(id=LOCAL_AUTH, name=name, description=text))
+    if offers.auth and terminal:
+        name, text = _TERMINAL
         methods.append(
             v1.AuthMethod(
-                type="terminal",
-                id=TERMINAL_AUTH,
-                name="In a terminal",
-                description="Choose a model and enter its key",
-                args=["--setup"],
+                type="terminal", id=TERMINAL_AUTH, name=name, description=text, args=["--setup"]
             )
         )
     return v1.InitializeResponse(
         protocol_version=v1.VERSION,
-        agent_info=Implementation(name=offers.name, title=offers.title, version=version),
+        agent_info=offers.info(),
         auth_methods=methods,
         agent_capabilities=v1.AgentCapabilities(
             load_session=offers.has("load"),
             prompt_capabilities=v1.PromptCapabilities(
                 image=True, audio=True, embedded_context=True
             ),
-            mcp_capabilities=v1.McpCapabilities(http=offers.has("mcp")),
+            mcp_capabilities=v1.McpCapabilities(http=True),
             session_capabilities=v1.SessionCapabilities(
                 list=offers.marker("list", _list_meta()),
                 resume=offers.marker("resume"),
@@ -88,41 +130,39 @@ def initialized_v1(
                 archive=offers.marker("archive"),
                 status=offers.marker("status"),
             ),
-            auth=v1.AgentAuth(logout=Empty()),
+            auth=v1.AgentAuth(logout=Empty() if offers.auth else UNSET),
         ),
     )
 
 
-def initialized_v2(offers: Offers, terminal: bool, version: str) -> v2.InitializeResponse:
-    methods = [
-        v2.AuthMethod(
-            type="agent",
-            method_id=LOCAL_AUTH,
-            name="This computer's user",
-            description="Nothing to do",
+def initialized_v2(offers: Offers, terminal: bool) -> v2.InitializeResponse:
+    methods: list[v2.AuthMethod] = []
+    if offers.auth:
+        name, text = _LOCAL
+        methods.append(
+            v2.AuthMethod(type="agent", method_id=LOCAL_AUTH, name=name, description=text)
         )
-    ]
-    if terminal:
+    if offers.auth and terminal:
+        name, text = _TERMINAL
         methods.append(
             v2.AuthMethod(
                 type="terminal",
                 method_id=TERMINAL_AUTH,
-                name="In a terminal",
-                description="Choose a model and enter its key",
+                name=name,
+                description=text,
                 args=["--setup"],
             )
         )
-    servers = v2.McpCapabilities(stdio=Empty(), http=Empty()) if offers.has("mcp") else UNSET
     return v2.InitializeResponse(
         protocol_version=v2.VERSION,
-        info=Implementation(name=offers.name, title=offers.title, version=version),
+        info=offers.info(),
         auth_methods=methods,
         capabilities=v2.AgentCapabilities(
             session=v2.SessionCapabilities(
                 prompt=v2.PromptCapabilities(
                     image=Empty(), audio=Empty(), embedded_context=Empty()
                 ),
-                mcp=servers,
+                mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()),
                 delete=offers.marker("delete"),
                 additional_directories=offers.marker("additionalDirectories"),
                 fork=offers.marker("fork"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +22,12 @@ from ...model.content import (
     ResourceLink,
     Text,
 )
+from ...model.event import ConfigChanged, Failed, InfoChanged, StatusChanged, ToolCall
+from ...model.session import Session
 
 _DIALECT = "acp"
+# How a session was named and run is told once at the end of a replay, and notices are live only.
+NOT_REPLAYED = (InfoChanged, ConfigChanged, StatusChanged, Failed)
 
 
 def read_prompt(blocks: Sequence[dict[str, Any]]) -> Content:
@@ -36,14 +41,20 @@ def read_prompt(blocks: Sequence[dict[str, Any]]) -> Content:
 
 
 def _read(block: wire.ContentBlock) -> Block:
-    extra: dict[str, Any] = {}
     kept = {
         name: value
-        for name, value in (("annotations", block.annotations), ("_meta", block.meta))
+        for name, value in (
+            ("annotations", block.annotations),
+            ("_meta", block.meta),
+            ("icons", getattr(block, "icons", None)),
+            (
+                "contents_meta",
+                block.resource.meta if isinstance(block, wire.ResourceBlock) else None,
+            ),
+        )
         if value is not None
     }
-    if kept:
-        extra = {_DIALECT: kept}
+    extra: dict[str, Any] = {_DIALECT: kept} if kept else {}
     match block:
         case wire.TextBlock():
             return Text(text=block.text, extra=extra)
@@ -78,6 +89,22 @@ def write_blocks(content: Sequence[Block]) -> list[wire.ContentBlock]:
     return [written for block in content if (written := _write(block)) is not None]
 
 
+def locations(call: ToolCall) -> list[wire.Location]:
+    """The places in files that a call touches; the protocol wants absolute paths."""
+    return [
+        wire.Location(path=place.path, line=place.line)
+        for place in call.locations
+        if os.path.isabs(place.path)
+    ]
+
+
+def cost(session: Session | None) -> wire.Cost | None:
+    """What the session has cost so far, if that is known."""
+    if session is None or not session.usage.cost:
+        return None
+    return wire.Cost(amount=session.usage.cost / 1_000_000, currency="USD")
+
+
 def text_block(text: str) -> wire.TextBlock:
     return wire.TextBlock(text=text)
 
@@ -103,6 +130,7 @@ def _write(block: Block) -> wire.ContentBlock | None:
                 description=block.description,
                 mime_type=block.mime,
                 size=block.size,
+                icons=kept.get("icons"),
                 **common,
             )
         case Resource():
@@ -111,6 +139,7 @@ def _write(block: Block) -> wire.ContentBlock | None:
                 text=UNSET if block.text is None else block.text,
                 blob=UNSET if block.text is not None else (block.data or ""),
                 mime_type=block.mime,
+                meta=kept.get("contents_meta"),
             )
             return wire.ResourceBlock(resource=held, **common)
         case Diff() | Other():

@@ -1,23 +1,24 @@
-"""A session that is open on a connection: its updates, its prompts, its questions."""
+"""A session that is open on a connection: its updates, its prompts, its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import UNSET
-
-from ...acp import v1, v2, wire
+from ...acp import wire
 from ...acp.rpc import (
     INTERNAL_ERROR,
+    NOT_FOUND,
     REQUEST_CANCELLED,
     Connection,
     Disconnected,
     RpcError,
 )
 from ...hub import Hub
+from ...model import ids
+from ...model.content import Content
 from ...model.errors import NotFound, SegueError
 from ...model.event import (
     Event,
@@ -33,11 +34,16 @@ from ...model.lifecycle import StopReason
 from ...model.principal import Principal
 from ...model.session import Session
 from ...store.base import Delta
-from . import view1, view2
+from .questions import Questions
+
+if TYPE_CHECKING:
+    from ...agents.mcp import McpServers
+    from ...hub.turns import Hold
 
 log = logging.getLogger("segue.acp")
 
-Ask = Callable[[str, PermissionAsked, ToolCall | None], Any]
+# How long closing waits for a cancelled turn that another process runs.
+REST_SECONDS = 5.0
 
 
 class View(Protocol):
@@ -72,15 +78,21 @@ class Opened:
         self._view = view
         self._version = version
         self._session = session
+        self._questions = Questions(hub, principal, connection, session.id, version)
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
-        self._prompts: dict[str, asyncio.Future[Any]] = {}
-        self._own: set[str] = set()
+        # Prompts and cancels reach the hub in the order in which they came.
+        self._order = asyncio.Lock()
+        self._closed = False
+        # The client's prompts: what it waits for, which the hub has, which are in a turn.
+        self._prompts: dict[str, asyncio.Future[str]] = {}
+        self._submitted: set[str] = set()
+        self._begun: set[str] = set()
         self._failure: str | None = None
         self._calls: dict[str, ToolCall] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self.hold: Hold | None = None
+        self.tools: McpServers | None = None
         self.id = session.id
-        self.cwd = session.cwd
 
     # Opening.
 
@@ -97,9 +109,9 @@ class Opened:
         for update in self._view.ready(self._session):
             await self._send(update)
 
-    async def notice(self, severity: str, title: str, description: str) -> None:
-        """Tell the client something about the session, where it wants to be told."""
-        for update in self._view.notice(severity, title, description):
+    async def notice(self, title: str, description: str) -> None:
+        """Warn the client of something about the session, where it wants to be told."""
+        for update in self._view.notice("warning", title, description):
             await self._send(update)
 
     def start(self) -> None:
@@ -108,20 +120,57 @@ class Opened:
 
     # What the client does.
 
-    async def prompt(self, turn_id: str) -> asyncio.Future[Any]:
-        """A future for what the client waits for: the end of the turn, or its beginning in v2."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._prompts[turn_id] = future
-        self._own.add(turn_id)
-        return future
+    async def prompt(self, content: Content) -> str:
+        """Ask, and wait for what the client waits for.
 
-    def forget(self, turn_id: str) -> None:
-        self._prompts.pop(turn_id, None)
+        In version 1 that is the end of the turn, and the result its stop reason; in version 2 it
+        is the beginning, and the result the message's id. A client that takes its request back
+        gets an answer nevertheless, once it is clear which.
+        """
+        turn_id = ids.new_id()
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        submitting = asyncio.get_running_loop().create_task(self._submit(turn_id, content, future))
+        while True:
+            try:
+                await asyncio.shield(submitting)
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if self._connection.gone:
+                    raise
+                if task := asyncio.current_task():
+                    task.uncancel()
+                await asyncio.wait([submitting])
+                await self._take_back(turn_id)
 
-    @property
-    def busy(self) -> bool:
-        """Whether this client has begun something that has not ended."""
-        return bool(self._prompts) or (self._session.turn or "") in self._own
+    async def _submit(self, turn_id: str, content: Content, future: asyncio.Future[str]) -> None:
+        async with self._order:
+            session = await self._hub.get(self._principal, self.id)
+            if self._closed or session.shelf == "trash":
+                raise RpcError(NOT_FOUND, f"session not found: {self.id}", {"sessionId": self.id})
+            self._prompts[turn_id] = future
+            try:
+                await self._hub.prompt(self._principal, self.id, content, turn_id=turn_id)
+            except BaseException:
+                self._prompts.pop(turn_id, None)
+                raise
+            if turn_id in self._prompts:  # and not over already
+                self._submitted.add(turn_id)
+
+    async def _take_back(self, turn_id: str) -> None:
+        """One that has begun is cancelled in version 1, where its request is the turn."""
+        async with self._order:
+            if turn_id not in self._prompts:
+                return
+            if await self._hub.withdraw(self._principal, self.id, turn_id):
+                self._settle(turn_id, "cancelled")
+            elif self._version == 1:
+                await self._hub.cancel(self._principal, self.id)
+
+    async def cancel(self) -> None:
+        """Cancel what runs, and what was sent before this."""
+        async with self._order:
+            await self._hub.cancel(self._principal, self.id)
+        await self._check_waiting()
 
     async def caught_up(self) -> None:
         """Until everything that is stored by now has been sent."""
@@ -129,31 +178,59 @@ class Opened:
             last = (await self._hub.get(self._principal, self.id)).last_seq
         except NotFound:
             return
-        while self._session.last_seq < last and self._task is not None and not self._task.done():
+        await self._until(lambda: self._session.last_seq >= last)
+
+    async def close(self) -> None:
+        """Cancel what this client began, tell it so, let the session go, and be silent."""
+        async with self._order:
+            self._closed = True
+            await self._give_up()
+        if self.hold is not None:
+            await self.hold.close()
+        if not self._connection.gone:
+            try:
+                async with asyncio.timeout(REST_SECONDS):
+                    await self._until(lambda: not self._busy)
+            except TimeoutError:
+                log.info("session %s: its turn runs elsewhere, and does not end", self.id)
+            await self.caught_up()
+        await self._stop()
+        if self.tools is not None:
+            await self.tools.close()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether this client has begun something that has not ended."""
+        return bool(self._prompts) or bool(self._begun)
+
+    async def _give_up(self) -> None:
+        try:
+            for turn_id in list(self._prompts):
+                if await self._hub.withdraw(self._principal, self.id, turn_id):
+                    self._settle(turn_id, "cancelled")
+            if self._busy:
+                await self._hub.cancel(self._principal, self.id)
+        except SegueError as error:
+            log.warning("session %s: its turn was not cancelled: %s", self.id, error.message)
+
+    async def _stop(self) -> None:
+        await self._questions.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _until(self, done: Any) -> None:
+        """Until something is true of what was sent, or nothing more will be."""
+        while not done() and self._task is not None and not self._task.done():
             self._moved.clear()
             await self._moved.wait()
-
-    async def check_waiting(self) -> None:
-        """Settle prompts that were taken back before they began."""
-        for turn_id, future in list(self._prompts.items()):
-            if not future.done() and await self._hub.vanished(self._principal, self.id, turn_id):
-                self._settle(turn_id, "cancelled")
-
-    async def stop(self) -> None:
-        """Send nothing more."""
-        tasks = [*self._asking.values(), *([self._task] if self._task else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for turn_id in list(self._prompts):
-            self._settle(turn_id, "cancelled")
 
     # What happens to the session.
 
     async def _pump(self) -> None:
         try:
             for ask in self._session.open_asks:
-                await self._ask_again(ask)
+                await self._questions.ask_again(ask)
             async for item in self._hub.follow(
                 self._principal, self.id, self._session.last_seq, deltas=True
             ):
@@ -167,125 +244,71 @@ class Opened:
         except SegueError as error:
             log.warning("session %s: %s", self.id, error)
         finally:
-            self._moved.set()
             for turn_id in list(self._prompts):
                 self._settle(turn_id, "cancelled")
+            self._begun.clear()
+            self._moved.set()
 
     async def _event(self, event: Event) -> None:
         self._session = session = apply(self._session, event)
         body = event.body
-        own = isinstance(body, UserMessage) and event.id in self._own
+        own = isinstance(body, UserMessage) and event.id in self._prompts
         # In version 1 a client shows its own prompt by itself; the others hear of it.
         if not (own and self._version == 1):
             for update in self._view.show(event, session):
                 await self._send(update)
         match body:
-            case UserMessage() if self._version == 2:
-                self._settle(event.id, event.id)
+            case UserMessage() if own:
+                self._begun.add(event.id)
+                if self._version == 2:
+                    self._settle(event.id, event.id)
             case ToolCall():
                 self._calls[body.call_id] = body
             case Failed():
                 self._failure = body.message
             case PermissionAsked():
-                self._ask(body)
+                self._questions.ask(body, self._calls.get(body.call_id or ""))
             case PermissionAnswered():
-                if task := self._asking.pop(body.ask_id, None):
-                    task.cancel()
-            case StatusChanged(turn=turn, stop_reason=reason) if (
-                turn is not None and reason is not None and reason != "requires_action"
-            ):
-                self._calls.clear()
-                self._settle(turn, reason)
-                self._own.discard(turn)
-                await self.check_waiting()
+                self._questions.take_back(body.ask_id)
+            case StatusChanged(stop_reason=reason) if session.turn is None:
+                await self._ended(reason or "end_turn")
         self._moved.set()
+
+    async def _ended(self, reason: StopReason) -> None:
+        """A turn is over: so are the prompts that were in it, and maybe some that waited."""
+        self._calls.clear()
+        for turn_id in self._begun:
+            self._settle(turn_id, reason)
+        self._begun.clear()
+        self._failure = None
+        await self._check_waiting()
+
+    async def _check_waiting(self) -> None:
+        """Settle prompts that were taken back before they began."""
+        for turn_id in self._submitted - self._begun:
+            if await self._hub.vanished(self._principal, self.id, turn_id):
+                self._settle(turn_id, "cancelled")
 
     def _settle(self, turn_id: str, outcome: str) -> None:
         future = self._prompts.pop(turn_id, None)
-        failure, self._failure = self._failure, None
-        if future is None or future.done():
+        self._submitted.discard(turn_id)
+        if future is None:
             return
         if self._version == 2 and outcome == "cancelled":
             future.set_exception(RpcError(REQUEST_CANCELLED, "the prompt was withdrawn"))
         elif self._version == 1 and outcome == "error":
-            future.set_exception(RpcError(INTERNAL_ERROR, failure or "the turn failed"))
+            why = self._failure or "the turn failed"
+            future.set_exception(RpcError(INTERNAL_ERROR, why))
         else:
             future.set_result(outcome)
-
-    # Questions.
-
-    async def _ask_again(self, ask_id: str) -> None:
-        """Put a question that was asked before this client came."""
-        seq = await self._hub.locate(self._principal, self.id, ask_id)
-        for event in await self._hub.events(self._principal, self.id, after=seq - 1, limit=1):
-            if isinstance(event.body, PermissionAsked):
-                self._ask(event.body)
-
-    def _ask(self, body: PermissionAsked) -> None:
-        work = self._question(body)
-        self._asking[body.ask_id] = asyncio.get_running_loop().create_task(work)
-
-    async def _question(self, body: PermissionAsked) -> None:
-        call = self._calls.get(body.call_id or "")
-        chosen: str | None = None
-        try:
-            answer = await self._connection.request(
-                "session/request_permission", self._permission(body, call)
-            )
-            outcome = answer.get("outcome") if isinstance(answer, dict) else None
-            if isinstance(outcome, dict) and outcome.get("outcome") == "selected":
-                option = outcome.get("optionId")
-                # Whatever is not one of the options is no approval.
-                if any(option == known.id for known in body.options):
-                    chosen = option
-        except RpcError as error:
-            log.info("session %s: the client could not be asked: %s", self.id, error.message)
-        except Disconnected:
-            return
-        self._asking.pop(body.ask_id, None)
-        try:
-            await self._hub.answer(self._principal, self.id, body.ask_id, chosen)
-        except NotFound:
-            return  # answered elsewhere, or over
-
-    def _permission(self, body: PermissionAsked, call: ToolCall | None) -> Any:
-        choices = [
-            wire.PermissionOption(option_id=option.id, name=option.name, kind=option.kind)
-            for option in body.options
-        ]
-        call_id = body.call_id or body.ask_id
-        if self._version == 1:
-            fields = v1.ToolCallFields(tool_call_id=call_id, title=body.title)
-            if call is not None:
-                fields = v1.ToolCallFields(
-                    tool_call_id=call_id,
-                    title=body.title,
-                    kind=call.kind,
-                    status="pending",
-                    content=view1.tool_content(call.content) or UNSET,
-                    raw_input=UNSET if call.input is None else call.input,
-                )
-            return v1.PermissionRequest(session_id=self.id, tool_call=fields, options=choices)
-        if call is None:
-            return v2.PermissionRequest(session_id=self.id, title=body.title, options=choices)
-        subject = v2.ToolCallSubject(
-            tool_call=v2.ToolCallFields(
-                tool_call_id=call_id,
-                title=call.title or call.name,
-                kind=call.kind,
-                content=view2.tool_content(call.content) or UNSET,
-                raw_input=UNSET if call.input is None else call.input,
-            )
-        )
-        return v2.PermissionRequest(
-            session_id=self.id, title=body.title, options=choices, subject=subject
-        )
+        future.exception()  # heard here, as the client may be gone
+        self._moved.set()
 
     async def _send(self, update: Any) -> None:
         await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
 
-def stop_reason(reason: StopReason | str) -> wire.StopReason:
+def stop_reason(reason: str) -> wire.StopReason:
     """A turn's end as version 1 can say it."""
     known: tuple[wire.StopReason, ...] = (
         "end_turn",

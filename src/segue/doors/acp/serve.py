@@ -1,27 +1,34 @@
-"""Serving one client over standard input and output."""
+"""Serving one client: over any two ends, over this process's own streams, for any agent."""
 
 from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
 
 from ...acp.rpc import Connection, Reader, Writer
 from ...acp.stdio import own_stdio
 from ...agents.base import Agent
 from ...hub import Hub
-from ...model.principal import Principal
-from .capabilities import Offers
+from ...model.principal import Principal, check_workspace
+from .capabilities import MARKERS, Offers
 from .door import Door
+
+# What an agent that keeps nothing cannot do.
+_FORGETFUL = frozenset({"load", "resume", "delete", "fork", "title", "archive", "status"})
 
 
 async def serve(
-    hub: Hub,
-    principal: Principal,
-    reader: Reader,
-    writer: Writer,
-    *,
-    agent: Agent | None = None,
-    offers: Offers | None = None,
+    hub: Hub, principal: Principal, reader: Reader, writer: Writer, **options: Any
 ) -> None:
-    """Answer one client until it goes away; then its turns are cancelled and its sessions free."""
-    door = Door(hub, principal, agent=agent, offers=offers)
+    """Answer one client until it goes away; then its turns are cancelled and its sessions free.
+
+    `options` are Door's own.
+    """
+    door = Door(hub, principal, **options)
     door.connection = Connection(reader, writer, door)
     try:
         await door.connection.serve()
@@ -29,13 +36,76 @@ async def serve(
         await door.close()
 
 
-async def serve_stdio(
-    hub: Hub,
-    principal: Principal,
-    *,
-    agent: Agent | None = None,
-    offers: Offers | None = None,
-) -> None:
-    """The same over this process's own standard streams."""
+async def serve_stdio(hub: Hub, principal: Principal, **options: Any) -> None:
+    """The same over this process's own standard streams, until they end or we are told to."""
     lines = await own_stdio()
-    await serve(hub, principal, lines, lines, agent=agent, offers=offers)
+    serving = asyncio.ensure_future(serve(hub, principal, lines, lines, **options))
+    if sys.platform != "win32":
+        # An editor that is in a hurry ends us so; what we began must come to rest all the same.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
+        await asyncio.wait([serving])
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await lines.close()
+    if not serving.cancelled():
+        serving.result()
+
+
+def serve_acp(
+    agent: Agent,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    version: str = "0",
+    persist: Literal["store", "memory"] | None = "store",
+    data_dir: str | Path | None = None,
+    workspace: str = "local",
+    without: Iterable[str] = (),
+    keep_days: int | None = None,
+) -> None:
+    """Be an ACP agent on standard input and output, until the client goes away.
+
+        class Echo:
+            async def run(self, turn: segue.Turn) -> segue.StopReason:
+                await turn.say(f"You said: {turn.text}")
+                return "end_turn"
+
+        segue.serve_acp(Echo())
+
+    Sessions are kept in segue's store (in `data_dir`, by default where `segue` keeps its own), so
+    that every session method of the protocol works and `segue` sees them too; `persist="memory"`
+    keeps them for as long as the process lives (`keep_days` forgets those that were idle for so
+    long), `persist=None` for as long as they are open, and says so to clients. `without` names
+    markers that are not to be offered: `{"load", "resume"}` makes an archive that can be listed
+    only.
+    """
+    left_out = frozenset(without)
+    if strange := left_out - MARKERS:
+        raise ValueError(f"no such markers: {', '.join(sorted(strange))}")
+    if keep_days is not None and persist != "memory":
+        raise ValueError("keep_days is for sessions in memory; the store has its own retention")
+    own = name or type(agent).__name__.lower()
+    offers = Offers(
+        name=own,
+        title=title or own,
+        version=version,
+        without=left_out | (frozenset() if persist else _FORGETFUL),
+        auth=False,
+        remembers=persist is not None,
+        keep_days=keep_days,
+    )
+    principal = Principal(workspace=check_workspace(workspace), local=True)
+
+    async def run() -> None:
+        from ...home import memory_hub, open_hub
+
+        opened = await open_hub(data_dir) if persist == "store" else memory_hub()
+        async with opened as hub:
+            kind = f"program:{own}"
+            hub.runners.register(kind, lambda spec: agent)
+            ref = await hub.records.program(workspace, own, kind)
+            await serve_stdio(hub, principal, agent=agent, agent_ref=ref, offers=offers)
+
+    asyncio.run(run())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...acp import wire
 from ...acp.rpc import INVALID_PARAMS, RpcError
+
+if TYPE_CHECKING:
+    from ...agents.mcp import McpServers
 
 
 def read_servers(
@@ -23,7 +27,7 @@ def read_servers(
     names = [server.name for server in found]
     for name in names:
         if names.count(name) > 1:
-            raise RpcError(INVALID_PARAMS, f"two MCP servers are named {name!r}")
+            raise RpcError(INVALID_PARAMS, f"two MCP servers are named {name!r}", {"name": name})
     return found
 
 
@@ -33,7 +37,8 @@ def _server(server: dict[str, Any], version: int) -> wire.McpServer:
     kinds: dict[Any, type[wire.Stdio | wire.Http]] = {"stdio": wire.Stdio, "http": wire.Http}
     kind = kinds.get(transport) if isinstance(transport, str) else None
     if kind is None:
-        raise RpcError(INVALID_PARAMS, f"the MCP transport {transport!r} is not supported")
+        why = f"the MCP transport {transport!r} is not supported"
+        raise RpcError(INVALID_PARAMS, why, {"type": transport})
     try:
         read = msgspec.convert(server, kind)
     except msgspec.ValidationError as error:
@@ -41,3 +46,32 @@ def _server(server: dict[str, Any], version: int) -> wire.McpServer:
     if isinstance(read, wire.Stdio) and not os.path.isabs(read.command):
         raise RpcError(INVALID_PARAMS, f"the command of {read.name!r} must be an absolute path")
     return read
+
+
+class Connected:
+    """Servers that are connected, until somebody keeps them or the block ends."""
+
+    def __init__(self, tools: McpServers | None, failures: dict[str, str]) -> None:
+        self.tools = tools
+        self.failures = failures
+        self._kept = False
+
+    def keep(self) -> McpServers | None:
+        self._kept = True
+        return self.tools
+
+    async def __aenter__(self) -> Connected:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.tools is not None and not self._kept:
+            await self.tools.close()
+
+
+async def connect(servers: Sequence[wire.McpServer], cwd: str) -> Connected:
+    """Connect what can be; the failures say why the others could not."""
+    if not servers:
+        return Connected(None, {})
+    from ...agents.mcp import McpServers
+
+    return Connected(*await McpServers.connect(servers, cwd))

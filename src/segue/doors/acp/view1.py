@@ -16,7 +16,6 @@ from ...model.event import (
     ConfigChanged,
     Event,
     Failed,
-    Foreign,
     InfoChanged,
     ModelCalled,
     PlanChanged,
@@ -28,7 +27,7 @@ from ...model.event import (
 from ...model.session import Session
 from ...store.base import Delta
 from . import options
-from .content import text_block, write_blocks
+from .content import NOT_REPLAYED, cost, locations, text_block, write_blocks
 from .meta import info_meta
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
@@ -47,7 +46,7 @@ class View1:
 
     def replay(self, event: Event) -> Iterator[v1.Update]:
         """The conversation as it was; how it was named and run is told once, at the end."""
-        if not isinstance(event.body, InfoChanged | ConfigChanged | StatusChanged):
+        if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
     def ready(self, session: Session) -> Iterator[v1.Update]:
@@ -109,7 +108,7 @@ class View1:
                     active = clock.to_rfc3339(session.active_at)
                     yield v1.SessionInfoUpdate(updated_at=active)
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield v1.UsageUpdate(used=used, size=size)
+                yield v1.UsageUpdate(used=used, size=size, cost=cost(session))
             case Compacted() as body if self._session.compaction is not None:
                 yield v1.CompactionUpdate(
                     compaction_id=event.id,
@@ -118,8 +117,6 @@ class View1:
                 )
             case Failed() as body if self._session.notices is not None:
                 yield v1.Notice(severity="error", title=body.message or "Error")
-            case Foreign():
-                return
 
     def _message(self, id: str, kind: type, content: Content) -> Iterator[v1.Update]:
         sent = self._streamed.pop(id, 0)
@@ -150,7 +147,3 @@ def tool_content(content: Content) -> list[v1.ToolCallContent]:
         else:
             found += [v1.ToolContent(content=written) for written in write_blocks([block])]
     return found
-
-
-def locations(body: ToolCall) -> list[wire.Location]:
-    return [wire.Location(path=place.path, line=place.line) for place in body.locations]

@@ -31,7 +31,7 @@ from ...model.lifecycle import StopReason
 from ...model.session import Session
 from ...store.base import Delta
 from . import options
-from .content import text_block, write_blocks
+from .content import NOT_REPLAYED, cost, locations, text_block, write_blocks
 from .meta import info_meta
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
@@ -46,9 +46,11 @@ class View2:
 
     def __init__(self) -> None:
         self._failure: str | None = None
+        self._joined = False  # in the middle of a turn
 
     def replay(self, event: Event) -> Iterator[v2.Update | v2.ToolCallUpdate]:
-        if not isinstance(event.body, InfoChanged | ConfigChanged | StatusChanged):
+        """The conversation as it was; how it was named and run is told once, at the end."""
+        if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
     def ready(self, session: Session) -> Iterator[v2.Update]:
@@ -56,20 +58,20 @@ class View2:
         yield v2.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
-        yield self.state(session)
-
-    def state(self, session: Session) -> v2.StateUpdate:
-        if session.pending:
-            return v2.StateUpdate(state="requires_action")
-        if session.status in ("running", "rescheduling"):
-            return v2.StateUpdate(state="running")
-        return v2.StateUpdate(state="idle")
+        yield v2.StateUpdate(state=state_of(session))
+        self._joined = session.turn is not None
 
     def notice(self, severity: str, title: str, description: str) -> Iterator[v2.Update]:
         yield v2.Notice(severity=severity, title=title, description=description)
 
     def delta(self, delta: Delta) -> Iterator[v2.Update]:
-        chunk = v2.AgentThoughtChunk if delta.kind == "thought" else v2.AgentMessageChunk
+        thought = delta.kind == "thought"
+        if self._joined and delta.offset == 0:
+            # The client may have seen some of this message before; it begins anew.
+            self._joined = False
+            whole = v2.AgentThought if thought else v2.AgentMessage
+            yield whole(message_id=delta.message, content=[])
+        chunk = v2.AgentThoughtChunk if thought else v2.AgentMessageChunk
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
     def show(
@@ -87,7 +89,7 @@ class View2:
                     kind=body.kind,
                     status="in_progress",
                     content=tool_content(body.content) or UNSET,
-                    locations=_locations(body) or UNSET,
+                    locations=locations(body) or UNSET,
                     raw_input=UNSET if body.input is None else body.input,
                 )
             case ToolResult() as body:
@@ -116,7 +118,7 @@ class View2:
             case StatusChanged() as body:
                 yield from self._moved(body, session)
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield v2.UsageUpdate(used=used, size=size)
+                yield v2.UsageUpdate(used=used, size=size, cost=cost(session))
             case Compacted() as body:
                 yield v2.CompactionUpdate(
                     compaction_id=event.id,
@@ -145,6 +147,13 @@ class View2:
         why = failure or message or "the turn failed"
         error = {"code": INTERNAL_ERROR, "message": why}
         return v2.StateUpdate(state="idle", stop_reason="error", error=error)
+
+
+def state_of(session: Session) -> str:
+    """What a session's agent is doing, in one word."""
+    if session.pending:
+        return "requires_action"
+    return "running" if session.status in ("running", "rescheduling") else "idle"
 
 
 def tool_content(content: Content) -> list[v2.ToolCallContent]:
@@ -177,11 +186,3 @@ def _patch(block: Diff) -> str:
     ):
         lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(lines)
-
-
-def _locations(body: ToolCall) -> list[wire.Location]:
-    return [
-        wire.Location(path=place.path, line=place.line)
-        for place in body.locations
-        if os.path.isabs(place.path)
-    ]

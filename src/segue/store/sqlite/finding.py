@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from ...model import event, text
@@ -51,7 +51,7 @@ class Wanted:
             self._near = expression(Term((*first, last[:INDEXED_PREFIX]), prefix=True))
             self._checks = CHECKS
 
-    def within(self, sessions: Iterable[int]) -> set[int]:
+    def within(self, sessions: Collection[int]) -> set[int]:
         """Those of these sessions in which the term occurs."""
         if self._whole is None:
             tried = sorted(sessions)

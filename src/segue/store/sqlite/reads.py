@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ WALK = 4_000  # sessions tried in order for common terms before they too are loo
 RANKED = 2_000  # events that a ranked search considers at a time
 
 _build = listing.Builder(numbered=False, indexed_by=True)
+_third = itemgetter(2)
 _decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_key: codec.Decoder[Key] = codec.Decoder(Key)
@@ -122,7 +124,7 @@ class Reader:
         else:
             statement = _build.page(workspace, query, arms, after, backward, query.limit)
             # All at once: stepping a cursor row by row costs more than the rows.
-            found = _sessions([row for _, _, row in self.execute(*statement).fetchall()])
+            found = _sessions(list(map(_third, self.execute(*statement).fetchall())))
         return found[::-1] if backward else found
 
     def mark(self, workspace: str) -> Mark:

@@ -1,0 +1,92 @@
+"""What all of the door's parts share: who asks, which version is spoken, what is open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ...acp import v1, v2
+from ...acp.rpc import NOT_FOUND, Connection, RpcError
+from ...agents.base import Agent
+from ...hub import Hub
+from ...model import ids
+from ...model.event import AgentRef
+from ...model.principal import Principal
+from ...model.session import Session
+from . import options
+from .capabilities import Offers
+from .opened import Opened
+
+VERSIONS = (v1.VERSION, v2.VERSION)
+
+
+class Base:
+    """One client's connection. The sessions that are open on it are the one thing kept."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        *,
+        agent: Agent | None = None,
+        agent_ref: AgentRef | None = None,
+        offers: Offers | None = None,
+    ) -> None:
+        """`agent` answers every session that is opened here; without, each session's own does.
+
+        `agent_ref` is how sessions that are made here remember it.
+        """
+        self.connection: Connection
+        self._hub = hub
+        self._principal = principal
+        self._agent = agent
+        self._agent_ref = agent_ref
+        self._offers = offers or Offers()
+        self._version = 0
+        self._client = v1.ClientCapabilities()
+        self._opened: dict[str, Opened] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def _tidy(self) -> None:
+        """Forget what is too old to be kept."""
+        if self._offers.keep_days is not None:
+            await self._hub.forget(self._principal, self._offers.keep_days)
+
+    def _alone(self, id: str) -> asyncio.Lock:
+        """Opening and closing a session happen one after the other."""
+        return self._locks.setdefault(id, asyncio.Lock())
+
+    async def _shut(self, id: str) -> None:
+        """Close a session, if it is open; to be called with its lock held."""
+        if opened := self._opened.get(id):
+            await opened.close()
+            self._opened.pop(id, None)
+
+    def _open_one(self, spelt: str) -> Opened:
+        opened = self._opened.get(any_id(spelt))
+        if opened is None:
+            raise unknown(spelt)
+        return opened
+
+    async def _listed(self, spelt: str) -> Session:
+        """A session that a list could show, open here or not."""
+        id = ids.parse(spelt, "sesn")
+        if id is None or not self._offers.remembers:
+            raise unknown(spelt)
+        session = await self._hub.get(self._principal, id)
+        if session.shelf == "trash":
+            raise unknown(spelt)
+        return session
+
+    def _configured(self, session: Session) -> Any:
+        return options.config_v1(session) if self._version == 1 else options.config_v2(session)
+
+
+def any_id(spelt: str) -> str:
+    """A session's id in any spelling; what is none names nothing, and stays as it is."""
+    return ids.parse(spelt, "sesn") or spelt
+
+
+def unknown(spelt: str) -> RpcError:
+    return RpcError(NOT_FOUND, f"session not found: {spelt}", {"sessionId": spelt})

@@ -1,0 +1,153 @@
+"""Opening and closing sessions: new, load, resume, fork, close."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from msgspec import UNSET
+
+from ...acp import v1, v2, wire
+from ...acp.rpc import INVALID_PARAMS, RpcError
+from ...hub import places
+from ...model.errors import ReadOnly
+from ...model.event import ConfigChanged
+from ...model.session import Session
+from . import options
+from .base import Base, any_id
+from .opened import Opened, View
+from .servers import Connected, connect, read_servers
+from .view1 import View1
+from .view2 import View2
+
+log = logging.getLogger("segue.acp")
+
+
+class Opening(Base):
+    """The methods after which a session is open on this connection, and the one that closes it."""
+
+    async def _session_new(self, request: wire.SetupRequest) -> Any:
+        roots, servers = self._setup(request)
+        await self._tidy()
+        async with await connect(servers, request.cwd) as connected:
+            session = await self._hub.create(
+                self._principal,
+                cwd=request.cwd,
+                roots=roots,
+                origin="acp",
+                agent=self._agent_ref,
+                git_branch=places.branch(request.cwd),
+            )
+            await self._begin(self._follower(session), session, connected)
+        return self._described(session, session.id)
+
+    async def _session_fork(self, request: wire.SetupRequest) -> Any:
+        roots, servers = self._setup(request)
+        parent = await self._listed(request.session_id)
+        async with await connect(servers, request.cwd) as connected:
+            fork = await self._hub.fork(self._principal, parent.id, cwd=request.cwd, origin="acp")
+            if fork.roots != roots:
+                change = ConfigChanged(roots=roots)
+                fork = await self._hub.configure(self._principal, fork.id, change)
+            await self._begin(self._follower(fork), fork, connected)
+        return self._described(fork, fork.id)
+
+    async def _session_load(self, request: wire.SetupRequest) -> Any:
+        session = await self._existing(request, replay=True)
+        # The earlier draft of version 2, the only one that had it, answered with null.
+        return None if self._version == 2 else self._described(session)
+
+    async def _session_resume(self, request: wire.SetupRequest) -> Any:
+        start = request.replay_from if self._version == 2 else None
+        if start is not None and not (isinstance(start, dict) and start.get("type") == "start"):
+            raise RpcError(INVALID_PARAMS, "replayFrom must be of type 'start'")
+        return self._described(await self._existing(request, replay=start is not None))
+
+    async def _existing(self, request: wire.SetupRequest, *, replay: bool) -> Session:
+        """Open a session that exists; one that is open here is closed first, as by the client."""
+        roots, servers = self._setup(request)
+        session = await self._listed(request.session_id)
+        if places.real(request.cwd) != session.directory:
+            raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
+        async with self._alone(session.id):
+            await self._shut(session.id)
+            session = await self._rooted(session, roots)
+            opened = self._follower(session)
+            if replay:
+                await opened.replay()
+            if replay or self._version == 2:
+                await opened.ready()
+            async with await connect(servers, session.cwd) as connected:
+                await self._begin(opened, session, connected)
+        return session
+
+    async def _rooted(self, session: Session, roots: tuple[str, ...]) -> Session:
+        """The session as it is now, with these roots and no others."""
+        if session.roots == roots:
+            return await self._hub.get(self._principal, session.id)
+        try:
+            change = ConfigChanged(roots=roots)
+            return await self._hub.configure(self._principal, session.id, change)
+        except ReadOnly:
+            return session  # a source's own: nothing of ours runs in it
+
+    def _setup(self, request: wire.SetupRequest) -> tuple[tuple[str, ...], list[wire.McpServer]]:
+        """Roots and servers, checked before anything is made or changed."""
+        if not os.path.isabs(request.cwd):
+            raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
+        given = request.additional_directories or []
+        if given and not self._offers.has("additionalDirectories"):
+            raise RpcError(INVALID_PARAMS, "additionalDirectories are not supported")
+        for path in given:
+            if not os.path.isabs(path):
+                why = f"additionalDirectories must be absolute paths, not {path!r}"
+                raise RpcError(INVALID_PARAMS, why)
+        roots = tuple(dict.fromkeys(given))
+        return roots, read_servers(request.mcp_servers, self._version)
+
+    def _follower(self, session: Session) -> Opened:
+        view: View = View1(self._client) if self._version == 1 else View2()
+        return Opened(self._hub, self._principal, self.connection, session, view, self._version)
+
+    async def _begin(self, opened: Opened, session: Session, connected: Connected) -> None:
+        """From here on the session is open: its prompts run here, and its client hears of it."""
+        await self._report(opened, session, connected)
+        try:
+            opened.hold = await self._hub.hold(
+                self._principal, session.id, agent=self._agent, tools=connected.tools
+            )
+        except ReadOnly:
+            log.info("session %s can be read, and not continued", session.id)
+        opened.tools = connected.keep()
+        opened.start()
+        self._opened[session.id] = opened
+
+    async def _report(self, opened: Opened, session: Session, connected: Connected) -> None:
+        """What went wrong without keeping the session from being opened."""
+        for name, why in connected.failures.items():
+            log.warning("MCP server %s: %s", name, why)
+            await opened.notice(f"The MCP server {name} could not be connected", why)
+        for root in session.roots:
+            if not os.path.isdir(root):
+                log.warning("session %s: %s is not there", session.id, root)
+                await opened.notice("An additional directory is not there", root)
+
+    def _described(self, session: Session, id: str | None = None) -> Any:
+        named = UNSET if id is None else id
+        if self._version == 1:
+            return v1.SetupResponse(
+                session_id=named,
+                modes=options.mode_state(session),
+                config_options=options.config_v1(session),
+            )
+        return v2.SetupResponse(session_id=named, config_options=options.config_v2(session))
+
+    async def _session_close(self, request: wire.SessionRequest) -> wire.Empty:
+        id = any_id(request.session_id)
+        async with self._alone(id):
+            was_open = id in self._opened
+            await self._shut(id)
+            if was_open and not self._offers.remembers:
+                await self._hub.purge(self._principal, id)
+        return wire.Empty()

@@ -1,0 +1,109 @@
+"""The official Python client of version 1: the whole cycle, or one session made or read."""
+
+import asyncio
+import json
+from typing import Any
+
+import acp
+from acp.schema import AllowedOutcome, RequestPermissionResponse, TextContentBlock
+from py_common import COMMAND, CWD, SCRIPT, SESSIONS, TASK, Report, Said, dumped, main, refusal
+
+
+class Client:
+    """What the SDK calls."""
+
+    def __init__(self) -> None:
+        self.said = Said()
+        self.updates = 0
+        self.asked = 0
+
+    async def session_update(self, session_id: str, update: Any, **more: Any) -> None:
+        self.updates += 1
+        self.said.add(dumped(update))
+
+    async def request_permission(self, **asked: Any) -> RequestPermissionResponse:
+        self.asked += 1
+        outcome = AllowedOutcome(outcome="selected", option_id="allow")
+        return RequestPermissionResponse(outcome=outcome)
+
+
+def text(words: str) -> list[TextContentBlock]:
+    return [TextContentBlock(type="text", text=words)]
+
+
+async def settled(client: Client) -> None:
+    """Until the SDK has handed on every update that came before: it answers in no order."""
+    before = -1
+    while before != client.updates:
+        before = client.updates
+        await asyncio.sleep(0.2)
+
+
+async def make(agent: Any) -> tuple[str, str]:
+    id = (await agent.new_session(cwd=CWD)).session_id
+    turn = await agent.prompt(session_id=id, prompt=text(SCRIPT))
+    return id, turn.stop_reason
+
+
+async def loaded(agent: Any, client: Client, id: str) -> list[list[Any]]:
+    client.said = Said()
+    await agent.load_session(cwd=CWD, session_id=id)
+    await settled(client)
+    return client.said.all()
+
+
+async def cycle(agent: Any, client: Client, report: Report) -> None:
+    report["empty"] = dumped(await agent.list_sessions())["sessions"]
+    id, report["stopReason"] = await make(agent)
+    report |= {"session": id, "asked": client.asked, "live": client.said.all()}
+    report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
+    report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
+    report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
+
+    options = await agent.set_config_option(session_id=id, config_id="mode", value="plan")
+    report["mode"] = dumped(options)["configOptions"][0]["currentValue"]
+    await agent.set_session_mode(session_id=id, mode_id="default")
+
+    slow = asyncio.create_task(agent.prompt(session_id=id, prompt=text("/wait 60")))
+    await asyncio.sleep(0.2)
+    await agent.cancel(session_id=id)
+    report["cancelled"] = (await slow).stop_reason
+
+    await agent.close_session(session_id=id)
+    report["closed"] = await refusal(agent.prompt(session_id=id, prompt=text("no")))
+    report["loaded"] = await loaded(agent, client, id)
+    await agent.close_session(session_id=id)
+    before = client.updates
+    await agent.resume_session(cwd=CWD, session_id=id)
+    await settled(client)
+    report["resumed"] = client.updates - before
+    fork = (await agent.fork_session(cwd=CWD, session_id=id)).session_id
+    report["forked"] = fork != id
+    if hasattr(agent, "delete_session"):
+        for each in (fork, id):
+            await agent.delete_session(session_id=each)
+        report["left"] = dumped(await agent.list_sessions())["sessions"]
+        report["deleted"] = await refusal(agent.load_session(cwd=CWD, session_id=id))
+        await agent.logout()
+        report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
+        await agent.authenticate(method_id="segue-local")
+    report["unknown"] = await refusal(agent.ext_method("segue/nothing", {}))
+
+
+async def work() -> Report:
+    client = Client()
+    command = json.loads(COMMAND)
+    unstable = {"use_unstable_protocol": True}
+    async with acp.spawn_agent_process(client, *command, **unstable) as (agent, process):
+        greeting = await agent.initialize(protocol_version=1)
+        report = {"version": greeting.protocol_version, "agent": greeting.agent_info.name}
+        if TASK == "make":
+            report["session"], _ = await make(agent)
+        elif TASK == "read":
+            report["said"] = [await loaded(agent, client, id) for id in SESSIONS]
+        else:
+            await cycle(agent, client, report)
+    return {**report, "exit": process.returncode}
+
+
+main(work)

@@ -1,0 +1,114 @@
+"""The official Python client of version 2: the whole cycle, or one session made or read."""
+
+import asyncio
+import json
+from typing import Any
+
+from acp.experimental import v2
+from acp.experimental.v2 import schema
+from acp.transports import spawn_stdio_transport
+from py_common import COMMAND, CWD, SCRIPT, SESSIONS, TASK, Report, Said, dumped, main, refusal
+
+
+class Client:
+    """What the SDK calls."""
+
+    def __init__(self) -> None:
+        self.said = Said()
+        self.updates: list[dict[str, Any]] = []
+        self.asked = 0
+
+    async def session_update(self, session_id: str, update: Any, **more: Any) -> None:
+        self.updates.append(dumped(update))
+        self.said.add(self.updates[-1])
+
+    async def request_permission(self, **asked: Any) -> schema.RequestPermissionResponse:
+        self.asked += 1
+        outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+        return schema.RequestPermissionResponse.model_validate(outcome)
+
+    async def rested(self, after: int) -> str:
+        """How the turn ended that began at that place among the updates."""
+        while True:
+            for update in self.updates[after:]:
+                if update.get("state") == "idle" and "stopReason" in update:
+                    return str(update["stopReason"])
+            await asyncio.sleep(0.01)
+
+
+def text(words: str) -> Any:
+    return [schema.TextContentBlock(type="text", text=words)]
+
+
+async def make(agent: Any, client: Client) -> tuple[str, str]:
+    id = (await agent.new_session(cwd=CWD)).session_id
+    await agent.prompt(session_id=id, prompt=text(SCRIPT))
+    return id, await client.rested(0)
+
+
+async def replayed(agent: Any, client: Client, id: str) -> list[list[Any]]:
+    client.said = Said()
+    before = len(client.updates)
+    start = schema.ReplayFromStartVariant(type="start")
+    await agent.resume_session(session_id=id, cwd=CWD, replay_from=start)
+    while "state" not in client.updates[-1] or len(client.updates) == before:
+        await asyncio.sleep(0.01)
+    return client.said.all()
+
+
+async def cycle(agent: Any, client: Client, report: Report) -> None:
+    report["empty"] = dumped(await agent.list_sessions())["sessions"]
+    id, report["stopReason"] = await make(agent, client)
+    report |= {"session": id, "asked": client.asked, "live": client.said.all()}
+    report["listed"] = dumped(await agent.list_sessions(cwd=CWD))["sessions"]
+    report["elsewhere"] = dumped(await agent.list_sessions(cwd="/nowhere"))["sessions"]
+    report["badCursor"] = await refusal(agent.list_sessions(cursor="nonsense"))
+
+    options = await agent.set_config_option("mode", id, "plan", type="id")
+    report["mode"] = dumped(options)["configOptions"][0]["currentValue"]
+
+    before = len(client.updates)
+    await agent.prompt(session_id=id, prompt=text("/wait 60"))
+    held = asyncio.create_task(refusal(agent.prompt(session_id=id, prompt=text("/say never"))))
+    await asyncio.sleep(0.2)
+    await agent.cancel_session(session_id=id)
+    report["cancelled"] = await client.rested(before)
+    report["held"] = await held
+
+    await agent.close_session(session_id=id)
+    report["closed"] = await refusal(agent.prompt(session_id=id, prompt=text("no")))
+    report["loaded"] = await replayed(agent, client, id)
+    await agent.close_session(session_id=id)
+    before = len(client.updates)
+    await agent.resume_session(session_id=id, cwd=CWD)
+    report["resumed"] = sum("messageId" in update for update in client.updates[before:])
+    fork = (await agent.fork_session(session_id=id, cwd=CWD)).session_id
+    report["forked"] = fork != id
+    for each in (fork, id):
+        await agent.delete_session(session_id=each)
+    report["left"] = dumped(await agent.list_sessions())["sessions"]
+    report["deleted"] = await refusal(agent.resume_session(session_id=id, cwd=CWD))
+    await agent.logout()
+    report["loggedOut"] = await refusal(agent.new_session(cwd=CWD))
+    await agent.login(method_id="segue-local")
+    report["unknown"] = await refusal(agent.send_extension_request("_segue/nothing", {}))
+
+
+async def work() -> Report:
+    client = Client()
+    async with spawn_stdio_transport(*json.loads(COMMAND)) as (reader, writer, process):
+        agent = v2.connect_to_agent(client, writer, reader)
+        info = schema.Implementation(name="segue-tests", version="1")
+        greeting = await agent.initialize(protocol_version=2, info=info)
+        report: Report = {"version": greeting.protocol_version, "agent": greeting.info.name}
+        if TASK == "make":
+            report["session"], _ = await make(agent, client)
+        elif TASK == "read":
+            report["said"] = [await replayed(agent, client, id) for id in SESSIONS]
+        else:
+            await cycle(agent, client, report)
+        await agent.close()
+    return {**report, "exit": process.returncode}
+
+
+main(work)

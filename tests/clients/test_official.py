@@ -1,0 +1,149 @@
+"""The official clients against a real `segue acp`: every method, and each other's sessions."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.model.principal import LOCAL
+from tests.clients import toolbox
+from tests.doors.acp.house import House
+
+HERE = Path(__file__).parent
+SECONDS = 300
+SCRIPT = "Hello there\n/think hm\n/say hi\n/tool ls a b\n/plan one; x two\n/ask May I?"
+ANSWERS = [
+    ["agent_message", "Hello there"],
+    ["agent_thought", "hm"],
+    ["agent_message", "hi"],
+    ["tool", "ls (demo)", "completed"],
+    ["tool", "May I?", "completed"],
+]
+SAID = [["user_message", SCRIPT], *ANSWERS]
+
+
+def typescript(version: int) -> list[str]:
+    packages = str(toolbox.node_packages())
+    return [toolbox.node(), str(HERE / f"ts_v{version}.mjs"), packages]
+
+
+def python(release: str, version: int) -> list[str]:
+    interpreter = toolbox.python_with(f"agent-client-protocol=={release}")
+    return [interpreter, str(HERE / f"py_v{version}.py")]
+
+
+# Each with the version of the protocol that it speaks.
+CLIENTS: dict[str, tuple[int, Callable[[], list[str]]]] = {
+    "TypeScript 2.4.0, version 1": (1, lambda: typescript(1)),
+    "TypeScript 2.4.0, version 2": (2, lambda: typescript(2)),
+    "Python 0.12.1": (1, lambda: python("0.12.1", 1)),
+    "Python 1.0.0rc3, version 1": (1, lambda: python("1.0.0rc3", 1)),
+    "Python 1.0.0rc3, version 2": (2, lambda: python("1.0.0rc3", 2)),
+}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def agent(house: House) -> list[str]:
+    return [sys.executable, "-m", "segue", "acp", "--data-dir", str(house.data)]
+
+
+def run(command: list[str], **options: Any) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, **options)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def played(name: str, house: House, task: str, *sessions: str) -> dict[str, Any]:
+    """What a client reports of the task it was given."""
+    command = [*CLIENTS[name][1](), json.dumps(agent(house)), str(house.directory)]
+    report: dict[str, Any] = json.loads(run([*command, task, *sessions]))
+    assert (report["version"], report["agent"], report["exit"]) == (CLIENTS[name][0], "segue", 0)
+    return report
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_whole_cycle(name: str, house: House) -> None:
+    report = played(name, house, "cycle")
+    version = CLIENTS[name][0]
+    assert (report["empty"], report["elsewhere"]) == ([], [])
+    (row,) = report["listed"]
+    assert (row["sessionId"], row["title"]) == (report["session"], "Hello there")
+    assert row["cwd"] == str(house.directory)
+    assert (report["stopReason"], report["asked"]) == ("end_turn", 1)
+    assert report["live"] == (ANSWERS if version == 1 else SAID)
+    assert report["loaded"] == [*SAID, ["user_message", "/wait 60"]]
+    assert report["resumed"] == 0
+    assert (report["mode"], report["cancelled"]) == ("plan", "cancelled")
+    codes = {name: report[name] for name in ("badCursor", "closed", "unknown")}
+    assert codes == {"badCursor": -32602, "closed": -32002, "unknown": -32601}
+    # What only some of the clients can do.
+    assert report.get("title", "Named") == "Named"
+    assert report.get("open", "open") == "open"
+    assert report.get("archived", 1) == 1
+    assert report.get("left", []) == []
+    assert report.get("deleted", -32002) == -32002
+    assert report.get("held", -32800) == -32800
+    assert report.get("loggedOut", -32000) == -32000
+
+
+def test_a_session_that_one_client_made_is_the_same_conversation_for_all(house: House) -> None:
+    made = [played(name, house, "make")["session"] for name in CLIENTS]
+    for name in CLIENTS:
+        assert played(name, house, "read", *made)["said"] == [SAID] * len(made), name
+
+
+class Acpx:
+    """The command-line client, with a home of its own."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        cli = toolbox.node_packages() / "node_modules" / "acpx" / "dist" / "cli.js"
+        self._command = [toolbox.node(), str(cli), "--agent", " ".join(agent(house))]
+        places = [str(Path(toolbox.node()).parent), os.environ["PATH"]]
+        self._home = {"HOME": str(house.directory / "home"), "PATH": os.pathsep.join(places)}
+
+    def __call__(self, *words: str, form: str = "json") -> str:
+        options = ["--cwd", str(self._house.directory), "--approve-all", "--format", form]
+        # Its background process ends soon after its last prompt.
+        command = [*self._command, *options, "--ttl", "1", *words]
+        return run(command, env={**os.environ, **self._home})
+
+    def sessions(self, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self("sessions", "list", *words))
+        return found
+
+
+def test_acpx_prompts_lists_resumes_and_closes(house: House) -> None:
+    acpx = Acpx(house)
+    assert "You said:\n\nhello there" in acpx("exec", "hello there", form="quiet")
+    acpx("sessions", "new", "--name", "first")
+    assert acpx("prompt", "-s", "first", "/say from acpx", form="quiet").strip() == "from acpx"
+    rows = acpx.sessions()["sessions"]
+    assert [row["title"] for row in rows] == ["/say from acpx", "hello there"]
+    assert acpx.sessions("--filter-cwd", str(house.directory))["sessions"] == rows
+    assert acpx.sessions("--filter-cwd", "/nowhere")["sessions"] == []
+    acpx("sessions", "close", "first", form="quiet")
+    acpx("sessions", "new", "--name", "again", "--resume-session", rows[1]["sessionId"])
+    said = acpx("prompt", "-s", "again", "/history", form="quiet")
+    assert said.strip() == "Before this turn: 1 messages of yours, 1 of mine."
+    acpx("sessions", "close", "again", form="quiet")
+
+
+async def test_acpx_turns_the_pages(house: House) -> None:
+    async with house.hub() as hub:
+        made = [(await hub.create(LOCAL, cwd="/")).id for _ in range(60)]
+    acpx = Acpx(house)
+    first = acpx.sessions()
+    second = acpx.sessions("--cursor", first["nextCursor"])
+    seen = [row["sessionId"] for page in (first, second) for row in page["sessions"]]
+    assert seen == made[::-1]
+    assert "nextCursor" not in second
