@@ -8,6 +8,9 @@ import pytest
 
 from tests.postgres import fresh_database, running_server
 
+# Before any test imports them, so that a failed assertion in there says what was compared.
+pytest.register_assert_rewrite("tests.doors.acp.harness", "tests.doors.acp.house")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.doors.acp.harness", "tests.doors.acp.house")
-
-from tests.clients import toolbox  # noqa: E402
-from tests.doors.acp.house import House  # noqa: E402
+from tests.clients import toolbox
+from tests.doors.acp.house import House
 
 
 @pytest.fixture(scope="session", autouse=True)

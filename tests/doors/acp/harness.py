@@ -53,6 +53,7 @@ class Client:
         self.version = version
         self.log: list[Update | str] = []
         self.asked: list[dict[str, Any]] = []
+        self._asking: list[Any] = []
         self.withdrawn: list[Any] = []
         self.refusals: list[dict[str, Any]] = []  # errors that answer no request
         self.choose: Callable[[dict[str, Any]], Any] = lambda params: selected("allow")
@@ -179,8 +180,13 @@ class Client:
             await self._moved.wait_for(lambda: self._check() or true() or self._ended)
         assert true()
 
-    def updates(self, after: int = 0) -> list[Update]:
-        return [item for item in self.log[after:] if isinstance(item, Update)]
+    def told_before(self, method: str) -> Update:
+        """The last update before the last answer to a method."""
+        place = len(self.log) - 1 - self.log[::-1].index(method)
+        return self.updates(0, place)[-1]
+
+    def updates(self, after: int = 0, before: int | None = None) -> list[Update]:
+        return [item for item in self.log[after:before] if isinstance(item, Update)]
 
     def kinds(self, after: int = 0) -> list[str]:
         return [update.kind for update in self.updates(after)]
@@ -214,6 +220,7 @@ class Client:
         elif message.get("method") == "session/request_permission":
             assert message["params"]["sessionId"] not in self._closed
             self.asked.append(message["params"])
+            self._asking.append(id)
             self.log.append("session/request_permission")
             if (outcome := self.choose(message["params"])) is not None:
                 await self.respond(id, outcome)
@@ -232,6 +239,11 @@ class Client:
         self.log.append(method)
         if method in _CLOSING and "result" in message:
             self._closed.add(params["sessionId"])
+
+    async def allow(self) -> None:
+        """Say yes to the last question, when it has come."""
+        await self.eventually(lambda: bool(self._asking))
+        await self.respond(self._asking.pop(), selected("allow"))
 
     async def respond(self, id: Any, outcome: Any) -> None:
         # An error is answered as one; anything else is a result.

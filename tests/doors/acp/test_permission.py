@@ -168,12 +168,13 @@ async def test_a_mode_set_in_the_middle_of_a_turn_counts_from_there(
     house: House, version: int
 ) -> None:
     async with house.inside(version) as client:
-        client.choose = lambda params: selected("allow")
+        client.choose = lambda params: None
         id = await client.new("/")
-        request = await client.begin(id, "/say begun\n/wait 0.5\n/ask May I?")
+        request = await client.begin(id, "/say begun\n/ask One?\n/ask Two?")
         await set_mode(client, id, "bypassPermissions")
+        await client.allow()
         await client.answer(request)
         if version == 2:
             await client.until(is_rest)
-        assert client.asked == []
+        assert len(client.asked) == 1
         assert outcome_of(client) == ("completed", "Allow")

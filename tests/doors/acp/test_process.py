@@ -97,7 +97,9 @@ async def test_a_killed_agent_s_session_is_loaded_by_the_next(house: House, vers
     async with house.child(version, stderr=None) as (client, process):
         id = await client.new("/")
         await client.run(id, "/say before")
-        await client.begin(id, "/say begun\n/wait 60")
+        words = "/say begun\n/tool a b\n/wait 60"
+        await client.post("session/prompt", client.prompting(id, words))
+        await client.until(lambda update: update.kind.startswith("tool_call"))
         process.kill()
         await process.wait()
     async with house.child(version) as (client, _):
