@@ -171,6 +171,7 @@ async def test_a_mode_set_in_the_middle_of_a_turn_counts_from_there(
         client.choose = lambda params: None
         id = await client.new("/")
         request = await client.begin(id, "/say begun\n/ask One?\n/ask Two?")
+        await client.eventually(lambda: bool(client.asked))
         await set_mode(client, id, "bypassPermissions")
         await client.allow()
         await client.answer(request)
