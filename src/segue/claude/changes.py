@@ -1,0 +1,102 @@
+"""Changing sessions, with the names, arguments and errors of `claude_agent_sdk`."""
+
+from __future__ import annotations
+
+import os
+
+from ..model import clock
+from ..sources.claude import files, fork, locate, remove, sidecar, write
+from ..sources.claude.layout import Home, is_uuid
+from ..sources.claude.locate import Place
+from ..sources.claude.values import ForkSessionResult
+
+
+def rename_session(session_id: str, title: str, directory: str | None = None) -> None:
+    """Give a session a title. It is kept as one printable line."""
+    _checked(session_id)
+    if not (clean := write.clean_title(title)):
+        raise ValueError("title must be non-empty")
+    _append(session_id, directory, type="custom-title", customTitle=clean, sessionId=session_id)
+
+
+def tag_session(session_id: str, tag: str | None, directory: str | None = None) -> None:
+    """Give a session a tag; None takes it away."""
+    _checked(session_id)
+    clean = "" if tag is None else write.clean_tag(tag)
+    if tag is not None and not clean:
+        raise ValueError("tag must be non-empty (use None to clear)")
+    _append(session_id, directory, type="tag", tag=clean, sessionId=session_id)
+
+
+def archive_session(session_id: str, directory: str | None = None) -> None:
+    """Mark a session as archived. Lists still have it; a later prompt takes the mark off."""
+    _mark(session_id, directory, archived=True)
+
+
+def unarchive_session(session_id: str, directory: str | None = None) -> None:
+    """Take the archive mark off."""
+    _mark(session_id, directory, archived=False)
+
+
+def delete_session(session_id: str, directory: str | None = None) -> None:
+    """Delete a session's transcript and what lies in the directory beside it, for good.
+
+    Refuses with SessionIsLive while a process has the session open: it would write it anew.
+    `trash_session` is the way to delete that can be taken back.
+    """
+    place = _found(session_id, directory, everywhere="")
+    remove.remove(Home.current(), place)
+
+
+def fork_session(
+    session_id: str,
+    directory: str | None = None,
+    up_to_message_id: str | None = None,
+    title: str | None = None,
+) -> ForkSessionResult:
+    """Copy a conversation, whole or up to a message, into a session of its own."""
+    _checked(session_id)
+    if up_to_message_id is not None and not is_uuid(up_to_message_id):
+        raise ValueError(f"Invalid up_to_message_id: {up_to_message_id}")
+    place = _found(session_id, directory, everywhere="")
+    try:
+        return ForkSessionResult(fork.fork(place, title, up_to_message_id))
+    except files.Unreadable:
+        raise _not_found(session_id, directory, "") from None
+
+
+def _checked(session_id: str) -> None:
+    if not is_uuid(session_id):
+        raise ValueError(f"Invalid session_id: {session_id}")
+
+
+def _append(session_id: str, directory: str | None, **fields: str) -> None:
+    place = _found(session_id, directory)
+    if not write.append(place.path, write.line(**fields)):
+        raise _not_found(session_id, directory)
+
+
+def _mark(session_id: str, directory: str | None, archived: bool) -> None:
+    place = _found(session_id, directory)
+    sidecar.mark_archived(place.path, archived, clock.now())
+
+
+def _found(
+    session_id: str, directory: str | None, everywhere: str = " in any project directory"
+) -> Place:
+    _checked(session_id)
+    place = locate.find(Home.current(), session_id, directory)
+    if place is None:
+        raise _not_found(session_id, directory, everywhere)
+    return place
+
+
+def _not_found(
+    session_id: str, directory: str | None, everywhere: str = " in any project directory"
+) -> FileNotFoundError:
+    where = everywhere
+    if directory is not None:
+        where = f" in project directory for {directory}"
+    elif everywhere and not os.path.isdir(Home.current().projects):
+        where = " (no projects directory)"
+    return FileNotFoundError(f"Session {session_id} not found{where}")

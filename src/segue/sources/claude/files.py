@@ -1,0 +1,139 @@
+"""Reading files that somebody else writes: regular ones only, a bounded piece at a time.
+
+A directory of transcripts may hold links, pipes, directories with a transcript's name and files
+that vanish or cannot be read. None of them may stop a reader, so all reading begins here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Not through a link out of the tree, and never waiting for the other end of a pipe.
+SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+BLOCK = 1 << 20
+# A want of this machine, not a fault of one file: to skip the file would hide a good session.
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+class Unreadable(Exception):
+    """There is no regular file here that can be read."""
+
+
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """A regular file's descriptor and status. Raises Unreadable, whatever is wrong with it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | SAFE)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise Unreadable(path)
+    return descriptor, status
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """The same for a `with` block that only reads: a failing read is Unreadable too."""
+    descriptor, status = open_regular(path)
+    try:
+        yield descriptor, status
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(path: str, error: Exception) -> Exception:
+    return error if _is_ours(error) else Unreadable(path)
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _OURS
+
+
+def names(directory: str) -> list[os.DirEntry[str]]:
+    """What is in a directory; nothing when it cannot be read."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (OSError, ValueError) as error:
+        if _is_ours(error):
+            raise
+        return []
+
+
+def small(path: str, limit: int = BLOCK) -> bytes | None:
+    """The whole of a small file beside a transcript, or None."""
+    try:
+        with opened(path) as (descriptor, status):
+            return os.read(descriptor, limit) if status.st_size <= limit else None
+    except Unreadable:
+        return None
+
+
+def piece(descriptor: int, start: int, size: int) -> bytes:
+    """The bytes from `start`, fewer than `size` only where the file ends."""
+    data = os.pread(descriptor, size, start)
+    if len(data) == size or not data:
+        return data
+    parts = [data]  # a signal or a network file system may cut a read short
+    while data and (size := size - len(data)):
+        start += len(data)
+        data = os.pread(descriptor, size, start)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def lines(
+    descriptor: int, start: int = 0, keep: int | None = None
+) -> Iterator[tuple[int, int, bytes]]:
+    """Each line from `start`, as (offset, size, bytes), the newline left out.
+
+    Of a line longer than `keep` only the first and the last bytes come, `keep` in all: the size
+    then says more than there is. So memory stays bounded however long a line is.
+    """
+    offset, held, size = start, bytearray(), 0
+    while block := os.pread(descriptor, BLOCK, start):
+        start += len(block)
+        begin = 0
+        if held or size:
+            end = block.find(b"\n")
+            last = end < 0
+            end = len(block) if last else end
+            held += memoryview(block)[:end]
+            size += end
+            if keep is not None and len(held) > keep:
+                half = keep // 2
+                held = held[:half] + held[-half:]
+            if last:
+                continue
+            yield offset, size, bytes(held)
+            offset, held, size, begin = offset + size + 1, bytearray(), 0, end + 1
+        while (end := block.find(b"\n", begin)) >= 0:
+            yield offset, end - begin, block[begin:end]
+            offset += end - begin + 1
+            begin = end + 1
+        held, size = bytearray(memoryview(block)[begin:]), len(block) - begin
+    if held:
+        yield offset, size, bytes(held)
+
+
+def backwards(descriptor: int, start: int, end: int) -> Iterator[bytes]:
+    """The bytes from `start`, which begins a line, in blocks of whole lines, the last one first.
+
+    Lines longer than a block are left out.
+    """
+    rest = b""
+    while end > start:
+        size = min(BLOCK, end - start)
+        end -= size
+        first, newline, lines = (piece(descriptor, end, size) + rest).partition(b"\n")
+        if newline:
+            yield lines
+        rest = first if len(first) < BLOCK else b""
+    yield rest

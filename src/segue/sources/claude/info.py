@@ -1,0 +1,278 @@
+"""What a list says of a session, from the first and the last 64 KiB of its transcript.
+
+Every value comes from a parsed line of the right type: a tool's input that happens to have a
+`customTitle` in it names nothing. For the few sessions of a page the reading is thorough: every
+line of the windows is parsed, damaged ones too, and titles and tags are looked for between the
+windows. A list of everything parses only the lines that begin as such lines do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from . import files, read
+from .prompt import Prompt, clean, pasted, prompt
+
+WINDOW = 1 << 16
+LONG = 8 << 20  # a line beyond this is known by its beginning
+_TURNS = frozenset({"user", "assistant"})
+_PROGRAMS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
+_DAEMONS = frozenset({"daemon", "daemon-worker"})
+# Where the last line of a type has its value, and what the fact is called here.
+_LAST = {
+    "custom-title": ("customTitle", "custom_title"),
+    "ai-title": ("aiTitle", "ai_title"),
+    "tag": ("tag", "tag"),
+    "relocated": ("relocatedCwd", "relocated"),
+    "last-prompt": ("lastPrompt", "last_prompt"),
+    "summary": ("summary", "recap"),
+    "continued-in": ("continuedInSessionId", "continued_in"),
+}
+# These hold until the next one, wherever it stands; the others describe the end of the file.
+_LASTING = ("custom-title", "ai-title", "tag", "relocated")
+
+
+class Line(msgspec.Struct, gc=False):
+    """The fields of an entry that matter to a list."""
+
+    type: Any = None
+    isSidechain: Any = None
+    isMeta: Any = None
+    isCompactSummary: Any = None
+    cwd: Any = None
+    timestamp: Any = None
+    gitBranch: Any = None
+    entrypoint: Any = None
+    sessionKind: Any = None
+    customTitle: Any = None
+    aiTitle: Any = None
+    tag: Any = None
+    lastPrompt: Any = None
+    summary: Any = None
+    relocatedCwd: Any = None
+    continuedInSessionId: Any = None
+    message: msgspec.Raw = msgspec.Raw()
+
+
+_pick = read.Picker(Line)
+
+
+class Facts(msgspec.Struct, gc=False):
+    """What the transcript of one session says of it."""
+
+    size: int
+    mtime_ns: int
+    sidechain: bool | None = None
+    entrypoint: str | None = None
+    session_kind: str | None = None
+    first_prompt: str | None = None
+    command: str | None = None
+    pasted: str | None = None
+    cwd: str | None = None
+    created_at: int | None = None
+    git_branch: str | None = None
+    # The last of each; an empty one was cleared.
+    custom_title: str | None = None
+    ai_title: str | None = None
+    tag: str | None = None
+    relocated: str | None = None
+    last_prompt: str | None = None
+    recap: str | None = None
+    continued_in: str | None = None
+
+    @property
+    def programmatic(self) -> bool:
+        """Whether a program ran the session, and nobody sat before it."""
+        return self.entrypoint in _PROGRAMS or self.session_kind in _DAEMONS
+
+    @property
+    def nameless(self) -> bool:
+        """Whether nothing here could stand in a list."""
+        named = self.custom_title or self.ai_title or self.last_prompt or self.recap
+        return not (named or self.first_prompt or self.command or self.pasted)
+
+
+def facts(path: str, thorough: bool = True) -> Facts | None:
+    """What a transcript says; None when it is empty or there is no regular file to read."""
+    try:
+        descriptor, status = files.open_regular(path)
+    except files.Unreadable:
+        return None
+    try:
+        return _facts(descriptor, status, thorough) if status.st_size else None
+    except OSError:
+        return None  # it vanished under us, or its disk did
+    finally:
+        os.close(descriptor)
+
+
+def _facts(descriptor: int, status: os.stat_result, thorough: bool) -> Facts:
+    size = status.st_size
+    found = Facts(size, status.st_mtime_ns)
+    head = tail = files.piece(descriptor, 0, min(size, WINDOW))
+    whole, rest, cut = head, b"", b""
+    if size > WINDOW:
+        whole, _, rest = head.rpartition(b"\n")
+        cut, _, tail = files.piece(descriptor, size - WINDOW, WINDOW).partition(b"\n")
+    _end(found, reversed(_pick.all(tail) if thorough else _marks(tail)))
+    if found.git_branch is None:
+        found.git_branch = _branch(tail) or _text(read.late(cut, "gitBranch"))
+    if size > WINDOW:
+        if thorough:
+            between = files.backwards(descriptor, WINDOW - len(rest), size - len(tail) - 1)
+            _lasting(found, itertools.chain(between, [whole]))
+        else:
+            for line in reversed(_marks(whole)):
+                if isinstance(line.type, str) and line.type in _LASTING:
+                    _note(found, line.type, line)
+    _begin(found, _lines(whole))
+    if rest and not found.first_prompt:
+        _unfinished(found, rest)
+        if found.nameless and not found.sidechain:
+            _search_on(found, descriptor, WINDOW - len(rest))
+    return found
+
+
+def _lines(data: bytes) -> Iterator[Line]:
+    begin, end = 0, data.find(b"\n")
+    while end >= 0:
+        yield from _pick(data[begin:end])
+        begin, end = end + 1, data.find(b"\n", end + 1)
+    yield from _pick(data[begin:])
+
+
+def _search_on(found: Facts, descriptor: int, start: int) -> None:
+    """Look for a prompt behind the head: long lines before it must not hide the session."""
+    for _, size, line in files.lines(descriptor, start, keep=LONG):
+        if size == len(line):
+            _begin(found, _pick(line))
+        else:
+            _unfinished(found, line[: LONG // 2])
+        if not found.nameless:
+            return
+
+
+def _marks(block: bytes) -> list[Line]:
+    """The lines that begin with their type: all that are not of the conversation do."""
+    begun, at = [], len(block)
+    while (at := block.rfind(b'\n{"type":', 0, at)) >= 0:
+        end = block.find(b"\n", at + 1)
+        begun.append(block[at + 1 : end if end >= 0 else None])
+    if block.startswith(b'{"type":'):
+        begun.append(block[: block.find(b"\n") if b"\n" in block else None])
+    found = _pick.all(b"\n".join(reversed(begun)))
+    # Whether the session went on elsewhere depends on what follows that line.
+    moved = any(line.type == "continued-in" for line in found)
+    return _pick.all(block) if moved else found
+
+
+def _branch(tail: bytes) -> str | None:
+    at = len(tail)
+    while (at := tail.rfind(b'"gitBranch":', 0, at)) >= 0:
+        end = tail.find(b"\n", at)
+        if branch := _text(read.late(tail[at : end if end >= 0 else None], "gitBranch")):
+            return branch
+    return None
+
+
+def _begin(found: Facts, seen: Iterable[Line]) -> None:
+    """Facts that the first lines to have them decide."""
+    for line in seen:
+        if found.sidechain is None:
+            found.sidechain = line.isSidechain is True
+        if found.cwd is None:
+            found.cwd = _text(line.cwd)
+        if found.created_at is None:
+            found.created_at = _milliseconds(line.timestamp)
+        if line.gitBranch and found.git_branch is None:
+            found.git_branch = _text(line.gitBranch)
+        if line.entrypoint and found.entrypoint is None:
+            found.entrypoint = _text(line.entrypoint)
+        if line.sessionKind and found.session_kind is None:
+            found.session_kind = _text(line.sessionKind)
+        typed = line.type == "user" and not line.isMeta and not line.isCompactSummary
+        if typed and not found.first_prompt:
+            _prompted(found, prompt(read.opened(line.message)))
+        if found.first_prompt and found.cwd and found.created_at is not None:
+            return
+
+
+def _prompted(found: Facts, said: Prompt) -> None:
+    found.first_prompt = clean(said.text) or None
+    found.command = found.command or clean(said.command) or None
+    found.pasted = found.pasted or said.pasted or None
+
+
+def _end(found: Facts, seen: Iterable[Line]) -> None:
+    """Facts that the last lines to have them decide; `seen` comes backwards."""
+    ended = True
+    for line in seen:
+        if line.gitBranch and found.git_branch is None:
+            found.git_branch = _text(line.gitBranch)
+        kind = line.type
+        if not isinstance(kind, str):
+            continue
+        if kind in _TURNS:
+            ended = False
+        elif kind in _LAST and (ended or kind != "continued-in"):
+            _note(found, kind, line)
+
+
+def _note(found: Facts, kind: str, line: Line) -> None:
+    field, name = _LAST[kind]
+    value = getattr(line, field)
+    if isinstance(value, str) and getattr(found, name) is None:
+        setattr(found, name, clean(value))
+
+
+def _lasting(found: Facts, blocks: Iterable[bytes]) -> None:
+    """Titles, tags and moves out of blocks of whole lines, which come backwards."""
+    wanted = [kind for kind in _LASTING if getattr(found, _LAST[kind][1]) is None]
+    for block in blocks:
+        if not wanted:
+            return
+        for kind in tuple(wanted):
+            # Only programs write these lines, and all of them without spaces.
+            needle, at = f'"type":"{kind}"'.encode(), len(block)
+            while (at := block.rfind(needle, 0, at)) >= 0 and kind in wanted:
+                begin, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+                for line in reversed(_pick(block[begin : end if end >= 0 else None])):
+                    if line.type == kind:
+                        _note(found, kind, line)
+                if getattr(found, _LAST[kind][1]) is not None:
+                    wanted.remove(kind)
+                at = begin
+
+
+def _unfinished(found: Facts, line: bytes) -> None:
+    """What the line that the head ends in shows before the cut."""
+    if found.sidechain is None:
+        found.sidechain = read.early(line, "isSidechain") is True
+    found.cwd = found.cwd or _text(read.early(line, "cwd"))
+    found.git_branch = found.git_branch or _text(read.early(line, "gitBranch"))
+    if found.created_at is None:
+        found.created_at = _milliseconds(read.early(line, "timestamp"))
+    if read.early(line, "type") != "user" or b'"tool_result"' in line:
+        return
+    if read.early(line, "isMeta") or read.early(line, "isCompactSummary"):
+        return
+    kinds = {kind for kind in ("image", "document") if f'"type":"{kind}"'.encode() in line}
+    found.pasted = found.pasted or pasted(kinds) or None
+    if not kinds:
+        _prompted(
+            found, prompt({"content": read.begun(line, "text") or read.begun(line, "content")})
+        )
+
+
+def _text(value: Any) -> str | None:
+    return clean(value) if value and isinstance(value, str) else None
+
+
+def _milliseconds(value: Any) -> int | None:
+    at = read.moment(value)
+    return None if at is None else at // 1000

@@ -1,0 +1,119 @@
+"""Lists: stat first, sort, then read only the sessions that the page needs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import files, info, sidecar
+from .layout import Home, Project, belongs, every_project, projects_of, session_id
+from .values import SDKSessionInfo
+
+
+class Found(NamedTuple):
+    """A transcript before it is read; they sort as lists show them, backwards."""
+
+    modified: int  # milliseconds, rounded as the SDK does
+    id: str
+    path: str
+    project: Project
+    beside: bool  # whether it has a directory of its own
+
+
+def list_sessions(
+    home: Home,
+    directory: str | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    worktrees: bool = True,
+    programmatic: bool = True,
+) -> list[SDKSessionInfo]:
+    """Sessions, the newest first; `limit` and `offset` beyond the list are no error."""
+    projects = every_project(home)
+    if directory is not None:
+        projects = projects_of(home, directory, worktrees)
+    limited = limit is not None and limit > 0
+    end = max(0, offset) + limit if limit is not None and limited else None
+    shown: list[SDKSessionInfo] = []
+    seen: set[str] = set()
+    for found in sorted(transcripts(projects), reverse=True):
+        if end is not None and len(shown) >= end:
+            break
+        if found.id in seen:
+            continue
+        if row := _row(found, thorough=limited, programmatic=programmatic):
+            seen.add(found.id)
+            shown.append(row)
+    return shown[max(0, offset) :]
+
+
+def transcripts(projects: list[Project]) -> Iterator[Found]:
+    """Every transcript in some project directories, by name and status alone."""
+    for project in projects:
+        entries = files.names(project.path)
+        names = {entry.name for entry in entries}
+        for entry in entries:
+            id = session_id(entry.name)
+            if id is None:
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # it vanished
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                modified = (status.st_mtime_ns + 500_000) // 1_000_000
+                yield Found(modified, id, entry.path, project, id in names)
+
+
+def _row(found: Found, thorough: bool, programmatic: bool) -> SDKSessionInfo | None:
+    facts = info.facts(found.path, thorough)
+    if facts is None or (facts.programmatic and not programmatic):
+        return None
+    if not belongs(found.project, facts.relocated or facts.cwd):
+        return None
+    if facts.continued_in is not None and _went_on(facts.continued_in, found.path, found.id):
+        return None
+    return describe(facts, found.id, found.path, found.project, found.beside)
+
+
+def describe(
+    facts: info.Facts, id: str, path: str, project: Project, beside: bool = True
+) -> SDKSessionInfo | None:
+    """A session as lists show it; None for what they leave out."""
+    if facts.sidechain:
+        return None
+    copy = sidecar.title(path) if beside and not facts.custom_title else None
+    title = facts.custom_title or copy or facts.ai_title or None
+    prompt = facts.first_prompt or facts.command
+    summary = title or facts.last_prompt or facts.recap or prompt or facts.pasted
+    if not summary:
+        return None
+    return SDKSessionInfo(
+        session_id=id,
+        summary=summary,
+        last_modified=(facts.mtime_ns + 500_000) // 1_000_000,
+        file_size=facts.size,
+        custom_title=title,
+        first_prompt=prompt,
+        git_branch=facts.git_branch,
+        cwd=facts.relocated or facts.cwd or project.cwd,
+        tag=facts.tag or None,
+        created_at=facts.created_at,
+        archived=sidecar.archived(path) if beside else None,
+    )
+
+
+def _went_on(successor: str | None, path: str, id: str) -> bool:
+    """Whether the session goes on in another one beside it, which does not lead back here."""
+    seen = {id}
+    while successor is not None and session_id(f"{successor}.jsonl"):
+        if successor in seen:
+            return False
+        facts = info.facts(os.path.join(os.path.dirname(path), f"{successor}.jsonl"), False)
+        if facts is None:
+            break
+        seen.add(successor)
+        successor = facts.continued_in
+    return len(seen) > 1

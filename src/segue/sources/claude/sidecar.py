@@ -1,0 +1,106 @@
+"""The small files that Claude Code keeps in a directory beside a transcript.
+
+`custom-title.json` is a copy of the title for when the transcript's own is out of reach.
+`archived.json` is the mark of an archived session; a prompt that a person sends later takes the
+session out again, so the mark's time is compared with the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+import msgspec
+
+from ...model import clock
+from . import files, read
+from .prompt import prompt
+
+TITLE = "custom-title.json"
+ARCHIVED = "archived.json"
+
+
+def directory(transcript: str) -> str:
+    """The directory of what belongs to a session, named like its transcript."""
+    return transcript.removesuffix(".jsonl")
+
+
+def title(transcript: str) -> str | None:
+    """The title that the copy holds."""
+    held = _object(os.path.join(directory(transcript), TITLE)).get("customTitle")
+    return held if isinstance(held, str) and held else None
+
+
+def archived(transcript: str) -> bool | None:
+    """Whether the session is archived; None when it never was."""
+    mark = _object(os.path.join(directory(transcript), ARCHIVED))
+    held, at = mark.get("archived"), read.moment(mark.get("at"))
+    if not isinstance(held, bool) or at is None:
+        return None
+    return held and not _prompted_since(transcript, at)
+
+
+def mark_archived(transcript: str, archived: bool, now: int) -> None:
+    """Write the mark, whole or not at all."""
+    beside = directory(transcript)
+    os.makedirs(beside, 0o700, exist_ok=True)
+    at = clock.to_rfc3339(now)[:-4] + "Z"  # milliseconds, as the command line tool writes them
+    body = json.dumps({"archived": archived, "at": at, "by": "sdk"}, separators=(",", ":"))
+    descriptor, temporary = tempfile.mkstemp(prefix=".archived-", dir=beside)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(body)
+        os.replace(temporary, os.path.join(beside, ARCHIVED))
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class _Line(msgspec.Struct):
+    type: Any = None
+    timestamp: Any = None
+    isMeta: Any = None
+    isCompactSummary: Any = None
+    isSidechain: Any = None
+    origin: Any = None
+    attachment: msgspec.Raw = msgspec.Raw()
+    message: msgspec.Raw = msgspec.Raw()
+
+
+_pick = read.Picker(_Line)
+
+
+def _prompted_since(transcript: str, at: int) -> bool:
+    """Whether a person prompted after the mark; the newest lines are asked first."""
+    try:
+        with files.opened(transcript) as (descriptor, status):
+            for block in files.backwards(descriptor, 0, status.st_size):
+                for line in reversed(block.split(b"\n")):
+                    if b'"user"' not in line and b'"queued_command"' not in line:
+                        continue
+                    for entry in _pick(line):
+                        when = read.moment(entry.timestamp)
+                        if when is not None and _is_prompt(entry):
+                            return when > at
+    except files.Unreadable:
+        pass
+    return False
+
+
+def _is_prompt(line: _Line) -> bool:
+    if line.isMeta or line.isSidechain or line.isCompactSummary:
+        return False
+    if isinstance(line.origin, dict) and line.origin.get("kind", "human") != "human":
+        return False
+    if line.type == "user":
+        said = prompt(read.opened(line.message))
+        return bool(said.text or said.pasted)
+    attached = read.opened(line.attachment) if line.type == "attachment" else None
+    return isinstance(attached, dict) and attached.get("type") == "queued_command"
+
+
+def _object(path: str) -> dict[str, Any]:
+    found = read.entries(files.small(path) or b"")
+    return found[0] if found else {}

@@ -1,0 +1,76 @@
+"""The agents that a session started: transcripts of their own, in a directory beside it.
+
+`<session>/subagents/agent-<id>.jsonl`, or deeper for the agents of a workflow; a small
+`agent-<id>.meta.json` beside each says which call of which agent started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator
+
+from . import chain, files, messages, read, sidecar, transcript
+from .values import SessionMessage
+from .ways import is_said
+
+_AGENT = re.compile(r"agent-(.+)\.jsonl", re.S)
+_DEEPEST = 32
+
+
+def transcripts(session: str) -> Iterator[tuple[str, str]]:
+    """The id and the path of each agent's transcript, by the session's own."""
+    yield from _within(os.path.join(sidecar.directory(session), "subagents"), _DEEPEST)
+
+
+def _within(directory: str, depth: int) -> Iterator[tuple[str, str]]:
+    found = sorted(files.names(directory), key=lambda entry: entry.name)
+    for entry in found:
+        named = _AGENT.fullmatch(entry.name)
+        if named and _is(entry, directory=False):
+            yield named[1], entry.path
+    for entry in found:
+        if depth and _is(entry, directory=True):
+            yield from _within(entry.path, depth - 1)
+
+
+def _is(entry: os.DirEntry[str], directory: bool) -> bool:
+    try:
+        kind = entry.is_dir if directory else entry.is_file
+        return kind(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def ids(session: str) -> list[str]:
+    """The ids of a session's agents."""
+    return list(dict.fromkeys(id for id, _ in transcripts(session)))
+
+
+def agent_messages(
+    session: str, agent: str, limit: int | None = None, offset: int = 0
+) -> list[SessionMessage]:
+    """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
+    path = next((path for id, path in transcripts(session) if id == agent), None)
+    if path is None:
+        return []
+    with files.opened(path) as (descriptor, _):
+        t = transcript.of_file(descriptor)
+        entry = transcript.Entries(descriptor, t)
+        shown = array("i", (at for at in chain.newest(t, entry) if is_said(t, at)))
+        found = messages.of_page(t, messages.page(shown, limit, offset), entry)
+    call, parent = _started_by(path)
+    for message in found:
+        message.parent_tool_use_id, message.parent_agent_id = call, parent
+    return found
+
+
+def _started_by(path: str) -> tuple[str | None, str | None]:
+    found = read.entries(files.small(path.removesuffix(".jsonl") + ".meta.json") or b"")
+    meta = found[0] if found else {}
+    call, parent = meta.get("toolUseId"), meta.get("parentAgentId")
+    return (
+        call if isinstance(call, str) and call else None,
+        parent if isinstance(parent, str) and parent else None,
+    )

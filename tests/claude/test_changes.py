@@ -1,0 +1,161 @@
+"""Renaming, tagging, archiving and deleting, in the files as Claude Code writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue import claude
+from tests.claude.entries import S2, Home, S, user
+
+CHANGES: dict[str, Callable[..., Any]] = {
+    "rename": lambda id, **where: claude.rename_session(id, "T", **where),
+    "tag": lambda id, **where: claude.tag_session(id, "t", **where),
+    "untag": lambda id, **where: claude.tag_session(id, None, **where),
+    "archive": claude.archive_session,
+    "unarchive": claude.unarchive_session,
+    "delete": claude.delete_session,
+    "fork": claude.fork_session,
+}
+
+
+def last(path: Path) -> str:
+    return path.read_text().rstrip("\n").rpartition("\n")[2]
+
+
+def test_a_title_is_a_line_like_claude_codes_own(home: Home) -> None:
+    path = home.talk()
+    claude.rename_session(S, "  Ünï 🎉 title ")
+    line = f'{{"type":"custom-title","customTitle":"Ünï 🎉 title","sessionId":"{S}"}}'
+    assert last(path) == line
+
+
+def test_a_tag_is_a_line_like_claude_codes_own(home: Home) -> None:
+    path = home.talk()
+    claude.tag_session(S, " ex\u200bp\ufeff\uff21 ")
+    assert last(path) == f'{{"type":"tag","tag":"expA","sessionId":"{S}"}}'
+    claude.tag_session(S, None)
+    assert last(path) == f'{{"type":"tag","tag":"","sessionId":"{S}"}}'
+    info = claude.get_session_info(S)
+    assert info is not None
+    assert info.tag is None
+
+
+def test_nothing_but_the_new_line_is_written(home: Home) -> None:
+    path = home.talk()
+    held = path.read_bytes()
+    claude.rename_session(S, "T")
+    assert path.read_bytes().startswith(held)
+    assert path.read_bytes().count(b"\n") == held.count(b"\n") + 1
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "\n\t", "\x1b[0m"])
+def test_an_empty_title_is_refused(home: Home, empty: str) -> None:
+    home.talk()
+    with pytest.raises(ValueError, match=r"^title must be non-empty$"):
+        claude.rename_session(S, empty)
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "\u200b\ufeff"])
+def test_an_empty_tag_is_refused(home: Home, empty: str) -> None:
+    home.talk()
+    with pytest.raises(ValueError, match=r"^tag must be non-empty \(use None to clear\)$"):
+        claude.tag_session(S, empty)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_errors_say_what_the_sdk_says(home: Home, change: str, monkeypatch: Any) -> None:
+    do = CHANGES[change]
+    with pytest.raises(ValueError, match=r"^Invalid session_id: x$"):
+        do("x")
+    short = change in ("delete", "fork")
+    everywhere = "" if short else " in any project directory"
+    with pytest.raises(FileNotFoundError, match=f"^Session {S} not found{everywhere}$"):
+        do(S)
+    with pytest.raises(
+        FileNotFoundError, match=f"^Session {S} not found in project directory for /w$"
+    ):
+        do(S, directory="/w")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root / "none"))
+    nowhere = "" if short else r" \(no projects directory\)"
+    with pytest.raises(FileNotFoundError, match=f"^Session {S} not found{nowhere}$"):
+        do(S)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_empty_file_is_no_session_and_the_search_goes_on(home: Home, change: str) -> None:
+    empty = home.write([], S, "-a")
+    home.write([user("00000000-0000-4000-8000-000000000001", None)], S, "-z")
+    CHANGES[change](S)
+    assert empty.read_bytes() == b""
+
+
+def test_an_archive_mark_is_like_the_sdks_own(home: Home) -> None:
+    path = home.talk()
+    held = path.read_bytes()
+    claude.archive_session(S)
+    mark = path.with_suffix("") / "archived.json"
+    told = json.loads(mark.read_text())
+    assert (told["archived"], told["by"]) == (True, "sdk")
+    assert len(told["at"]) == len("2026-01-01T00:00:00.000Z")
+    assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+    assert stat.S_IMODE(mark.parent.stat().st_mode) == 0o700
+    assert [info.archived for info in claude.list_sessions()] == [True]
+    claude.unarchive_session(S)
+    assert [info.archived for info in claude.list_sessions()] == [False]
+    assert path.read_bytes() == held
+    assert os.listdir(mark.parent) == ["archived.json"]
+
+
+def test_delete_takes_the_transcript_and_the_directory_beside_it(home: Home) -> None:
+    path = home.talk()
+    other = home.talk(S2)
+    (path.with_suffix("") / "subagents").mkdir(parents=True)
+    (path.with_suffix("") / "subagents" / "agent-a.jsonl").write_text("{}\n")
+    claude.delete_session(S)
+    assert [*path.parent.iterdir()] == [other]
+
+
+def test_delete_of_a_linked_directory_takes_the_link_alone(home: Home, tmp_path: Path) -> None:
+    path = home.talk()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    path.with_suffix("").symlink_to(tmp_path / "kept")
+    claude.delete_session(S)
+    assert not path.with_suffix("").is_symlink()
+    assert (tmp_path / "kept" / "file").exists()
+
+
+def register(home: Home, id: str, **told: Any) -> None:
+    (home.root / "sessions").mkdir(exist_ok=True)
+    file = home.root / "sessions" / f"{told.get('pid')}.json"
+    file.write_text(json.dumps({"sessionId": id, **told}))
+
+
+def test_a_process_that_has_ended_keeps_no_session_open(home: Home) -> None:
+    home.talk()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    register(home, S, pid=child)
+    claude.delete_session(S)
+
+
+def test_nor_does_another_process_that_got_its_number(home: Home) -> None:
+    home.talk()
+    register(home, S, pid=os.getpid(), procStart="1")
+    claude.delete_session(S)
+
+
+@pytest.mark.parametrize("pid", [0, -1, "7", None, 2**40])
+def test_nor_does_a_note_that_names_no_process(home: Home, pid: Any) -> None:
+    home.talk()
+    register(home, S, pid=pid)
+    claude.delete_session(S)

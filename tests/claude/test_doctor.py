@@ -1,0 +1,130 @@
+"""The doctor finds what is wrong with a transcript, and heals a copy."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from segue import claude
+from tests.claude.entries import Home, S, as_line, assistant, title, user
+
+
+def bare(line: dict[str, object]) -> bytes:
+    return as_line(line).strip()
+
+
+START = (user("u1", None), assistant("a1", "u1"))
+HALF = b'{"type":"user","uuid":"u2","parentUuid":"a1","message":{"content":"x \\ud83d y"}}'
+WHOLE = b'{"type":"user","uuid":"u2","parentUuid":"a1","message":{"content":"x \\ud83d\\ude00"}}'
+CASES = {
+    "torn": [bare(user("u2", "a1"))[:70]],
+    "nul": [b"\0" * 400 + bare(user("u2", "a1"))],
+    "nul alone": [b"\0" * 400],
+    "glued": [bare(user("u2", "a1")) + bare(assistant("a2", "u2"))],
+    "torn glued": [bare(user("x", "a1"))[:70] + bare(user("u2", "a1"))],
+    "surrogate": [HALF],
+    "utf8": [HALF.replace(b"\\ud83d", b"\xff")],
+    "control": [bare(user("u2", "a1", "c")).replace(b'"c"', b'"\x01"')],
+    "json": [b"what is this"],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_damage_is_found_and_healed(home: Home, case: str) -> None:
+    path = home.write([*START, *CASES[case], user("u9", "a1")])
+    before = [message.uuid for message in claude.get_session_messages(S)]
+    found = claude.doctor(S)
+    assert not found.healthy
+    assert {finding.kind for finding in found.findings} >= {*case.split()} - {"alone"}
+    assert {finding.line for finding in found.findings} == {3}
+    assert found.backup is None
+    held = path.read_bytes()
+    healed = claude.doctor(S, repair=True)
+    assert healed.findings == found.findings
+    assert claude.doctor(S).healthy
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        json.loads(line)
+    assert [message.uuid for message in claude.get_session_messages(S)] == before
+    assert healed.backup is not None
+    assert Path(healed.backup).read_bytes() == held
+
+
+def test_a_healthy_transcript_is_left_alone(home: Home) -> None:
+    path = home.write([*START, WHOLE, b"", title("T")])
+    status = path.stat()
+    found = claude.doctor(S, repair=True)
+    assert (found.findings, found.entries, found.backup) == ([], 4, None)
+    assert path.stat() == status
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_the_last_line_gets_an_end(home: Home) -> None:
+    path = home.write(START)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    (found,) = claude.doctor(S).findings
+    assert (found.kind, found.line) == ("unterminated", 2)
+    claude.doctor(S, repair=True)
+    assert path.read_bytes().endswith(b"}\n")
+
+
+def test_lines_that_are_whole_stay_as_they_were(home: Home) -> None:
+    odd = b' {"type": "custom",  "n": 1.50, "s": "\\u00e9"} '
+    path = home.write([*START, odd, b"\0", b"broken"])
+    claude.doctor(S, repair=True)
+    assert path.read_bytes() == b"".join(map(as_line, START)) + odd + b"\n"
+
+
+def test_a_repair_keeps_the_time_and_the_mode_of_the_file(home: Home) -> None:
+    path = home.write([*START, b"broken"])
+    path.chmod(0o640)
+    home.touch(S, 1_700_000_000)
+    claude.doctor(S, repair=True)
+    assert (path.stat().st_mtime, path.stat().st_mode & 0o777) == (1_700_000_000, 0o640)
+
+
+def test_every_repair_keeps_its_own_backup(home: Home) -> None:
+    path = home.write([*START, b"one"])
+    first = claude.doctor(S, repair=True).backup
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    second = claude.doctor(S, repair=True).backup
+    assert first != second
+    assert len([*path.parent.iterdir()]) == 3
+    assert [info.session_id for info in claude.list_sessions()] == [S]
+
+
+def test_a_session_that_a_process_has_open_is_not_repaired(home: Home) -> None:
+    path = home.write([*START, b"broken"])
+    (home.root / "sessions").mkdir()
+    told = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / "1.json").write_text(json.dumps(told))
+    assert not claude.doctor(S).healthy
+    with pytest.raises(claude.SessionIsLive):
+        claude.doctor(S, repair=True)
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_a_repair_gives_way_to_somebody_who_writes_meanwhile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write([*START, b"broken"])
+    sync = os.fsync
+
+    def late(descriptor: int) -> None:
+        sync(descriptor)
+        with path.open("ab") as file:
+            file.write(as_line(title("T")))
+
+    monkeypatch.setattr(os, "fsync", late)
+    with pytest.raises(claude.SessionIsLive):
+        claude.doctor(S, repair=True)
+    assert b"broken" in path.read_bytes()
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_a_finding_reads_like_a_sentence(home: Home) -> None:
+    home.write([*START, b"broken"])
+    assert str(claude.doctor(S).findings[0]) == "line 3: no entry at all"

@@ -1,0 +1,115 @@
+"""Sessions that follow a moved project, and sessions that outlast the cleanup."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from segue import claude
+from tests.claude.entries import Home, S, assistant, user
+
+DAY = 86_400
+
+
+def key(path: Path) -> str:
+    return claude.project_key_for_directory(path)
+
+
+def test_a_session_moves_with_its_project(home: Home, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    new.mkdir()
+    path = home.talk(S, key(old), cwd=str(old))
+    (path.with_suffix("") / "subagents").mkdir(parents=True)
+    (path.with_suffix("") / "subagents" / "agent-a.jsonl").write_text(
+        '{"type":"user","uuid":"u"}\n'
+    )
+    held = path.read_bytes()
+    claude.relocate_session(S, str(new))
+    assert [info.cwd for info in claude.list_sessions(str(new))] == [str(new)]
+    assert claude.list_sessions(str(old)) == []
+    assert claude.list_subagents(S, str(new)) == ["a"]
+    assert len(claude.get_session_messages(S, str(new))) == 2
+    entry = {"type": "relocated", "sessionId": S, "relocatedCwd": str(new)}
+    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    assert (home.projects / key(new) / path.name).read_bytes() == held + line
+
+
+def test_a_session_is_not_moved_over_another(home: Home, tmp_path: Path) -> None:
+    path = home.talk()
+    home.talk(S, key(tmp_path))
+    home.touch(S, 1, key(tmp_path))
+    held = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        claude.relocate_session(S, str(tmp_path))
+    assert path.read_bytes() == held
+
+
+def test_moving_to_where_it_is_only_notes_the_place(home: Home, tmp_path: Path) -> None:
+    path = home.talk(S, key(tmp_path))
+    claude.relocate_session(S, str(tmp_path))
+    assert path.exists()
+    assert [info.cwd for info in claude.list_sessions()] == [str(tmp_path)]
+
+
+def register(home: Home) -> None:
+    (home.root / "sessions").mkdir()
+    told = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / "1.json").write_text(json.dumps(told))
+
+
+def test_a_session_that_a_process_has_open_is_not_moved(home: Home, tmp_path: Path) -> None:
+    path = home.talk()
+    register(home)
+    with pytest.raises(claude.SessionIsLive):
+        claude.relocate_session(S, str(tmp_path))
+    assert path.exists()
+
+
+def test_a_pinned_session_is_younger_than_any_cleanup_asks(home: Home) -> None:
+    path = home.talk()
+    home.touch(S, time.time() - 29 * DAY)
+    until = claude.pin_session(S, days=100)
+    in_99_days = time.time() + 99 * DAY
+    assert in_99_days - path.stat().st_mtime < 30 * DAY
+    assert until / 1000 == pytest.approx(time.time() + 100 * DAY, abs=60)
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_a_pin_goes_by_the_settings_of_the_home(home: Home) -> None:
+    path = home.talk()
+    (home.root / "settings.json").write_text('{\n  "cleanupPeriodDays": 90\n}\n')
+    claude.pin_session(S, days=60)
+    assert path.stat().st_mtime == pytest.approx(time.time(), abs=60)
+    with pytest.raises(ValueError, match="days"):
+        claude.pin_session(S, days=0)
+
+
+def test_without_its_pin_a_session_has_the_time_of_its_last_entry(home: Home) -> None:
+    last = assistant("a1", "u1", timestamp="2026-01-15T10:30:00.000Z")
+    home.write([user("u1", None), last, {"type": "mode", "mode": "x"}])
+    claude.pin_session(S)
+    claude.unpin_session(S)
+    assert [info.last_modified for info in claude.list_sessions()] == [1768473000000]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda id: claude.relocate_session(id, "/"),
+        claude.pin_session,
+        claude.unpin_session,
+        claude.doctor,
+        claude.export_html,
+        claude.export_markdown,
+        claude.trash_session,
+    ],
+)
+def test_unknown_sessions_are_refused(home: Home, function) -> None:  # type: ignore[no-untyped-def] # any of them
+    with pytest.raises(ValueError, match="Invalid session_id"):
+        function("x")
+    with pytest.raises(FileNotFoundError, match=S):
+        function(S)

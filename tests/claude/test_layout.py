@@ -1,0 +1,185 @@
+"""Names of directories, and whose sessions a directory's are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from segue import claude
+from segue.sources.claude import layout
+from tests.claude.entries import S2, Home, S
+
+
+def listed(directory: Path | str | None = None, worktrees: bool = True) -> list[str]:
+    where = None if directory is None else str(directory)
+    return [info.session_id for info in claude.list_sessions(where, include_worktrees=worktrees)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/home/me/proj", "-home-me-proj"),
+        ("/a.b_c d", "-a-b-c-d"),
+        ("/emoji🎉dir", "-emoji--dir"),
+        ("/cafe\u0301", "-cafe-"),
+        ("", ""),
+    ],
+)
+def test_a_name_has_a_dash_for_each_utf16_unit_that_is_no_ascii_letter(
+    path: str, name: str
+) -> None:
+    assert layout.project_key(path) == name
+
+
+def test_a_long_name_is_cut_and_gets_a_hash() -> None:
+    path = "/" + "x" * 250
+    name = layout.project_key(path)
+    assert name == "-" + "x" * 199 + "-" + layout.path_hash(path)
+    assert layout.project_key(path + "y") != name
+    assert layout.path_hash("") == "0"
+    assert layout.path_hash("hello") == "1n1e4y"
+
+
+def test_the_key_of_a_directory_is_that_of_its_real_path(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    key = claude.project_key_for_directory(tmp_path / "link")
+    assert key == claude.project_key_for_directory(str(tmp_path / "real"))
+    assert claude.project_key_for_directory() == layout.project_key(os.getcwd())
+
+
+def test_directories_that_share_a_name_do_not_share_sessions(home: Home, tmp_path: Path) -> None:
+    one, other = tmp_path / "a-b" / "c", tmp_path / "a" / "b-c"
+    one.mkdir(parents=True)
+    other.mkdir(parents=True)
+    name = layout.project_key(str(one))
+    assert name == layout.project_key(str(other))
+    home.talk(S, name, cwd=str(one))
+    home.talk(S2, name, cwd=str(other))
+    assert (listed(one), listed(other)) == ([S], [S2])
+    assert set(listed()) == {S, S2}
+
+
+def test_a_session_of_a_directory_that_is_gone_stays_with_the_name(
+    home: Home, tmp_path: Path
+) -> None:
+    one, gone = tmp_path / "a-b", tmp_path / "a" / "b"
+    one.mkdir()
+    home.talk(S, layout.project_key(str(one)), cwd=str(gone))
+    assert listed(one) == listed(gone) == [S]
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../p", "{}/."])
+def test_a_directory_may_be_spelled_any_way(home: Home, tmp_path: Path, spelling: str) -> None:
+    (tmp_path / "p").mkdir()
+    home.talk(S, layout.project_key(str(tmp_path / "p")))
+    assert listed(spelling.format(tmp_path / "p")) == [S]
+
+
+def test_a_session_without_a_directory_of_its_own_gets_the_one_asked_for(
+    home: Home, tmp_path: Path
+) -> None:
+    home.talk(S, layout.project_key(str(tmp_path)))
+    assert claude.list_sessions(str(tmp_path))[0].cwd == str(tmp_path)
+    assert claude.list_sessions()[0].cwd is None
+
+
+def long_directory(tmp_path: Path) -> Path:
+    directory = tmp_path / ("x" * 90) / ("y" * (200 - len(str(tmp_path)) - 60))
+    directory.mkdir(parents=True)
+    assert layout.MAX_NAME < len(str(directory)) < 255
+    return directory
+
+
+def test_a_long_directory_is_found_under_the_full_name_of_old_programs(
+    home: Home, tmp_path: Path
+) -> None:
+    directory = long_directory(tmp_path)
+    home.talk(S, layout.hyphenated(str(directory)))
+    assert listed(directory) == [S]
+
+
+def test_and_under_another_hash_where_the_session_says_that_it_ran_there(
+    home: Home, tmp_path: Path
+) -> None:
+    directory = long_directory(tmp_path)
+    name = layout.hyphenated(str(directory))[: layout.MAX_NAME] + "-zzzzzz"
+    home.talk(S, name, cwd=str(directory))
+    home.talk(S2, name, cwd="/another/place")
+    assert listed(directory) == [S]
+    assert len(claude.get_session_messages(S, str(directory))) == 2
+
+
+def git(directory: Path, *command: str) -> None:
+    who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, "-C", str(directory), *command], check=True, capture_output=True)
+
+
+def test_worktrees_of_a_repository_are_listed_together(home: Home, tmp_path: Path) -> None:
+    repository, tree = tmp_path / "repository", tmp_path / "tree"
+    (repository / "sub").mkdir(parents=True)
+    git(repository, "init", "-q")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "x")
+    git(repository, "worktree", "add", "-q", str(tree))
+    home.talk(S, layout.project_key(str(repository)), cwd=str(repository))
+    home.talk(S2, layout.project_key(str(tree)), cwd=str(tree))
+    home.touch(S, 1, layout.project_key(str(repository)))
+    for directory in (repository, tree, repository / "sub"):
+        assert listed(directory) == [S2, S]
+    assert listed(repository, worktrees=False) == [S]
+    assert claude.get_session_info(S2, str(repository)) is not None
+    assert len(claude.get_session_messages(S, str(tree))) == 2
+
+
+def test_git_is_started_only_inside_a_repository(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("git was started")
+
+    monkeypatch.setattr("subprocess.run", start)
+    if not any((above / ".git").exists() for above in tmp_path.parents):
+        listed(tmp_path)
+
+
+def test_no_hook_of_a_repository_runs_because_somebody_lists(home: Home, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    ran = tmp_path / "ran"
+    hook = tmp_path / "hook.sh"
+    hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    hook.chmod(0o755)
+    git(tmp_path, "config", "core.fsmonitor", str(hook))
+    listed(tmp_path)
+    assert not ran.exists()
+
+
+def test_the_environment_may_choose_one_name_for_all_projects(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_PROJECT_DIR_NAME", "chosen")
+    home.talk(S, "chosen", cwd=str(tmp_path))
+    assert listed(tmp_path) == [S]
+    assert claude.project_key_for_directory(tmp_path) == "chosen"
+    for bad in ("../up", "a b", "x" * 65, "CON", ""):
+        monkeypatch.setenv("CLAUDE_CODE_PROJECT_DIR_NAME", bad)
+        assert claude.project_key_for_directory(tmp_path) == layout.project_key(str(tmp_path))
+
+
+def test_without_a_setting_the_home_is_in_the_users_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in (None, ""):
+        environ = {} if value is None else {"CLAUDE_CONFIG_DIR": value}
+        assert layout.Home.current(environ).root == str(tmp_path / ".claude")
+
+
+def test_a_linked_project_directory_counts(home: Home, tmp_path: Path) -> None:
+    home.talk()
+    moved = tmp_path / "moved"
+    os.rename(home.projects / "-w", moved)
+    (home.projects / "-w").symlink_to(moved)
+    assert listed() == [S]

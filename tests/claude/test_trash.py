@@ -1,0 +1,182 @@
+"""The trash: a session goes with all that belongs to it, and comes back whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue import claude
+from tests.claude.entries import S2, Home, S, as_line, assistant, user
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+def everything(home: Home) -> None:
+    """A session with all that Claude Code may keep of one, beside another's."""
+    for id in (S, S2):
+        said = user("u1", None, "hi", cwd="/w", sessionId=id)
+        path = home.write([said, assistant("a1", "u1", sessionId=id)], id)
+        (path.with_suffix("") / "subagents").mkdir(parents=True)
+        for file in (
+            path.with_suffix("") / "subagents" / "agent-a.jsonl",
+            path.parent / f"agent-{id[:7]}.jsonl",
+            home.root / "file-history" / id / "abc@v1",
+            home.root / "session-env" / id / "env",
+            home.root / "todos" / f"{id}-agent-{id}.json",
+            home.root / "debug" / f"{id}.txt",
+        ):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(as_line(user("u1", None, isSidechain=True, sessionId=id)))
+    rows = [{"sessionId": id, "fullPath": f"/{id}"} for id in (S, S2)]
+    index = home.projects / "-w" / "sessions-index.json"
+    index.write_text(json.dumps({"version": 1, "entries": rows}, separators=(",", ":")))
+    typed = [{"display": f"{n}", "timestamp": n, "sessionId": (S, S2)[n % 2]} for n in range(6)]
+    (home.root / "history.jsonl").write_bytes(b"".join(map(as_line, typed)))
+
+
+def test_all_that_belongs_to_a_session_goes_and_nothing_else(home: Home) -> None:
+    everything(home)
+    before = contents(home.root)
+    trashed = claude.trash_session(S)
+    left = {name: data for name, data in contents(home.root).items() if "segue-trash" not in name}
+    assert not [name for name in left if S in name or S[:7] in name]
+    assert not [name for name, data in left.items() if S.encode() in data]
+    assert left.keys() == {name for name in before if S not in name and S[:7] not in name}
+    assert (trashed.session_id, trashed.summary, trashed.cwd) == (S, "hi", "/w")
+    assert [info.session_id for info in claude.list_sessions()] == [S2]
+    assert claude.list_trash() == [trashed]
+
+
+def test_and_comes_back_as_it_was(home: Home) -> None:
+    everything(home)
+    before = contents(home.root)
+    times = {path: path.stat().st_mtime_ns for path in home.root.rglob("*.jsonl")}
+    claude.trash_session(S)
+    claude.restore_session(S)
+    after = contents(home.root)
+    index = "projects/-w/sessions-index.json"
+    rows = json.loads(after.pop(index))["entries"]
+    assert sorted(row["sessionId"] for row in rows) == [S, S2]
+    before.pop(index)
+    assert after == before
+    moved = [path for path in times if S in str(path)]
+    assert all(path.stat().st_mtime_ns == times[path] for path in moved)
+    assert claude.list_trash() == []
+
+
+def test_a_session_that_a_process_has_open_is_not_trashed(home: Home) -> None:
+    path = home.talk()
+    (home.root / "sessions").mkdir()
+    told = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / f"{os.getpid()}.json").write_text(json.dumps(told))
+    with pytest.raises(claude.SessionIsLive):
+        claude.trash_session(S)
+    assert path.exists()
+    assert claude.list_trash() == []
+
+
+def test_a_restore_overwrites_nothing(home: Home) -> None:
+    home.talk(say="old")
+    claude.trash_session(S)
+    path = home.talk(say="new")
+    with pytest.raises(FileExistsError, match=S):
+        claude.restore_session(S)
+    assert b"new" in path.read_bytes()
+    assert len(claude.list_trash()) == 1
+
+
+def test_a_session_trashed_twice_comes_back_newest_first(home: Home) -> None:
+    for say in ("first", "second"):
+        home.talk(say=say)
+        claude.trash_session(S)
+    assert [trashed.summary for trashed in claude.list_trash()] == ["second", "first"]
+    claude.restore_session(S)
+    assert [info.summary for info in claude.list_sessions()] == ["second"]
+
+
+def test_a_trash_that_was_interrupted_can_be_restored(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything(home)
+    before = contents(home.root)
+    rename, count = os.rename, 0
+
+    def crash(*paths: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        rename(*paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", crash)
+        with pytest.raises(KeyboardInterrupt):
+            claude.trash_session(S)
+    claude.restore_session(S)
+    index = "projects/-w/sessions-index.json"
+    after = contents(home.root)
+    assert {name: after[name] for name in before if name != index}.keys() == after.keys() - {index}
+    assert after[f"projects/-w/{S}.jsonl"] == before[f"projects/-w/{S}.jsonl"]
+
+
+def test_what_was_typed_while_the_history_was_rewritten_is_kept(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything(home)
+    history = home.root / "history.jsonl"
+    late = as_line({"display": "late", "timestamp": 99, "sessionId": S2})
+    sync = os.fsync
+
+    def type_meanwhile(descriptor: int) -> None:
+        sync(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("history.jsonl.segue"):
+            with history.open("ab") as file:
+                file.write(late)
+
+    if os.path.exists("/proc/self/fd"):
+        monkeypatch.setattr(os, "fsync", type_meanwhile)
+        claude.trash_session(S)
+        assert history.read_bytes().endswith(late)
+
+
+def test_the_trash_can_be_emptied(home: Home) -> None:
+    home.talk()
+    claude.trash_session(S)
+    assert claude.empty_trash(older_than_days=1) == 0
+    assert claude.empty_trash() == 1
+    assert claude.list_trash() == []
+    with pytest.raises(FileNotFoundError, match="trash"):
+        claude.restore_session(S)
+
+
+@pytest.mark.parametrize("escape", ["../../outside", "/tmp/outside"])
+def test_a_list_that_leads_out_of_the_home_is_none(home: Home, escape: str) -> None:
+    room = home.root / "segue-trash" / "1"
+    room.mkdir(parents=True)
+    told = {"sessionId": S, "trashedAt": 1, "moved": [escape], "transcript": escape}
+    (room / "manifest.json").write_text(json.dumps(told))
+    (room / "0").write_text("x")
+    assert claude.list_trash() == []
+    with pytest.raises(FileNotFoundError):
+        claude.restore_session(S)
+
+
+def test_junk_in_the_trash_harms_nobody(home: Home) -> None:
+    room = home.root / "segue-trash" / "junk"
+    room.mkdir(parents=True)
+    for body in ("", "[]", "{", '{"sessionId":5}', '{"sessionId":"x","trashedAt":1,"moved":[7]}'):
+        (room / "manifest.json").write_text(body)
+        assert claude.list_trash() == []
+
+
+def test_a_session_that_lists_leave_out_can_be_trashed(home: Home) -> None:
+    home.write([{"type": "mode"}, assistant("a1", None)])
+    assert claude.trash_session(S).summary == ""
+    claude.restore_session(S)
