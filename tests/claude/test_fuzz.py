@@ -1,0 +1,160 @@
+"""Real transcripts, damaged at random: nothing crashes, and no message that is whole is lost."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from segue.sources.claude import doctor, export, fork, info, messages, subagents, tree
+from segue.sources.claude.layout import Home, Project
+from segue.sources.claude.locate import Place
+from segue.sources.claude.values import SDKSessionInfo
+from tests.claude.entries import S
+
+QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+# Lines of real transcripts are long; most of what can go wrong does not need the longest ones.
+LARGEST = 300_000
+KEPT = "compact_boundary", "isCompactSummary"
+
+
+@cache
+def transcripts(homes: Path) -> list[Path]:
+    found = sorted(homes.glob("*/projects/**/*.jsonl"))
+    return [path for path in found if 0 < path.stat().st_size < LARGEST]
+
+
+@cache
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+@cache
+def said(path: Path) -> set[str]:
+    return {message.uuid for message in messages.messages(str(path))}
+
+
+def damaged(draw: st.DrawFn, line: bytes) -> bytes:
+    """A line after something happened to it."""
+    at = draw(st.integers(0, len(line)))
+    end = draw(st.integers(at, min(len(line), at + 700)))
+    noise = draw(st.sampled_from([b"", b"\0" * 300, b"\xff", b"}{", b'"', b"\\", b"\\ud83d", b"x"]))
+    return line[:at] + noise + line[end:]
+
+
+@st.composite
+def mutations(draw: st.DrawFn, path: Path) -> tuple[bytes, set[int]]:
+    """The bytes of a damaged transcript, and the numbers of the lines that are not whole."""
+    lines = lines_of(path)
+    touched: set[int] = set()
+    ends = dict.fromkeys(range(len(lines)), b"\n")
+    before: dict[int, bytes] = {}
+    made = dict(enumerate(lines))
+    for _ in range(draw(st.integers(1, 4))):
+        number = draw(st.integers(0, len(lines) - 1))
+        match draw(
+            st.sampled_from(["damage", "glue", "pad", "repeat", "garbage", "remove", "tear"])
+        ):
+            case "damage":
+                made[number] = damaged(draw, lines[number])
+                touched.add(number)
+            case "tear":  # a crash, and then the next line right behind
+                made[number] = lines[number][: draw(st.integers(1, len(lines[number])))]
+                ends[number] = b""
+                touched.add(number)
+            case "glue":
+                ends[number] = b""
+            case "pad":
+                before[number] = b"\0" * draw(st.integers(1, 700))
+            case "repeat":
+                ends[number] = b"\n" + lines[number] + b"\n"
+            case "garbage":
+                before[number] = draw(st.binary(max_size=200)).replace(b"{", b"[") + b"\n"
+            case "remove":
+                made[number], ends[number] = b"", b""
+                touched.add(number)
+    data = b"".join(before.get(number, b"") + line + ends[number] for number, line in made.items())
+    return data, touched
+
+
+def still_whole(path: Path, touched: set[int]) -> set[str]:
+    """The messages that must still be there."""
+    lines = lines_of(path)
+    # What a compaction kept is known from its own lines alone; without them, what came before
+    # is another conversation's history.
+    lost = [number for number in touched if any(name.encode() in lines[number] for name in KEPT)]
+    first = max(lost, default=-1)
+    # Old programs wrote a response again with every turn. Copies hang on nothing but its id.
+    hurt = {response(lines[number]) for number in touched}
+    return {
+        uuid
+        for number, line in enumerate(lines)
+        if number > first and number not in touched
+        if (uuid := json.loads(line).get("uuid")) in said(path)
+        if response(line) is None or response(line) not in hurt
+    }
+
+
+def response(line: bytes) -> str | None:
+    message = json.loads(line).get("message")
+    id: str | None = message.get("id") if isinstance(message, dict) else None
+    return id
+
+
+def check(path: Path, data: bytes, touched: set[int]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        broken = Path(directory) / f"{S}.jsonl"
+        broken.write_bytes(data)
+        found = {message.uuid for message in messages.messages(str(broken), system=True)}
+        assert still_whole(path, touched) <= found
+        place = Place(S, str(broken), Project(directory))
+        for thorough in (True, False):
+            info.facts(str(broken), thorough)
+        described = SDKSessionInfo(S, "x", 0)
+        read = messages.messages(str(broken))
+        export.html(described, read).encode()
+        export.markdown(described, read).encode()
+        tree.session_tree(str(broken), S).path()
+        subagents.ids(str(broken))
+        if read:
+            fork.fork(place)
+        kept = doctor.repair(Home(directory), place).entries
+        assert doctor.diagnose(place).healthy or not kept
+        healed = {message.uuid for message in messages.messages(str(broken), system=True)}
+        assert still_whole(path, touched) <= healed
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+def test_no_damage_crashes_a_reader_or_loses_a_whole_message(
+    homes: Path, data: st.DataObject
+) -> None:
+    path = data.draw(st.sampled_from(transcripts(homes)), label="path")
+    mutated, touched = data.draw(mutations(path), label="mutation")
+    check(path, mutated, touched)
+
+
+@pytest.mark.full
+@given(data=st.data())
+@settings(max_examples=4000, deadline=None, suppress_health_check=QUIET)
+def test_no_damage_in_thousands_of_tries_either(homes: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(transcripts(homes)), label="path")
+    mutated, touched = data.draw(mutations(path), label="mutation")
+    check(path, mutated, touched)
+
+
+@given(st.binary(max_size=4000))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_at_all_are_read(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / f"{S}.jsonl"
+        path.write_bytes(data)
+        messages.messages(str(path), system=True)
+        doctor.diagnose(Place(S, str(path), Project(directory)))
+        info.facts(str(path))
+        info.facts(str(path), False)
