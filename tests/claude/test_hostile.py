@@ -281,6 +281,20 @@ def test_a_line_of_a_hundred_megabytes_is_placed_without_being_held(tmp_path: Pa
     assert [message.uuid for message in messages.messages(str(path), limit=3)][:1] == ["u1"]
 
 
+@pytest.mark.parametrize("order", ["message uuid result", "uuid message result"])
+def test_an_id_in_the_middle_of_a_long_line_is_found(home: Home, order: str) -> None:
+    long = b"x" * 6_000_000
+    parts = {
+        "message": b'"message":{"role":"user","content":"%s"}' % long,
+        "uuid": b'"uuid":"u2","type":"user"',
+        "result": b'"toolUseResult":{"stdout":"%s"}' % long,
+    }
+    line = b'{"parentUuid":"a1",' + b",".join(parts[name] for name in order.split()) + b"}"
+    home.write([user("u1", None), assistant("a1", "u1"), line, assistant("a2", "u2")])
+    found = claude.get_session_messages(S)
+    assert [message.uuid for message in found] == ["u1", "a1", "u2", "a2"]
+
+
 @needs_proc
 def test_a_first_prompt_of_a_hundred_megabytes_still_names_its_session(
     home: Home, tmp_path: Path

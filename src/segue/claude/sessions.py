@@ -25,7 +25,7 @@ def list_sessions(
     """
     home = Home.current()
     return listing.list_sessions(
-        home, directory, limit, offset, include_worktrees, include_programmatic
+        home, directory or None, limit, offset, include_worktrees, include_programmatic
     )
 
 

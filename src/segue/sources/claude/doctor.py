@@ -118,7 +118,7 @@ def _kept(path: str) -> str:
 
 def _examined(descriptor: int, end: int) -> Iterator[tuple[int, int, int, bytes, list[Kind], int]]:
     """Each line: its number, place and size, what it should be, what is wrong, its entries."""
-    for number, (offset, size, line) in enumerate(files.lines(descriptor), 1):
+    for number, (offset, size, line) in enumerate(files.lines(descriptor, longest=None), 1):
         healed, kinds, entries = _healed(line)
         if offset + size >= end and line and "torn" not in kinds and "json" not in kinds:
             kinds.append("unterminated")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 # Not through a link out of the tree, and never waiting for the other end of a pipe.
 SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 BLOCK = 1 << 20
+LONG = 8 << 20  # a line beyond this is known by its two ends, and not held
 # A want of this machine, not a fault of one file: to skip the file would hide a good session.
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
@@ -29,7 +30,11 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
         descriptor = os.open(path, os.O_RDONLY | SAFE)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    status = os.fstat(descriptor)
+    try:
+        status = os.fstat(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise _unreadable(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise Unreadable(path)
@@ -90,27 +95,25 @@ def piece(descriptor: int, start: int, size: int) -> bytes:
 
 
 def lines(
-    descriptor: int, start: int = 0, keep: int | None = None
+    descriptor: int, start: int = 0, longest: int | None = LONG
 ) -> Iterator[tuple[int, int, bytes]]:
     """Each line from `start`, as (offset, size, bytes), the newline left out.
 
-    Of a line longer than `keep` only the first and the last bytes come, `keep` in all: the size
-    then says more than there is. So memory stays bounded however long a line is.
+    Of a line that is longer than `longest` only the two ends come, so that memory stays bounded;
+    its size then is not that of the bytes.
     """
     offset, held, size = start, bytearray(), 0
     while block := os.pread(descriptor, BLOCK, start):
         start += len(block)
         begin = 0
-        if held or size:
+        if size:
             end = block.find(b"\n")
-            last = end < 0
-            end = len(block) if last else end
-            held += memoryview(block)[:end]
-            size += end
-            if keep is not None and len(held) > keep:
-                half = keep // 2
-                held = held[:half] + held[-half:]
-            if last:
+            taken = len(block) if end < 0 else end
+            held += memoryview(block)[:taken]
+            size += taken
+            if longest is not None and len(held) > longest:
+                held = held[: longest // 2] + held[-(longest // 2) :]
+            if end < 0:
                 continue
             yield offset, size, bytes(held)
             offset, held, size, begin = offset + size + 1, bytearray(), 0, end + 1

@@ -187,7 +187,7 @@ def _beside(descriptor: int) -> Iterator[Entry]:
     last: dict[str, Entry] = {}
     every: list[Entry] = []
     replaced: list[Any] = []
-    for _, size, data in files.lines(descriptor, keep=transcript.LONG):
+    for _, size, data in files.lines(descriptor):
         if size != len(data) or data.startswith(b'{"parentUuid":'):
             continue
         kinds = {found.type for found in transcript.pick(data) if isinstance(found.type, str)}

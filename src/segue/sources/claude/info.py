@@ -19,7 +19,6 @@ from . import files, read
 from .prompt import Prompt, clean, pasted, prompt
 
 WINDOW = 1 << 16
-LONG = 8 << 20  # a line beyond this is known by its beginning
 _TURNS = frozenset({"user", "assistant"})
 _PROGRAMS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
 _DAEMONS = frozenset({"daemon", "daemon-worker"})
@@ -148,11 +147,11 @@ def _lines(data: bytes) -> Iterator[Line]:
 
 def _search_on(found: Facts, descriptor: int, start: int) -> None:
     """Look for a prompt behind the head: long lines before it must not hide the session."""
-    for _, size, line in files.lines(descriptor, start, keep=LONG):
+    for _, size, line in files.lines(descriptor, start):
         if size == len(line):
             _begin(found, _pick(line))
         else:
-            _unfinished(found, line[: LONG // 2])
+            _unfinished(found, line[:WINDOW])
         if not found.nameless:
             return
 

@@ -22,7 +22,7 @@ _KIND = {name: number for number, name in enumerate(KINDS)}
 SIDECHAIN, META, TEAM, QUEUED = (1 << bit for bit in range(4))
 # Parents that are no entry: of the first one, and of one whose parent is not in the file.
 ROOT, MISSING = -1, -2
-LONG = 8 << 20  # a line beyond this is placed by its beginning and its end
+_END = 1 << 16  # as much of each end of a long line is searched
 _NONE: tuple[int, ...] = ()
 Lookup = Callable[[int], Entry]  # reads the entry of a number
 
@@ -66,8 +66,8 @@ pick = read.Picker(Line)
 class Transcript:
     """The entries of the conversation's tree, in file order.
 
-    Ids are kept as the hashes of their text, which take a third of the memory. Two of a million
-    ids share one with a chance of one in thirty millions, and nobody can make them.
+    Ids are kept as the hashes of their text, which take a third of the memory. Among a million
+    ids two have the same one with a chance of one in thirty millions, and nobody can make them.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Transcript:
         self.marks = bytearray()
         self.parents = array("i")
         self.starts = array("q")
-        self.sizes = array("I")
+        self.sizes = array("q")
         self.parts: dict[int, int] = {}  # the place in its line, where lines are glued
         # Which entries came from one response, and the first call that each makes or answers;
         # zero for none.
@@ -196,16 +196,6 @@ def _ids(message: Any) -> tuple[int, tuple[int, ...]]:
     return hash(response) if response and isinstance(response, str) else 0, tools
 
 
-def of_lines(lines: Iterable[tuple[int, int, bytes]]) -> Transcript:
-    """The transcript of some lines, given as (offset, size, bytes)."""
-    transcript = Transcript()
-    for start, size, line in lines:
-        found = pick(line) if size == len(line) else [_long(line)]
-        for part, entry in enumerate(found):
-            transcript.add(entry, start, size, part)
-    return transcript.finish()
-
-
 def of_entries(entries: Iterable[Entry]) -> Transcript:
     """The transcript of entries that are already read; their numbers stand for places."""
     transcript = Transcript()
@@ -216,7 +206,26 @@ def of_entries(entries: Iterable[Entry]) -> Transcript:
 
 def of_file(descriptor: int) -> Transcript:
     """The transcript in an open file."""
-    return of_lines(files.lines(descriptor, keep=LONG))
+    transcript = Transcript()
+    for start, size, line in files.lines(descriptor):
+        found = pick(line) if size == len(line) else _long(descriptor, start, size, line)
+        for part, entry in enumerate(found):
+            transcript.add(entry, start, size, part)
+    return transcript.finish()
+
+
+def _long(descriptor: int, start: int, size: int, ends: bytes) -> list[Line]:
+    """An entry too long to be held, from the two ends of its line."""
+    head, tail = ends[:_END], ends[-_END:]
+    line = Line()
+    for name in ("type", "subtype", "uuid", "parentUuid", "isSidechain", "isMeta", "teamName"):
+        value = read.early(head, name)
+        setattr(line, name, read.late(tail, name) if value is None else value)
+    line.sourceToolAssistantUUID = read.late(tail, "sourceToolAssistantUUID")
+    if line.type and line.uuid:
+        return [line]
+    # They stand somewhere between: to lose the entry would be worse than to hold it once.
+    return pick(files.piece(descriptor, start, size))
 
 
 class Entries:
@@ -239,15 +248,3 @@ class Entries:
         if len(found) > 1:  # the next number is most likely another one of these
             self._glued = start, found
         return found
-
-
-def _long(ends: bytes) -> Line:
-    """An entry too long to be held, from the two ends of its line."""
-    half = len(ends) // 2
-    head, tail = ends[:half], ends[half:]
-    line = Line()
-    for name in ("type", "subtype", "uuid", "parentUuid", "isSidechain", "isMeta", "teamName"):
-        value = read.early(head, name)
-        setattr(line, name, read.late(tail, name) if value is None else value)
-    line.sourceToolAssistantUUID = read.late(tail, "sourceToolAssistantUUID")
-    return line
