@@ -230,6 +230,6 @@ def test_a_fork_that_fails_leaves_nothing(home: Home, monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="No space left"):
         claude.fork_session(S)
     assert [*path.parent.iterdir()] == [path]

@@ -1,33 +1,52 @@
-"""The peers' own tests, fetched from where they are published."""
+"""What the peers publish, fetched once and kept in pytest's cache. Without a network this fails."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import tarfile
+import tempfile
 from pathlib import Path
+from shutil import unpack_archive
 
 import pytest
 
 from tests.peers.claude_expected import VERSION
 
 
-@pytest.fixture(scope="session")
-def claude_sdk_tests(pytestconfig: pytest.Config) -> Path:
-    """The directory of the tests in claude-agent-sdk's source distribution.
-
-    It is kept in pytest's cache; without a network and without that copy this fails.
-    """
-    cache = pytestconfig.cache
+def fetched(config: pytest.Config, name: str, *options: str) -> Path:
+    """The unpacked distribution of claude-agent-sdk that pip gets with these options."""
+    cache = config.cache
     assert cache is not None, "the cache of pytest is off"
     kept = cache.mkdir("peers")
-    tests = kept / f"claude_agent_sdk-{VERSION}" / "tests"
-    if not tests.is_dir():
-        command = [sys.executable, "-m", "pip", "download", f"claude-agent-sdk=={VERSION}"]
-        options = ["--no-binary", ":all:", "--no-deps", "--quiet", "--dest", str(kept)]
-        done = subprocess.run([*command, *options], capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.fail(f"cannot fetch claude-agent-sdk {VERSION}:\n{done.stderr}")
-        with tarfile.open(kept / f"claude_agent_sdk-{VERSION}.tar.gz") as archive:
-            archive.extractall(kept, filter="data")
-    return tests
+    if not (kept / name).is_dir():
+        with tempfile.TemporaryDirectory(dir=kept) as room:
+            command = [sys.executable, "-m", "pip", "download", f"claude-agent-sdk=={VERSION}"]
+            command += [*options, "--no-deps", "--quiet", "--dest", room]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.fail(f"cannot fetch claude-agent-sdk {VERSION}:\n{done.stderr}")
+            (archive,) = Path(room).iterdir()
+            unpacked = Path(room) / "unpacked"
+            unpack_archive(archive, unpacked, "gztar" if archive.suffix == ".gz" else "zip")
+            try:
+                os.rename(unpacked, kept / name)
+            except OSError:
+                assert (kept / name).is_dir()  # another worker was faster
+    return kept / name
+
+
+@pytest.fixture(scope="session")
+def claude_sdk_tests(pytestconfig: pytest.Config) -> Path:
+    """The directory of the tests in claude-agent-sdk's source distribution."""
+    source = fetched(pytestconfig, f"claude-sdk-{VERSION}-source", "--no-binary", ":all:")
+    return source / f"claude_agent_sdk-{VERSION}" / "tests"
+
+
+@pytest.fixture(scope="session")
+def claude_program(pytestconfig: pytest.Config) -> Path:
+    """Claude Code itself, which the SDK's wheel carries: some hundred megabytes."""
+    wheel = fetched(pytestconfig, f"claude-sdk-{VERSION}-wheel", "--only-binary", ":all:")
+    program = wheel / "claude_agent_sdk" / "_bundled" / "claude"
+    program.chmod(0o755)
+    return program

@@ -1,9 +1,7 @@
 """`session/list`: rows, filters, pages; and that it leaves everything as it was."""
 
-import os
 import subprocess
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -313,8 +311,3 @@ async def test_a_session_deleted_elsewhere_is_gone_from_the_list(
         assert await listed(client) == []
         await hub.restore(LOCAL, id)
         assert await listed(client) == [id]
-
-
-def test_the_machine_has_git() -> None:
-    """What the tests of branches and worktrees rest on."""
-    assert any((Path(place) / "git").exists() for place in os.get_exec_path())

@@ -87,7 +87,7 @@ def _written(line: bytes) -> float:
 def _rewrite(path: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Change the lines of a shared file that others only append to."""
     try:
-        with files.opened(path) as (descriptor, status):
+        with files.held(path) as (descriptor, status):
             *held, last = files.piece(descriptor, 0, status.st_size).split(b"\n")
             changed = change(held)
             if changed == held:

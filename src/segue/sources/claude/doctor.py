@@ -86,7 +86,7 @@ def repair(home: Home, place: Place) -> Diagnosis:
     if found.healthy or not found.entries:
         return found  # there is nothing to put right, or nothing would be left
     healed = os.path.join(os.path.dirname(place.path), f".{place.id}.healed")
-    with files.opened(place.path) as (descriptor, status):
+    with files.held(place.path) as (descriptor, status):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.SAFE
         with os.fdopen(os.open(healed, flags, status.st_mode & 0o777), "wb") as out:
             for _, _, _, line, _, _ in _examined(descriptor, status.st_size):

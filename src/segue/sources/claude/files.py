@@ -42,15 +42,23 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """The same for a `with` block that only reads: a failing read is Unreadable too."""
+def held(path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """The same for a `with` block, which may do more than read."""
     descriptor, status = open_regular(path)
     try:
         yield descriptor, status
-    except OSError as error:
-        raise _unreadable(path, error) from error
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """The same for a `with` block that only reads: a failing read is Unreadable too."""
+    with held(path) as found:
+        try:
+            yield found
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: Exception) -> Exception:

@@ -13,6 +13,7 @@ from . import chain, files, info, read, sidecar, transcript
 from .locate import Place
 from .read import Entry
 from .transcript import ASSISTANT, PROGRESS, SIDECHAIN, USER, Transcript
+from .ways import above
 from .write import clean_title, line
 
 # What an entry says of the session or the process that wrote it, and not of the conversation.
@@ -42,7 +43,7 @@ def fork(place: Place, title: str | None = None, up_to: str | None = None) -> st
     id = str(uuid.uuid4())
     directory = os.path.dirname(place.path)
     temporary = os.path.join(directory, f".{id}.part")
-    with files.opened(place.path) as (descriptor, _):
+    with files.held(place.path) as (descriptor, _):
         t = transcript.of_file(descriptor)
         last = None if up_to is None else _last(t, place.id, up_to)
         taken = _taken(t, last)
@@ -112,9 +113,9 @@ def _lines(
     fresh = _Fresh(t, taken)
     read_entry = transcript.Entries(descriptor, t)
     for number in taken:
-        entry = read_entry(number)
-        forked = {"parentUuid": fresh.parent(number), **entry, "isSidechain": False}
-        forked |= {"uuid": fresh.id(number), "parentUuid": fresh.parent(number), "sessionId": id}
+        entry, parent = read_entry(number), fresh.parent(number)
+        forked = {"parentUuid": parent, **entry, "isSidechain": False}
+        forked |= {"uuid": fresh.id(number), "parentUuid": parent, "sessionId": id}
         if entry.get("logicalParentUuid"):
             forked["logicalParentUuid"] = fresh.of(entry["logicalParentUuid"])
         if number in t.compactions:
@@ -142,6 +143,7 @@ class _Fresh:
         for number in taken:
             self._taken[number] = 1
         self._parents = chain.bridged(t)
+        self._known: dict[int, int] = {}
         self._random = os.urandom(16 * len(t))
 
     def id(self, number: int) -> str:
@@ -150,9 +152,8 @@ class _Fresh:
 
     def parent(self, number: int) -> str | None:
         """The id of the nearest entry above that is taken over."""
-        at = self._parents[number]
-        while at >= 0 and not self._taken[at]:
-            at = self._parents[at]
+        start = self._parents[number]
+        at = above(self._parents, start, self._taken.__getitem__, self._known)
         return self.id(at) if at >= 0 else None
 
     def of(self, old: Any) -> str | None:
@@ -195,6 +196,8 @@ def _beside(descriptor: int) -> Iterator[Entry]:
             continue
         for entry in read.entries(data):
             kind = entry.get("type")
+            if not isinstance(kind, str):
+                continue
             if kind == _REPLACED and isinstance(entry.get("replacements"), list):
                 replaced += entry["replacements"]
             elif kind in _LAST:

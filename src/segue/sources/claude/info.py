@@ -114,35 +114,37 @@ def _facts(descriptor: int, status: os.stat_result, thorough: bool) -> Facts:
     size = status.st_size
     found = Facts(size, status.st_mtime_ns)
     head = tail = files.piece(descriptor, 0, min(size, WINDOW))
-    whole, rest, cut = head, b"", b""
+    # Where the last whole line of the head ends, and where the first one of the tail begins.
+    end, begin = len(head), 0
     if size > WINDOW:
-        whole, _, rest = head.rpartition(b"\n")
-        cut, _, tail = files.piece(descriptor, size - WINDOW, WINDOW).partition(b"\n")
-    _end(found, reversed(_pick.all(tail) if thorough else _marks(tail)))
+        tail = files.piece(descriptor, size - WINDOW, WINDOW)
+        end, begin = max(0, head.rfind(b"\n")), tail.find(b"\n") + 1 or WINDOW
+    _end(found, reversed(_pick.all(tail[begin:]) if thorough else _marks(tail, begin, len(tail))))
     if found.git_branch is None:
-        found.git_branch = _branch(tail) or _text(read.late(cut, "gitBranch"))
+        found.git_branch = _branch(tail)
     if size > WINDOW:
         if thorough:
-            between = files.backwards(descriptor, WINDOW - len(rest), size - len(tail) - 1)
-            _lasting(found, itertools.chain(between, [whole]))
+            between = files.backwards(descriptor, end and end + 1, size - WINDOW + begin)
+            _lasting(found, itertools.chain(between, [head[:end]]))
         else:
-            for line in reversed(_marks(whole)):
+            for line in reversed(_marks(head, 0, end)):
                 if isinstance(line.type, str) and line.type in _LASTING:
                     _note(found, line.type, line)
-    _begin(found, _lines(whole))
-    if rest and not found.first_prompt:
-        _unfinished(found, rest)
+    _begin(found, _lines(head, end))
+    if size > WINDOW and not found.first_prompt:
+        _unfinished(found, head[end:].lstrip(b"\n"))
         if found.nameless and not found.sidechain:
-            _search_on(found, descriptor, WINDOW - len(rest))
+            _search_on(found, descriptor, end and end + 1)
     return found
 
 
-def _lines(data: bytes) -> Iterator[Line]:
-    begin, end = 0, data.find(b"\n")
-    while end >= 0:
-        yield from _pick(data[begin:end])
-        begin, end = end + 1, data.find(b"\n", end + 1)
-    yield from _pick(data[begin:])
+def _lines(data: bytes, end: int) -> Iterator[Line]:
+    begin = 0
+    while begin < end:
+        newline = data.find(b"\n", begin, end)
+        stop = newline if newline >= 0 else end
+        yield from _pick(data[begin:stop])
+        begin = stop + 1
 
 
 def _search_on(found: Facts, descriptor: int, start: int) -> None:
@@ -156,21 +158,25 @@ def _search_on(found: Facts, descriptor: int, start: int) -> None:
             return
 
 
-def _marks(block: bytes) -> list[Line]:
+def _marks(block: bytes, begin: int, end: int) -> list[Line]:
     """The lines that begin with their type: all that are not of the conversation do."""
-    begun, at = [], len(block)
-    while (at := block.rfind(b'\n{"type":', 0, at)) >= 0:
-        end = block.find(b"\n", at + 1)
-        begun.append(block[at + 1 : end if end >= 0 else None])
-    if block.startswith(b'{"type":'):
-        begun.append(block[: block.find(b"\n") if b"\n" in block else None])
+    if b"\0" in block:
+        return _pick.all(block[begin:end])  # padded after a power loss
+    begun, at = [], end
+    while (at := block.rfind(b'\n{"type":', begin, at)) >= 0:
+        stop = block.find(b"\n", at + 1, end)
+        begun.append(block[at + 1 : stop if stop >= 0 else end])
+    if block.startswith(b'{"type":', begin):
+        stop = block.find(b"\n", begin, end)
+        begun.append(block[begin : stop if stop >= 0 else end])
     found = _pick.all(b"\n".join(reversed(begun)))
     # Whether the session went on elsewhere depends on what follows that line.
     moved = any(line.type == "continued-in" for line in found)
-    return _pick.all(block) if moved else found
+    return _pick.all(block[begin:end]) if moved else found
 
 
 def _branch(tail: bytes) -> str | None:
+    """The last branch of the tail, even at the end of a line that begins before it."""
     at = len(tail)
     while (at := tail.rfind(b'"gitBranch":', 0, at)) >= 0:
         end = tail.find(b"\n", at)

@@ -34,8 +34,8 @@ def list_sessions(
     projects = every_project(home)
     if directory is not None:
         projects = projects_of(home, directory, worktrees)
-    limited = limit is not None and limit > 0
-    end = max(0, offset) + limit if limit is not None and limited else None
+    start = max(0, offset)
+    end = start + limit if limit is not None and limit > 0 else None
     shown: list[SDKSessionInfo] = []
     seen: set[str] = set()
     for found in sorted(transcripts(projects), reverse=True):
@@ -43,10 +43,10 @@ def list_sessions(
             break
         if found.id in seen:
             continue
-        if row := _row(found, thorough=limited, programmatic=programmatic):
+        if row := _row(found, thorough=end is not None, programmatic=programmatic):
             seen.add(found.id)
             shown.append(row)
-    return shown[max(0, offset) :]
+    return shown[start:]
 
 
 def transcripts(projects: list[Project]) -> Iterator[Found]:

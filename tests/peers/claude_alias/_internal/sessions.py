@@ -29,7 +29,8 @@ def _extract_last_json_string_field(text: str, key: str) -> Any:
 
 def _extract_first_prompt_from_head(head: str) -> str:
     found = info.Facts(0, 0)
-    info._begin(found, info._lines(head.encode()))
+    data = head.encode()
+    info._begin(found, info._lines(data, len(data)))
     return found.first_prompt or found.command or ""
 
 
