@@ -121,3 +121,23 @@ def test_a_derived_id_is_always_the_same_and_knows_its_parts() -> None:
     }
     assert len(some) == 5
     assert ids.derived_id("\ud800") != ids.derived_id("\udc00")
+
+
+@given(uuids, st.integers(1, 32))
+def test_the_bounds_of_a_beginning_hold_what_begins_so(id: str, length: int) -> None:
+    for begun in (id[:length], id[:length].upper(), id.replace("-", "")[:length]):
+        low, high = ids.bounds(begun, "sesn") or ("", "")
+        assert ids.parse(low) == low <= id <= high == ids.parse(high)
+        digits = begun.lower().replace("-", "")
+        assert all(each.replace("-", "").startswith(digits) for each in (low, high))
+    short = ids.spell("sesn", id)[: 7 + min(length, 22)]
+    low, high = ids.bounds(short, "sesn") or ("", "")
+    assert low <= id <= high
+    assert all(ids.spell("sesn", each).startswith(short) for each in (low, high))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sesn_01", "sesn_01zzz", "sesn_010", "xyz", "agent_01abc", "-"]
+)
+def test_what_begins_no_id_has_no_bounds(text: str) -> None:
+    assert ids.bounds(text, "sesn") is None

@@ -14,7 +14,7 @@ from ..model.principal import Principal
 from ..model.query import Query
 from ..model.session import Session
 from ..store.base import Delta, Hit, Record
-from . import places, transfer
+from . import naming, places, transfer
 from .base import Base
 from .pages import Page, Pager
 
@@ -44,6 +44,24 @@ class Reading(Base):
         """The session; NotFound if there is none of that id in the principal's workspace."""
         session, _ = await self._find(principal, id)
         return session
+
+    async def named(self, principal: Principal, name: str, *, trash: bool = False) -> Session:
+        """The session that a person means by an id, the beginning of one, or a title.
+
+        NotFound if there is none, `naming.Ambiguous` if there are several. `trash` looks there.
+        """
+        return await naming.named(self, principal, name, trash=trash)
+
+    async def between(
+        self, principal: Principal, low: str, high: str, *, limit: int = 50
+    ) -> Sequence[Session]:
+        """Sessions with ids from `low` to `high`, by id, on any shelf."""
+        found = await self.store.between(principal.workspace, low, high, limit)
+        for source in await self._sources(principal):
+            theirs = await source.between(low, high, limit)
+            copied = await self.store.held(principal.workspace, [each.id for each in theirs])
+            found += [each for each in theirs if each.id not in copied]
+        return sorted(found, key=lambda session: session.id)[:limit]
 
     async def search(
         self,

@@ -17,6 +17,8 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
 _PREFIXED = re.compile(r"([a-z]+)_01([1-9A-HJ-NP-Za-km-z]{22})", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.ASCII)
+_BASE58 = re.compile(r"[1-9A-HJ-NP-Za-km-z]{1,22}", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 _NAMESPACE = uuid.UUID("5e90e5e9-0000-5000-8000-5e5510000001")
 
 _lock = threading.Lock()
@@ -36,7 +38,7 @@ def new_id() -> str:
 def _v7(tick: int, noise: int) -> str:
     bits = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
     bits |= 0b10 << 62 | (noise & 0x3FFF_FFFF_FFFF_FFFF)
-    return _hyphenated(f"{bits:032x}")
+    return _uuid(bits)
 
 
 def derived_id(*parts: str) -> str:
@@ -64,14 +66,41 @@ def parse(text: str, prefix: str | None = None) -> str | None:
     if match := _PREFIXED.fullmatch(text):
         if prefix is not None and match[1] != prefix:
             return None
-        number = 0
-        for char in match[2]:
-            number = number * 58 + _VALUES[char]
-        return _hyphenated(f"{number:032x}") if number >> 128 == 0 else None
+        number = _number(match[2])
+        return _uuid(number) if number >> 128 == 0 else None
     folded = text.lower()
     if not _UUID.fullmatch(folded):
         return None
     return folded if len(folded) == 36 else _hyphenated(folded)
+
+
+def bounds(text: str, prefix: str) -> tuple[str, str] | None:
+    """The lowest and the highest id whose spelling begins like this; None when none can.
+
+    Both spellings are read. Base 58 keeps the order of its digits, so a beginning is a range there
+    as it is in hexadecimal.
+    """
+    if text.startswith(f"{prefix}_01"):
+        digits = text[len(prefix) + 3 :]
+        if not _BASE58.fullmatch(digits):
+            return None
+        low, high = _number(digits.ljust(22, "1")), _number(digits.ljust(22, "z"))
+        return None if low >> 128 else (_uuid(low), _uuid(min(high, (1 << 128) - 1)))
+    digits = text.lower().replace("-", "")
+    if not _HEX.fullmatch(digits):
+        return None
+    return _hyphenated(digits.ljust(32, "0")), _hyphenated(digits.ljust(32, "f"))
+
+
+def _number(digits: str) -> int:
+    number = 0
+    for char in digits:
+        number = number * 58 + _VALUES[char]
+    return number
+
+
+def _uuid(number: int) -> str:
+    return _hyphenated(f"{number:032x}")
 
 
 def _hyphenated(digits: str) -> str:

@@ -28,6 +28,10 @@ class Source(Protocol):
 
     async def close(self) -> None: ...
     async def get(self, id: str) -> Session | None: ...
+    async def between(self, low: str, high: str, limit: int) -> list[Session]:
+        """As `Store.between`."""
+        ...
+
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:

@@ -122,6 +122,9 @@ class Store(Protocol):
     async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
         """Which of these ids the store holds, on any shelf."""
 
+    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+        """Sessions with ids from `low` to `high`, both included, by id, on any shelf."""
+
     async def change(
         self,
         workspace: str,

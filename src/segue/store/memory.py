@@ -104,6 +104,10 @@ class MemoryStore(Store):
     async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
         return {id for id in ids if (workspace, id) in self._entries}
 
+    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+        found = [id for space, id in self._entries if space == workspace and low <= id <= high]
+        return [self._entries[workspace, id].session for id in sorted(found)[:limit]]
+
     async def change(
         self,
         workspace: str,

@@ -42,6 +42,9 @@ class MemorySource:
     async def get(self, id: str) -> Session | None:
         return await self.kept.get(self.workspace, id)
 
+    async def between(self, low: str, high: str, limit: int) -> list[Session]:
+        return await self.kept.between(self.workspace, low, high, limit)
+
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:

@@ -174,3 +174,13 @@ def test_help_teaches_by_example(run: Run, command: str) -> None:
     if command != "keys":
         for option in ("--data-dir", "--workspace", "--database-url"):
             assert option in done.stdout
+
+
+def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) -> None:
+    first = run("new", "--title", "Fix the parser").stdout.strip()
+    assert run("show", "the parser").returncode == 0
+    second = run("new", "--title", "Fix the parser again").stdout.strip()
+    done = run("show", "fix the")
+    assert done.returncode == 2
+    assert "means 2 sessions" in done.stderr
+    assert first in done.stderr and second in done.stderr and "parser again" in done.stderr

@@ -137,6 +137,10 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except SegueError as error:
         click.echo(f"segue: {error.message}", err=True)
+        for session in getattr(error, "meant", ()):
+            from .output import one_line
+
+            click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
         sys.exit(1 if isinstance(error, StoreError) else 2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -10,31 +10,13 @@ from typing import IO
 import click
 
 from ...hub import Hub
-from ...model import ids
-from ...model.errors import InvalidInput, NotFound
+from ...model.errors import NotFound
 from ...model.event import Event, PermissionAsked, StatusChanged
 from ...model.principal import Principal
 from ...model.query import Query
 from ...store.base import Delta
 from .main import Where, located
 from .output import one_line, safe, show_event, show_found, show_sessions
-
-# As long as the shortest prefix that is worth trying.
-_MIN_PREFIX = 4
-
-
-async def resolve(hub: Hub, principal: Principal, text: str) -> str:
-    """The id that somebody means: any spelling of it, or the beginning of one."""
-    if id := ids.parse(text, "sesn"):
-        return id
-    if len(text) >= _MIN_PREFIX:
-        page = await hub.list(principal, Query(archived="include", limit=1000))
-        found = [session.id for session in page.sessions if session.id.startswith(text.lower())]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise InvalidInput(f"{text!r} begins {len(found)} sessions' ids; give more of it")
-    raise NotFound(f"no session {text!r}; `segue list` shows what there is")
 
 
 @click.command("list")
@@ -91,7 +73,7 @@ def show_command(where: Where, session: str) -> None:
     """
 
     async def show(hub: Hub, principal: Principal) -> None:
-        id = await resolve(hub, principal, session)
+        id = (await hub.named(principal, session)).id
         async for event in hub.history(principal, id):
             show_event(event)
 
@@ -129,7 +111,7 @@ def prompt_command(where: Where, session: str, text: str) -> None:
             id = (await hub.create(principal, cwd=os.getcwd(), origin="cli")).id
             click.echo(click.style(id, dim=True), err=True)
         else:
-            id = await resolve(hub, principal, session)
+            id = (await hub.named(principal, session)).id
         return await converse(hub, principal, id, text)
 
     reason = where.run(prompt)
@@ -193,7 +175,7 @@ def export_command(where: Where, session: str, output: IO[bytes]) -> None:
     """
 
     async def export(hub: Hub, principal: Principal) -> None:
-        id = await resolve(hub, principal, session)
+        id = (await hub.named(principal, session)).id
         async for line in hub.export(principal, id):
             output.write(line)
 

@@ -61,6 +61,12 @@ class Sessions:
         sql = "SELECT id FROM sessions WHERE workspace = $1 AND id = ANY($2)"
         return {id for (id,) in await self._database.fetch(sql, workspace, list(ids))}
 
+    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+        sql = "SELECT row FROM sessions WHERE workspace = $1 AND id BETWEEN $2 AND $3"
+        sql += " ORDER BY id LIMIT $4"
+        rows = await self._database.fetch(sql, workspace, low, high, limit)
+        return [decode_session(row) for (row,) in rows]
+
     async def change(
         self,
         workspace: str,

@@ -67,6 +67,11 @@ class Reader:
         sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
         return {id for id in ids if self.execute(sql, (workspace, id)).fetchone()}
 
+    def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+        sql = "SELECT row FROM sessions INDEXED BY sessions_id"
+        sql += " WHERE workspace = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+        return [decode_session(row) for (row,) in self.execute(sql, (workspace, low, high, limit))]
+
     def pk(self, workspace: str, id: str) -> int:
         sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
         found = self.execute(sql, (workspace, id)).fetchone()

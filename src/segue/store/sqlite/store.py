@@ -80,6 +80,10 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.held(workspace, ids)
 
+    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+        with translated(self.path):
+            return self.reader.between(workspace, low, high, limit)
+
     async def events(self, workspace: str, id: str, **options: Any) -> list[Event]:
         with translated(self.path):
             return self.reader.events(workspace, id, **options)

@@ -77,6 +77,21 @@ class SessionContract(Contract):
         assert await store.held(HERE, [*known, ids.new_id()]) == set(known)
         assert await store.held(HERE, []) == set()
 
+    async def test_between_gives_the_sessions_of_a_range_of_ids_on_any_shelf(
+        self, store: Store
+    ) -> None:
+        ids = [f"{digit}0000000-0000-7000-8000-000000000000" for digit in "12345"]
+        await make(store, id=ids[3], workspace=THERE)
+        shelved = [InfoChanged(archived=True), InfoChanged(deleted=True), titled("live")]
+        made = [
+            await make(store, body, id=id)
+            for id, body in zip(reversed(ids[:3]), shelved, strict=True)
+        ]
+        await make(store, id=ids[4])
+        assert await store.between(HERE, ids[0], ids[3], 10) == made[::-1]
+        assert ids_of(await store.between(HERE, ids[0], ids[4], 2)) == ids[:2]
+        assert await store.between(HERE, ids[1], ids[0], 10) == []
+
     async def test_what_was_kept_is_there_when_the_store_is_opened_again(
         self, store: Store, open_store: OpenStore
     ) -> None:

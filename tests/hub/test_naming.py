@@ -1,0 +1,132 @@
+"""Naming a session: ids, their beginnings, titles; what is ambiguous is refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from segue.hub import Hub
+from segue.hub.naming import MOST, Ambiguous
+from segue.model import ids
+from segue.model.errors import NotFound
+from segue.model.event import Created, InfoChanged
+from segue.model.principal import LOCAL, Principal
+from segue.store.sqlite import SQLiteStore
+from segue.testing.source import MemorySource
+
+FIRST = "aaaa1111-0000-7000-8000-000000000001"
+SECOND = "aaaa2222-0000-7000-8000-000000000002"
+THEIRS = "bbbb1111-0000-4000-8000-000000000003"
+
+
+def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
+    """A hub with two sessions in its store and one in a source."""
+
+    async def main() -> None:
+        source = MemorySource()
+        store = SQLiteStore.open(path / "segue.db")
+        async with Hub(store, path, sources=[source]) as hub:
+            await hub.create(LOCAL, id=FIRST, cwd="/", title="Fix the parser")
+            await hub.create(LOCAL, id=SECOND, cwd="/", title="Fix the Parser again")
+            await source.add(THEIRS, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
+            await test(hub)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        (FIRST, FIRST),
+        (FIRST.upper(), FIRST),
+        (FIRST.replace("-", ""), FIRST),
+        (ids.spell("sesn", FIRST), FIRST),
+        (ids.spell("sesn", FIRST)[:22], FIRST),
+        ("aaaa1", FIRST),
+        ("AAAA2222-0", SECOND),
+        ("bbbb", THEIRS),
+        ("fix  the PARSER", FIRST),
+        ("parser again", SECOND),
+        ("again", SECOND),
+        ("parser ag", SECOND),
+        ("über den", THEIRS),
+    ],
+)
+def test_a_name_that_means_one_session(tmp_path: Path, name: str, id: str) -> None:
+    async def test(hub: Hub) -> None:
+        assert (await hub.named(LOCAL, name)).id == id
+
+    with_hub(tmp_path, test)
+
+
+@pytest.mark.parametrize("name", ["aaaa", "fix the", "parser"])
+def test_a_name_that_means_several_lists_them(tmp_path: Path, name: str) -> None:
+    async def test(hub: Hub) -> None:
+        with pytest.raises(Ambiguous, match="means 2 sessions") as refused:
+            await hub.named(LOCAL, name)
+        assert {session.id for session in refused.value.meant} == {FIRST, SECOND}
+
+    with_hub(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "name", ["aaa", "cccc", "arser", "", "?!", "-", '"', "sesn_01", "parse tree"]
+)
+def test_a_name_that_means_nothing(tmp_path: Path, name: str) -> None:
+    async def test(hub: Hub) -> None:
+        with pytest.raises(NotFound):
+            await hub.named(LOCAL, name)
+
+    with_hub(tmp_path, test)
+
+
+def test_the_trash_is_named_apart(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        await hub.trash(LOCAL, SECOND)
+        for name in ("aaaa", "fix the"):
+            assert (await hub.named(LOCAL, name)).id == FIRST
+            assert (await hub.named(LOCAL, name, trash=True)).id == SECOND
+        assert (await hub.named(LOCAL, SECOND)).id == SECOND
+        with pytest.raises(NotFound, match="in the trash"):
+            await hub.named(LOCAL, "aaaa1", trash=True)
+
+    with_hub(tmp_path, test)
+
+
+def test_archived_sessions_have_their_names(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        await hub.archive(LOCAL, SECOND)
+        assert (await hub.named(LOCAL, "again")).id == SECOND
+        assert (await hub.named(LOCAL, "aaaa2")).id == SECOND
+
+    with_hub(tmp_path, test)
+
+
+def test_a_copy_in_the_store_is_the_one_that_is_meant(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        await hub.create(LOCAL, id=THEIRS, cwd="/", title="The copy")
+        assert (await hub.named(LOCAL, "bbbb")).title == "The copy"
+
+    with_hub(tmp_path, test)
+
+
+def test_another_workspaces_sessions_have_no_names_here(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        other = Principal(workspace="other", local=True)
+        for name in (FIRST, "aaaa1", "again", "bbbb"):
+            with pytest.raises(NotFound):
+                await hub.named(other, name)
+
+    with_hub(tmp_path, test)
+
+
+def test_a_very_common_name_shows_the_first_few(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        for _ in range(MOST + 5):
+            await hub.create(LOCAL, cwd="/", title="Same")
+        with pytest.raises(Ambiguous) as refused:
+            await hub.named(LOCAL, "same")
+        assert len(refused.value.meant) == MOST
+
+    with_hub(tmp_path, test)
