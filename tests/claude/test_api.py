@@ -27,6 +27,21 @@ SIGNATURES = {
     "archive_session": "session_id, directory=None",
     "unarchive_session": "session_id, directory=None",
     "project_key_for_directory": "directory=None",
+    "import_session_to_store": "session_id, store, *, directory=None, include_subagents=True,"
+    " batch_size=500",
+    "fold_session_summary": "prev, key, entries",
+    "list_sessions_from_store": "session_store, directory=None, limit=None, offset=0",
+    "get_session_info_from_store": "session_store, session_id, directory=None",
+    "get_session_messages_from_store": "session_store, session_id, directory=None, limit=None,"
+    " offset=0",
+    "list_subagents_from_store": "session_store, session_id, directory=None",
+    "get_subagent_messages_from_store": "session_store, session_id, agent_id, directory=None,"
+    " limit=None, offset=0",
+    "rename_session_via_store": "session_store, session_id, title, directory=None",
+    "tag_session_via_store": "session_store, session_id, tag, directory=None",
+    "delete_session_via_store": "session_store, session_id, directory=None",
+    "fork_session_via_store": "session_store, session_id, directory=None, up_to_message_id=None,"
+    " title=None",
 }
 EXTRAS = {
     "get_session_tree": "session_id, directory=None",
@@ -47,6 +62,14 @@ TYPES = {
     "SessionMessage": "type uuid session_id message parent_tool_use_id parent_agent_id",
     "ForkSessionResult": "session_id",
 }
+STORES = {"SessionStore", "InMemorySessionStore"}
+KEYS = {
+    "SessionKey": "project_key session_id subpath",
+    "SessionListSubkeysKey": "project_key session_id",
+    "SessionStoreEntry": "type uuid timestamp",
+    "SessionStoreListEntry": "session_id mtime",
+    "SessionSummaryEntry": "session_id mtime data",
+}
 OTHERS = {"Diagnosis", "Finding", "SessionIsLive", "SessionTree", "TrashedSession", "TreeEntry"}
 
 
@@ -63,8 +86,13 @@ def test_the_fields_of_every_answer(name: str) -> None:
     assert fields == TYPES[name].split()
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_the_keys_of_every_dictionary(name: str) -> None:
+    assert list(getattr(claude, name).__annotations__) == KEYS[name].split()
+
+
 def test_these_are_all_the_names() -> None:
-    assert set(claude.__all__) == {*SIGNATURES, *EXTRAS, *TYPES, *OTHERS}
+    assert set(claude.__all__) == {*SIGNATURES, *EXTRAS, *TYPES, *OTHERS, *STORES, *KEYS}
     for name in claude.__all__:
         assert getattr(claude, name).__doc__
 

@@ -13,19 +13,15 @@ from ..sources.claude.values import ForkSessionResult
 
 def rename_session(session_id: str, title: str, directory: str | None = None) -> None:
     """Give a session a title. It is kept as one printable line."""
-    _checked(session_id)
-    if not (clean := write.clean_title(title)):
-        raise ValueError("title must be non-empty")
+    checked_id(session_id)
+    clean = checked_title(title)
     _append(session_id, directory, type="custom-title", customTitle=clean, sessionId=session_id)
 
 
 def tag_session(session_id: str, tag: str | None, directory: str | None = None) -> None:
     """Give a session a tag; None takes it away."""
-    _checked(session_id)
-    clean = "" if tag is None else write.clean_tag(tag)
-    if tag is not None and not clean:
-        raise ValueError("tag must be non-empty (use None to clear)")
-    _append(session_id, directory, type="tag", tag=clean, sessionId=session_id)
+    checked_id(session_id)
+    _append(session_id, directory, type="tag", tag=checked_tag(tag), sessionId=session_id)
 
 
 def archive_session(session_id: str, directory: str | None = None) -> None:
@@ -55,9 +51,7 @@ def fork_session(
     title: str | None = None,
 ) -> ForkSessionResult:
     """Copy a conversation, whole or up to a message, into a session of its own."""
-    _checked(session_id)
-    if up_to_message_id is not None and not is_uuid(up_to_message_id):
-        raise ValueError(f"Invalid up_to_message_id: {up_to_message_id}")
+    checked_fork(session_id, up_to_message_id)
     place = _found(session_id, directory, everywhere="")
     try:
         return ForkSessionResult(fork.fork(place, title, up_to_message_id))
@@ -65,9 +59,32 @@ def fork_session(
         raise _not_found(session_id, directory, "") from None
 
 
-def _checked(session_id: str) -> None:
+def checked_id(session_id: str) -> None:
+    """Raise ValueError for what is no session's id."""
     if not is_uuid(session_id):
         raise ValueError(f"Invalid session_id: {session_id}")
+
+
+def checked_title(title: str) -> str:
+    """A title as it is kept."""
+    if not (clean := write.clean_title(title)):
+        raise ValueError("title must be non-empty")
+    return clean
+
+
+def checked_tag(tag: str | None) -> str:
+    """A tag as it is kept: empty when it is taken away."""
+    clean = "" if tag is None else write.clean_tag(tag)
+    if tag is not None and not clean:
+        raise ValueError("tag must be non-empty (use None to clear)")
+    return clean
+
+
+def checked_fork(session_id: str, up_to_message_id: str | None) -> None:
+    """Raise ValueError for ids that a fork cannot go by."""
+    checked_id(session_id)
+    if up_to_message_id is not None and not is_uuid(up_to_message_id):
+        raise ValueError(f"Invalid up_to_message_id: {up_to_message_id}")
 
 
 def _append(session_id: str, directory: str | None, **fields: str) -> None:
@@ -84,7 +101,7 @@ def _mark(session_id: str, directory: str | None, archived: bool) -> None:
 def _found(
     session_id: str, directory: str | None, everywhere: str = " in any project directory"
 ) -> Place:
-    _checked(session_id)
+    checked_id(session_id)
     place = locate.find(Home.current(), session_id, directory)
     if place is None:
         raise _not_found(session_id, directory, everywhere)

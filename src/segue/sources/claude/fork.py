@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import uuid
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...model import clock, codec
 from . import chain, files, info, read, sidecar, transcript
 from .locate import Place
 from .read import Entry
-from .transcript import ASSISTANT, PROGRESS, SIDECHAIN, USER, Transcript
+from .transcript import ASSISTANT, PROGRESS, SIDECHAIN, USER, Lookup, Transcript
 from .ways import above
-from .write import clean_title, line
+from .write import clean_title
 
 # What an entry says of the session or the process that wrote it, and not of the conversation.
 _LEFT_OUT = (
@@ -52,8 +52,10 @@ def fork(place: Place, title: str | None = None, up_to: str | None = None) -> st
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.SAFE
         try:
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as out:
-                for data in _lines(descriptor, t, taken, last, place.id, id, title):
-                    out.write(data)
+                entry = transcript.Entries(descriptor, t)
+                beside = _beside(_apart(descriptor))
+                for forked in _entries(t, taken, last, place.id, id, title, entry, beside):
+                    out.write(codec.encode(forked) + b"\n")
                 out.flush()
                 os.fsync(out.fileno())
             os.rename(temporary, os.path.join(directory, f"{id}.jsonl"))
@@ -64,12 +66,32 @@ def fork(place: Place, title: str | None = None, up_to: str | None = None) -> st
     return id
 
 
+def fork_entries(
+    entries: list[Entry], source: str, title: str, up_to: str | None = None
+) -> tuple[str, list[Entry]]:
+    """The same for entries that are already read: the fork's id, and its entries."""
+    id = str(uuid.uuid4())
+    t = transcript.of_entries(entries)
+    last = None if up_to is None else _last(t, source, up_to)
+    taken = _taken(t, last)
+    if not taken:
+        raise ValueError(f"Session {source} has no messages to fork")
+    beside = _beside(entries)
+    return id, list(
+        _entries(t, taken, last, source, id, title, lambda at: entries[t.starts[at]], beside)
+    )
+
+
 def default_title(place: Place) -> str:
     """What a fork is called when nobody says."""
-    facts = info.facts(place.path)
-    name = facts and (facts.custom_title or sidecar.title(place.path) or facts.ai_title)
-    name = name or (facts and (facts.first_prompt or facts.command)) or "Forked session"
-    return f"{clean_title(name)} (fork)"
+    facts = info.facts(place.path) or info.Facts(0, 0)
+    name = facts.custom_title or sidecar.title(place.path) or facts.ai_title
+    return titled(name or facts.first_prompt or facts.command)
+
+
+def titled(name: str | None) -> str:
+    """The title of the fork of a session of that name."""
+    return f"{clean_title(name or 'Forked session')} (fork)"
 
 
 def _last(t: Transcript, id: str, up_to: str) -> int:
@@ -100,18 +122,18 @@ def _is_taken(t: Transcript, number: int) -> bool:
     return kept and number not in t.replaced
 
 
-def _lines(
-    descriptor: int,
+def _entries(
     t: Transcript,
     taken: array[int],
     last: int | None,
     source: str,
     id: str,
     title: str,
-) -> Iterator[bytes]:
+    read_entry: Lookup,
+    beside: Iterable[Entry],
+) -> Iterator[Entry]:
     now = clock.to_rfc3339(clock.now())[:-4] + "Z"
     fresh = _Fresh(t, taken)
-    read_entry = transcript.Entries(descriptor, t)
     for number in taken:
         entry, parent = read_entry(number), fresh.parent(number)
         forked = {"parentUuid": parent, **entry, "isSidechain": False}
@@ -125,13 +147,12 @@ def _lines(
         for name in _LEFT_OUT:
             forked.pop(name, None)
         forked["forkedFrom"] = {"sessionId": source, "messageUuid": entry.get("uuid")}
-        yield codec.encode(forked) + b"\n"
+        yield forked
     stamp = {"uuid": str(uuid.uuid4()), "timestamp": now}
-    for entry in _beside(descriptor):
-        more = {"sessionId": id} | (stamp if entry["type"] == _REPLACED else {})
-        yield codec.encode({**entry, **more}) + b"\n"
+    for entry in beside:
+        yield {**entry, "sessionId": id, **(stamp if entry["type"] == _REPLACED else {})}
     stamp["uuid"] = str(uuid.uuid4())
-    yield line(type="custom-title", sessionId=id, customTitle=title, **stamp)
+    yield {"type": "custom-title", "sessionId": id, "customTitle": title, **stamp}
 
 
 class _Fresh:
@@ -183,27 +204,31 @@ def _compaction(t: Transcript, boundary: int, last: int | None) -> Entry:
     return {name: value for name, value in told.items() if name not in kept}
 
 
-def _beside(descriptor: int) -> Iterator[Entry]:
-    """The lines beside the conversation that a fork takes over, replaced contents as one."""
-    last: dict[str, Entry] = {}
-    every: list[Entry] = []
-    replaced: list[Any] = []
+def _apart(descriptor: int) -> Iterator[Entry]:
+    """The entries of an open transcript that are no part of the conversation."""
     for _, size, data in files.lines(descriptor):
         if size != len(data) or data.startswith(b'{"parentUuid":'):
             continue
         kinds = {found.type for found in transcript.pick(data) if isinstance(found.type, str)}
-        if kinds.isdisjoint(_TAKEN):
+        if not kinds.isdisjoint(_TAKEN):
+            yield from read.entries(data)
+
+
+def _beside(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The entries beside the conversation that a fork takes over, replaced contents as one."""
+    last: dict[str, Entry] = {}
+    every: list[Entry] = []
+    replaced: list[Any] = []
+    for entry in entries:
+        kind = entry.get("type")
+        if not isinstance(kind, str):
             continue
-        for entry in read.entries(data):
-            kind = entry.get("type")
-            if not isinstance(kind, str):
-                continue
-            if kind == _REPLACED and isinstance(entry.get("replacements"), list):
-                replaced += entry["replacements"]
-            elif kind in _LAST:
-                last[kind] = entry
-            elif kind in _ALL:
-                every.append(entry)
+        if kind == _REPLACED and isinstance(entry.get("replacements"), list):
+            replaced += entry["replacements"]
+        elif kind in _LAST:
+            last[kind] = entry
+        elif kind in _ALL:
+            every.append(entry)
     if replaced:
         yield {"type": _REPLACED, "replacements": replaced}
     yield from every

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from . import chain, files, transcript
+from . import chain, files, transcript, ways
 from .read import Entry
 from .transcript import ATTACHMENT, KINDS, Lookup, Transcript
 from .values import SessionMessage
@@ -21,6 +21,23 @@ def messages(
         way = chain.conversation(t, entry)
         shown = array("i", (number for number in way if chain.is_shown(t, number, system)))
         return of_page(t, page(shown, limit, offset), entry)
+
+
+def of_entries(
+    entries: list[Entry], limit: int | None = None, offset: int = 0, agent: bool = False
+) -> list[SessionMessage]:
+    """The same of entries that are already read; for an agent all that it did."""
+    t = transcript.of_entries(entries)
+
+    def entry(number: int) -> Entry:
+        return entries[t.starts[number]]
+
+    if agent:
+        shown = array("i", (at for at in chain.newest(t, entry) if ways.is_said(t, at)))
+    else:
+        way = chain.conversation(t, entry)
+        shown = array("i", (at for at in way if chain.is_shown(t, at)))
+    return of_page(t, page(shown, limit, offset), entry)
 
 
 def of_page(t: Transcript, numbers: array[int], entry: Lookup) -> list[SessionMessage]:

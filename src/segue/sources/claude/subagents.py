@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterator
 
 from . import chain, files, messages, read, sidecar, transcript
+from .read import Entry
 from .values import SessionMessage
 from .ways import is_said
 
@@ -60,16 +61,21 @@ def agent_messages(
         entry = transcript.Entries(descriptor, t)
         shown = array("i", (at for at in chain.newest(t, entry) if is_said(t, at)))
         found = messages.of_page(t, messages.page(shown, limit, offset), entry)
-    call, parent = _started_by(path)
+    call, parent = started_by(about(path))
     for message in found:
         message.parent_tool_use_id, message.parent_agent_id = call, parent
     return found
 
 
-def _started_by(path: str) -> tuple[str | None, str | None]:
+def about(path: str) -> Entry:
+    """What the small file beside an agent's transcript says; nothing when it cannot be read."""
     found = read.entries(files.small(path.removesuffix(".jsonl") + ".meta.json") or b"")
-    meta = found[0] if found else {}
-    call, parent = meta.get("toolUseId"), meta.get("parentAgentId")
+    return found[0] if found else {}
+
+
+def started_by(about: Entry) -> tuple[str | None, str | None]:
+    """The ids of the call and of the agent that started an agent."""
+    call, parent = about.get("toolUseId"), about.get("parentAgentId")
     return (
         call if isinstance(call, str) and call else None,
         parent if isinstance(parent, str) and parent else None,

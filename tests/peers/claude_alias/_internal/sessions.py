@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from segue.claude import SDKSessionInfo, get_session_messages
+from segue.claude import SDKSessionInfo, get_session_messages, stored
 from segue.sources.claude import chain, info, layout, listing, read, transcript
 from segue.sources.claude.layout import Project
 
 __all__ = ["get_session_messages"]
 
+MAX_SANITIZED_LENGTH = layout.MAX_NAME
+_STORE_LIST_LOAD_CONCURRENCY = stored.LOADS
 _sanitize_path = layout.project_key
 _simple_hash = layout.path_hash
+_canonicalize_path = layout.real
 
 
 def _validate_uuid(text: str) -> str | None:
@@ -53,3 +59,17 @@ def _build_conversation_chain(entries: list[dict[str, Any]]) -> list[dict[str, A
         entries[places[number]]
         for number in chain.conversation(tree, lambda number: entries[places[number]])
     ]
+
+
+def _entries_to_jsonl(entries: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+
+
+def _jsonl_to_lite(jsonl: str, mtime: int) -> tuple[Path, info.Facts]:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(jsonl.encode())
+        file.flush()
+        os.utime(file.name, ns=(mtime * 1_000_000, mtime * 1_000_000))
+        facts = info.facts(file.name)
+    assert facts is not None
+    return Path(file.name), facts

@@ -1,0 +1,81 @@
+"""Transcripts of files into a SessionStore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import cast
+
+from ..sources.claude import files, read, sidecar, subagents
+from ..sources.claude.layout import Home
+from ..sources.claude.locate import find
+from .changes import checked_id
+from .protocol import SessionKey, SessionStore, SessionStoreEntry
+
+BATCH = 500  # entries, and
+_BATCH_SIZE = 1 << 20  # bytes, that one append has at most
+
+
+async def import_session_to_store(
+    session_id: str,
+    store: SessionStore,
+    *,
+    directory: str | None = None,
+    include_subagents: bool = True,
+    batch_size: int = BATCH,
+) -> None:
+    """Append a session's transcript to a SessionStore, and those of its agents.
+
+    A damaged line costs what it lost and nothing else. The key is the one under which the session
+    would have been mirrored while it ran.
+    """
+    checked_id(session_id)
+    place = find(Home.current(), session_id, directory)
+    if place is None:
+        raise FileNotFoundError(f"Session {session_id} not found")
+    key = key_of(place.path)
+    size = batch_size if batch_size > 0 else BATCH
+    try:
+        await _append(store, key, place.path, size)
+    except files.Unreadable:
+        raise FileNotFoundError(f"Session {session_id} not found") from None
+    if not include_subagents:
+        return
+    for _, path in subagents.transcripts(place.path):
+        key = key_of(place.path, path)
+        try:
+            await _append(store, key, path, size)
+        except files.Unreadable:
+            continue
+        if about := subagents.about(path):
+            entry = cast("SessionStoreEntry", {**about, "type": "agent_metadata"})
+            await store.append(key, [entry])
+
+
+def key_of(session: str, agent: str | None = None) -> SessionKey:
+    """The key of the transcript in a file: a session's own, or that of an agent of it."""
+    project, name = os.path.split(sidecar.directory(session))
+    key: SessionKey = {"project_key": os.path.basename(project), "session_id": name}
+    if agent is not None:
+        below = os.path.relpath(agent, sidecar.directory(session)).removesuffix(".jsonl")
+        key["subpath"] = below.replace(os.sep, "/")
+    return key
+
+
+async def _append(store: SessionStore, key: SessionKey, path: str, size: int) -> None:
+    for batch in _batches(path, size):
+        await store.append(key, batch)
+
+
+def _batches(path: str, size: int) -> Iterator[list[SessionStoreEntry]]:
+    batch: list[SessionStoreEntry] = []
+    held = 0
+    with files.opened(path) as (descriptor, _):
+        for _, length, line in files.lines(descriptor, longest=None):
+            batch += cast("list[SessionStoreEntry]", read.entries(line))
+            held += length
+            if batch and (len(batch) >= size or held >= _BATCH_SIZE):
+                yield batch
+                batch, held = [], 0
+    if batch:
+        yield batch
