@@ -228,6 +228,20 @@ def _end(found: Facts, seen: Iterable[Line]) -> None:
             _note(found, kind, line)
 
 
+def note(found: Facts, kind: str, entry: read.Entry) -> None:
+    """A fact that the last line to have it decides, when lines are read as they come."""
+    if kind in _LAST:
+        field, name = _LAST[kind]
+        if isinstance(value := entry.get(field), str):
+            setattr(found, name, clean(value))
+
+
+def prompted(found: Facts, entry: read.Entry) -> None:
+    """What a person asked for, if a user's entry says it."""
+    if not entry.get("isMeta") and not entry.get("isCompactSummary"):
+        _prompted(found, prompt(entry.get("message")))
+
+
 def _note(found: Facts, kind: str, line: Line) -> None:
     field, name = _LAST[kind]
     value = getattr(line, field)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,13 +33,24 @@ def title(transcript: str) -> str | None:
     return held if isinstance(held, str) and held else None
 
 
+class Mark(NamedTuple):
+    """Whether somebody archived the session, or took it out again, and when."""
+
+    archived: bool
+    at: int
+
+
+def mark(transcript: str) -> Mark | None:
+    """The last mark; None when it never was archived."""
+    found = _object(os.path.join(directory(transcript), ARCHIVED))
+    held, at = found.get("archived"), read.moment(found.get("at"))
+    return Mark(held, at) if isinstance(held, bool) and at is not None else None
+
+
 def archived(transcript: str) -> bool | None:
     """Whether the session is archived; None when it never was."""
-    mark = _object(os.path.join(directory(transcript), ARCHIVED))
-    held, at = mark.get("archived"), read.moment(mark.get("at"))
-    if not isinstance(held, bool) or at is None:
-        return None
-    return held and not _prompted_since(transcript, at)
+    found = mark(transcript)
+    return found and found.archived and not _prompted_since(transcript, found.at)
 
 
 def mark_archived(transcript: str, archived: bool, now: int) -> None:
@@ -87,6 +98,11 @@ def _prompted_since(transcript: str, at: int) -> bool:
     except files.Unreadable:
         pass
     return False
+
+
+def is_prompt(entry: read.Entry) -> bool:
+    """Whether an entry is a prompt that a person sent."""
+    return _is_prompt(_pick.pick(entry))
 
 
 def _is_prompt(line: _Line) -> bool:

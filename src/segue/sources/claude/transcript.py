@@ -214,18 +214,24 @@ def of_file(descriptor: int) -> Transcript:
     return transcript.finish()
 
 
-def _long(descriptor: int, start: int, size: int, ends: bytes) -> list[Line]:
+def _long(descriptor: int, start: int, size: int, data: bytes) -> list[Line]:
     """An entry too long to be held, from the two ends of its line."""
-    head, tail = ends[:_END], ends[-_END:]
+    line = ends(data)
+    if line.type and line.uuid:
+        return [line]
+    # They stand somewhere between: to lose the entry would be worse than to hold it once.
+    return pick(files.piece(descriptor, start, size))
+
+
+def ends(data: bytes) -> Line:
+    """What the two ends of a long line show of its entry."""
+    head, tail = data[:_END], data[-_END:]
     line = Line()
     for name in ("type", "subtype", "uuid", "parentUuid", "isSidechain", "isMeta", "teamName"):
         value = read.early(head, name)
         setattr(line, name, read.late(tail, name) if value is None else value)
     line.sourceToolAssistantUUID = read.late(tail, "sourceToolAssistantUUID")
-    if line.type and line.uuid:
-        return [line]
-    # They stand somewhere between: to lose the entry would be worse than to hold it once.
-    return pick(files.piece(descriptor, start, size))
+    return line
 
 
 class Entries:

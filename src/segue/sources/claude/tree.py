@@ -12,7 +12,7 @@ from typing import Any
 
 from . import chain, files, transcript
 from .read import Entry
-from .transcript import KINDS, ROOT, Transcript
+from .transcript import KINDS, ROOT, Lookup, Transcript
 
 
 @dataclass
@@ -69,7 +69,7 @@ def session_tree(path: str, session_id: str) -> SessionTree:
         conversation = chain.conversation(t, entry)
         numbers = [number for number in range(len(t)) if number not in t.replaced]
         read = {number: found for number in numbers if (found := entry(number))}
-    parents = _history(t, read)
+    parents = history(t, lambda number: read.get(number, {}))
     active = set(conversation)
     entries: dict[str, TreeEntry] = {}
     for number, found in read.items():
@@ -79,12 +79,12 @@ def session_tree(path: str, session_id: str) -> SessionTree:
     return _grown(session_id, entries, conversation, read)
 
 
-def _history(t: Transcript, read: dict[int, Entry]) -> array[int]:
+def history(t: Transcript, entry: Lookup) -> array[int]:
     """The parents, with each boundary behind the last entry before its compaction."""
     parents = chain.bridged(t)
     for boundary in t.compactions:
-        if parents[boundary] == ROOT and boundary in read:
-            before = t.find(read[boundary].get("logicalParentUuid"))
+        if parents[boundary] == ROOT and boundary not in t.replaced:
+            before = t.find(entry(boundary).get("logicalParentUuid"))
             parents[boundary] = boundary - 1 if before is None or before >= boundary else before
     return parents
 

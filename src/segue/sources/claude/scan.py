@@ -1,0 +1,201 @@
+"""What a whole transcript comes to: the session's row.
+
+Everything is learnt in one pass, line by line, and kept in a small value, so a transcript that
+grew is read from where it ended. The rules are those of lists that read only both ends of a file;
+but here a title counts wherever it stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from ...model.event import (
+    AgentMessage,
+    ConfigChanged,
+    Created,
+    Event,
+    Failed,
+    ModelCalled,
+    Usage,
+    UserMessage,
+)
+from ...model.session import Session
+from . import files, history, info, layout, read, sidecar, transcript
+from .events import FIRST, Translator, event_id
+from .history import Line
+from .prompt import clean
+from .read import Entry
+
+SOURCE = "claude"
+_MARK = 64  # bytes before the end, by which a file is known again
+
+
+class Known(info.Facts, kw_only=True):
+    """What the lines of a transcript before `end` say. Times are microseconds."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    end: int = 0
+    mark: bytes = b""
+    last_seq: int = FIRST
+    begun_at: int | None = None
+    active_at: int | None = None
+    prompted_at: int | None = None
+    mode: str | None = None
+    messages: int = 0
+    errors: int = 0
+    usage: Usage = Usage()
+
+
+def begin(descriptor: int, known: Known | None) -> Known:
+    """What to go on from: what is known, if this file still begins with it."""
+    if known is None or not known.end:
+        return Known()
+    start = max(0, known.end - _MARK)
+    seen = files.piece(descriptor, start, known.end - start + 1)
+    whole = known.mark.endswith(b"\n") or seen[known.end - start :] in (b"", b"\n")
+    if seen[: known.end - start] != known.mark or not whole:
+        return Known()
+    return msgspec.structs.replace(known)
+
+
+def scan(descriptor: int, session: str, known: Known) -> Iterator[Event]:
+    """The events behind those that are known; when all were taken, they are known too."""
+    status = os.fstat(descriptor)
+    translator = Translator(session, known.begun_at or 0)
+    for line in history.walk(descriptor, known.end, translator):
+        found = read.entries(line.data) if line.is_held else _ends(line)
+        for entry in found:
+            _learn(known, entry)
+        if line.is_held:
+            for event in translator.line(line.offset, line.data, found):
+                known.last_seq = event.seq
+                _count(known, event)
+                yield event
+        known.end = line.offset + line.size + 1
+    known.end = min(known.end, os.fstat(descriptor).st_size)  # a last line may lack its newline
+    start = max(0, known.end - _MARK)
+    known.mark = files.piece(descriptor, start, known.end - start)
+    known.size, known.mtime_ns = status.st_size, status.st_mtime_ns
+
+
+def _ends(line: Line) -> list[Entry]:
+    """A line that is too long to be held, as far as its ends show what it is."""
+    found = transcript.ends(line.data)
+    return [{name: getattr(found, name) for name in found.__struct_fields__}]
+
+
+def _learn(known: Known, entry: Entry) -> None:
+    kind, at = entry.get("type"), read.moment(entry.get("timestamp"))
+    if known.sidechain is None:
+        known.sidechain = entry.get("isSidechain") is True
+    if known.begun_at is None:
+        known.begun_at = at
+    known.cwd = known.cwd or _text(entry.get("cwd"))
+    known.entrypoint = known.entrypoint or _text(entry.get("entrypoint"))
+    known.session_kind = known.session_kind or _text(entry.get("sessionKind"))
+    known.git_branch = _text(entry.get("gitBranch")) or known.git_branch
+    if kind in ("user", "assistant"):
+        known.continued_in = None
+        known.active_at = _later(known.active_at, at)
+    if isinstance(kind, str):
+        info.note(known, kind, entry)
+    if kind == "user" and not known.first_prompt:
+        info.prompted(known, entry)
+    if at is not None and kind in ("user", "attachment") and sidecar.is_prompt(entry):
+        known.prompted_at = _later(known.prompted_at, at)
+
+
+def _count(known: Known, event: Event) -> None:
+    match event.body:
+        case UserMessage() | AgentMessage():
+            known.messages += 1
+        case ModelCalled() as body:
+            known.usage = known.usage + body.usage
+        case Failed():
+            known.errors += 1
+        case ConfigChanged(mode=str() as mode):
+            known.mode = mode
+
+
+def session(
+    known: Known, id: str, path: str, workspace: str, beside: bool = True
+) -> Session | None:
+    """The row of a session; None for what lists leave out. `beside`: it has a directory too."""
+    title, by = _title(known, path, beside)
+    if known.sidechain or not title:
+        return None
+    changed = known.mtime_ns // 1000
+    begun = changed if known.begun_at is None else known.begun_at
+    active = begun if known.active_at is None else max(begun, known.active_at)
+    cwd = known.relocated or known.cwd or "/"
+    real = _real(cwd)
+    return Session(
+        id=id.lower(),
+        native_id=None if id.islower() or id.isdigit() else id,
+        workspace=workspace,
+        source=SOURCE,
+        origin=SOURCE,
+        cwd=cwd,
+        real_cwd=None if real == cwd else real,
+        created_at=begun,
+        active_at=active,
+        updated_at=max(active, changed),
+        last_seq=known.last_seq,
+        title=title,
+        title_by=by,
+        tag=known.tag or None,
+        archived_at=_archived(known, path) if beside else None,
+        mode=known.mode,
+        git_branch=known.git_branch,
+        messages=known.messages,
+        errors=known.errors,
+        usage=known.usage,
+    )
+
+
+def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["person", "auto"]]:
+    own = known.custom_title or (sidecar.title(path) if beside else None)
+    if own:
+        return own, "person"
+    prompt = known.first_prompt or known.command
+    made = known.ai_title or known.last_prompt or known.recap or prompt or known.pasted
+    return made or None, "auto"
+
+
+def _archived(known: Known, path: str) -> int | None:
+    mark = sidecar.mark(path)
+    if mark is None or not mark.archived:
+        return None
+    return mark.at if known.prompted_at is None or known.prompted_at <= mark.at else None
+
+
+def creation(session: Session) -> Event:
+    """The first event of a session, which no line tells."""
+    body = Created(
+        cwd=session.cwd,
+        real_cwd=session.real_cwd,
+        origin=session.origin,
+        source=session.source,
+        native_id=session.native_id,
+        git_branch=session.git_branch,
+    )
+    return Event(seq=FIRST, id=event_id(session.id, -1, 0), at=session.created_at, body=body)
+
+
+@lru_cache(4096)
+def _real(cwd: str) -> str:
+    return layout.real(cwd)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else max(one, other)
+
+
+def _text(value: Any) -> str | None:
+    return clean(value) if value and isinstance(value, str) else None

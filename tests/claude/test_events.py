@@ -1,0 +1,451 @@
+"""Lines as events: in nine real homes, in any order of reading, and one kind of line at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from segue.model import codec, fold
+from segue.model.content import Diff, Image, Other, Resource, Text, plain
+from segue.model.event import (
+    AgentMessage,
+    AgentThought,
+    AnyBody,
+    Compacted,
+    ConfigChanged,
+    Created,
+    Event,
+    Failed,
+    Foreign,
+    InfoChanged,
+    Interrupted,
+    ModelCalled,
+    PlanChanged,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    decode_body,
+)
+from segue.model.session import Session
+from segue.sources.claude import files, scan
+from segue.sources.claude.history import Reader
+from segue.sources.claude.info import WINDOW
+from segue.sources.claude.read import entries
+from tests.claude.entries import (
+    VERSIONS,
+    Home,
+    S,
+    as_line,
+    assistant,
+    attachment,
+    boundary,
+    entry,
+    system,
+    title,
+    user,
+)
+from tests.claude.test_golden import golden
+
+SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, Interrupted)
+
+
+@contextmanager
+def reading(path: Path, id: str | None = None) -> Iterator[tuple[Reader, Session]]:
+    with files.opened(str(path)) as (descriptor, _):
+        known = scan.Known()
+        for _event in scan.scan(descriptor, id or path.stem, known):
+            pass
+        session = scan.session(known, id or path.stem, str(path), "local")
+        assert session is not None
+        yield Reader(descriptor, session.id, scan.creation(session)), session
+
+
+def bodies(path: Path) -> list[AnyBody]:
+    with reading(path) as (reader, _):
+        first, *rest = reader.all()
+    assert isinstance(first.body, Created)
+    return [event.body for event in rest]
+
+
+def uuid(event: Event) -> str:
+    return str(event.body.extra["claude"]["uuid"])
+
+
+def transcripts(homes: Path, version: str) -> Iterator[Path]:
+    listed = {row["sessionId"] for row in golden(homes, version, "ts")["list"]}
+    for path in sorted((homes / version / "projects").glob("*/*.jsonl")):
+        if path.stem in listed:
+            yield path
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_line_is_lost(homes: Path, version: str) -> None:
+    for path in transcripts(homes, version):
+        with reading(path) as (reader, _):
+            found = list(reader.all())
+        places = {event.seq for event in found[1:]}
+        offset = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            assert offset + 2 in places
+            offset += len(line)
+        assert len({event.id for event in found}) == len(found)
+        assert [event.seq for event in found] == sorted(places | {1})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_conversation_is_the_one_that_the_sdk_shows(homes: Path, version: str) -> None:
+    for path in transcripts(homes, version):
+        wanted = [uuid for _, uuid in golden(homes, version, "ts")["msgs"][path.stem]]
+        with reading(path) as (reader, _):
+            shown = [event for event in reader.conversation() if event.seq > 1]
+        found = list(
+            dict.fromkeys(uuid(e) for e in shown if isinstance(e.body, (*SAID, Compacted)))
+        )
+        if any(isinstance(event.body, Compacted) for event in shown):
+            # What was said before the compaction comes as well.
+            assert set(wanted) < set(found)
+        else:
+            assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_events_are_the_same_wherever_one_begins_to_read(homes: Path, version: str) -> None:
+    for path in list(transcripts(homes, version))[:4]:
+        with reading(path) as (reader, _):
+            whole = list(reader.all())
+            for at in range(0, len(whole), 1 + len(whole) // 8):
+                assert list(reader.all(whole[at].seq)) == whole[at + 1 :]
+                assert (
+                    reader.page(before=whole[at].seq, limit=5, backward=True)
+                    == (whole[max(0, at - 5) : at])
+                )
+            assert reader.page(limit=3) == whole[:3]
+            assert reader.page(limit=10_000, backward=True) == whole
+            assert reader.find(whole[-1].id) == whole[-1].seq
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
+    rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
+    for path in transcripts(homes, version):
+        with reading(path) as (reader, session):
+            found = list(reader.all())
+        row = rows[path.stem]
+        if path.stat().st_size <= WINDOW:  # the SDK sees all of it, as we do
+            assert (session.title, session.tag, session.cwd, session.git_branch) == (
+                row["summary"],
+                row.get("tag"),
+                row.get("cwd", "/"),
+                row.get("gitBranch"),
+            )
+            if "createdAt" in row:
+                assert session.created_at // 1000 == row["createdAt"]
+        folded = fold.fold("local", session.id, found)
+        assert (folded.messages, folded.errors, folded.usage, folded.last_seq) == (
+            session.messages,
+            session.errors,
+            session.usage,
+            session.last_seq,
+        )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_events_can_be_stored(homes: Path, version: str) -> None:
+    for path in transcripts(homes, version):
+        with reading(path) as (reader, _):
+            for event in reader.all():
+                assert decode_body(codec.encode(event.body)) == event.body
+
+
+def test_what_people_and_the_model_say(home: Home) -> None:
+    png = {"type": "base64", "media_type": "image/jpeg", "data": "QUJD"}
+    path = home.write(
+        [
+            user("u1", None, "look"),
+            user("u2", "u1", [{"type": "text", "text": "this"}, {"type": "image", "source": png}]),
+            assistant(
+                "a1",
+                "u2",
+                [
+                    {"type": "thinking", "thinking": "hm", "signature": "sig"},
+                    {"type": "redacted_thinking", "data": "x"},
+                    {"type": "text", "text": "I see"},
+                    {"type": "novelty", "x": 1},
+                ],
+            ),
+            user("u3", "a1", "a caveat", isMeta=True),
+            user("u4", "u3", "[Request interrupted by user]"),
+            user(
+                "u5", "u4", [{"type": "text", "text": "[Request interrupted by user for tool use]"}]
+            ),
+            attachment("q1", "u5", type="queued_command", prompt="and this"),
+        ]
+    )
+    look, this, thought, redacted, see, novelty, caveat, cut, cut_too, queued = bodies(path)
+    assert look.content == (Text(text="look"),)  # type: ignore[union-attr]
+    assert this.content == (Text(text="this"), Image(mime="image/jpeg", data="QUJD"))  # type: ignore[union-attr]
+    assert isinstance(thought, AgentThought) and plain(thought.content) == "hm"
+    assert thought.extra["claude"]["signature"] == "sig"
+    assert isinstance(redacted, AgentThought) and isinstance(redacted.content[0], Other)
+    assert isinstance(see, AgentMessage) and plain(see.content) == "I see"
+    assert isinstance(novelty, AgentMessage) and isinstance(novelty.content[0], Other)
+    assert isinstance(caveat, SystemMessage)
+    assert isinstance(cut, Interrupted) and isinstance(cut_too, Interrupted)
+    assert isinstance(queued, UserMessage) and plain(queued.content) == "and this"
+
+
+def test_documents(home: Home) -> None:
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
+    text = {"type": "text", "media_type": "text/plain", "data": "words"}
+    blocks = [
+        {"type": "document", "source": pdf, "title": "a.pdf"},
+        {"type": "document", "source": text},
+    ]
+    (message,) = bodies(home.write([user("u1", None, blocks)]))
+    assert isinstance(message, UserMessage)
+    one, two = message.content
+    assert isinstance(one, Resource) and (one.uri, one.data, one.text) == ("a.pdf", "QUJD", None)
+    assert isinstance(two, Resource) and (two.data, two.text) == (None, "words")
+
+
+def use(name: str, **given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}
+
+
+def test_calls_and_results(home: Home) -> None:
+    todos = [{"content": "dig", "status": "in_progress", "activeForm": "digging"}]
+    done = {"type": "tool_result", "tool_use_id": "toolu_Bash", "content": "a.txt"}
+    failed = {"type": "tool_result", "tool_use_id": "x", "content": [], "is_error": True}
+    path = home.write(
+        [
+            user("u1", None, "go"),
+            assistant(
+                "a1",
+                "u1",
+                [
+                    use("Bash", command="ls  -l"),
+                    use("Edit", file_path="/w/a.py", old_string="a", new_string="b"),
+                    use("mcp__files__read", path="x"),
+                    use("TodoWrite", todos=todos),
+                ],
+            ),
+            user(
+                "u2", "a1", [done, failed, {"type": "text", "text": "well"}], toolUseResult={"n": 1}
+            ),
+        ]
+    )
+    _, bash, edit, mcp, todo, plan, result, failure, well = bodies(path)
+    assert isinstance(bash, ToolCall) and isinstance(edit, ToolCall)
+    assert (bash.title, bash.kind, bash.input) == ("ls -l", "execute", {"command": "ls  -l"})
+    assert edit.content == (Diff(path="/w/a.py", old="a", new="b"),)
+    assert [place.path for place in edit.locations] == ["/w/a.py"]
+    assert isinstance(mcp, ToolCall) and (mcp.server, mcp.name) == ("files", "read")
+    assert isinstance(todo, ToolCall) and isinstance(plan, PlanChanged)
+    assert [(step.content, step.status) for step in plan.entries] == [("dig", "in_progress")]
+    assert isinstance(result, ToolResult) and plain(result.content) == "a.txt"
+    assert result.extra["claude"]["toolUseResult"] == {"n": 1}
+    assert isinstance(failure, ToolResult) and failure.status == "failed"
+    assert isinstance(well, UserMessage)
+
+
+def test_what_a_response_cost_is_told_once(home: Home) -> None:
+    def spoken(uuid: str, parent: str, id: str) -> dict[str, Any]:
+        made = assistant(uuid, parent, id=id)
+        told = {"input_tokens": 3, "output_tokens": 5, "cache_creation_input_tokens": 7}
+        made["message"] |= {"model": "m", "usage": told}
+        return made
+
+    path = home.write(
+        [
+            user("u1", None),
+            spoken("a1", "u1", "msg_1"),
+            user("u2", "a1"),
+            spoken("a2", "a1", "msg_1"),
+            spoken("a3", "a2", "msg_2"),
+        ]
+    )
+    calls = [body for body in bodies(path) if isinstance(body, ModelCalled)]
+    assert [(call.model, call.context_used) for call in calls] == [("m", 15), ("m", 15)]
+    assert calls[0].usage.cache_5m_tokens == 7
+
+
+def test_a_compaction_is_one_event_with_its_summary(home: Home) -> None:
+    mark = boundary("b1")
+    mark["compactMetadata"]["preTokens"] = 1234
+    path = home.write([user("u1", None), mark, user("s1", "b1", "so far", isCompactSummary=True)])
+    _, kept, compacted = bodies(path)
+    assert isinstance(kept, Foreign) and kept.raw["subtype"] == "compact_boundary"
+    assert isinstance(compacted, Compacted)
+    assert (compacted.trigger, compacted.tokens_before) == ("manual", 1234)
+    assert plain(compacted.summary) == "so far"
+    with reading(path) as (reader, _):
+        whole = list(reader.all())
+        assert list(reader.all(whole[-2].seq)) == whole[-1:]  # begun between the two lines
+
+
+def test_names_tags_and_modes(home: Home) -> None:
+    path = home.write(
+        [
+            user("u1", None),
+            title("Mine"),
+            {"type": "ai-title", "aiTitle": "Made", "sessionId": S},
+            {"type": "tag", "tag": "exp", "sessionId": S},
+            {"type": "tag", "tag": "", "sessionId": S},
+            {"type": "mode", "mode": "plan", "sessionId": S},
+            {"type": "permission-mode", "permissionMode": "auto", "sessionId": S},
+            {"type": "custom-title", "customTitle": 7},
+        ]
+    )
+    _, mine, made, tag, no_tag, mode, permission, odd = bodies(path)
+    assert isinstance(mine, InfoChanged) and (mine.title, mine.by) == ("Mine", "person")
+    assert isinstance(made, InfoChanged) and (made.title, made.by) == ("Made", "auto")
+    assert isinstance(tag, InfoChanged) and tag.tag == "exp" and tag.title is UNSET
+    assert isinstance(no_tag, InfoChanged) and no_tag.tag is None
+    assert isinstance(mode, ConfigChanged) and mode.mode == "plan"
+    assert isinstance(permission, ConfigChanged)
+    assert permission.options == {"permission_mode": "auto"}
+    assert isinstance(odd, Foreign)
+
+
+def test_errors_and_what_the_program_says(home: Home) -> None:
+    path = home.write(
+        [
+            user("u1", None),
+            assistant("a1", "u1", isApiErrorMessage=True, error="overloaded"),
+            system("s1", "a1", "api_error", error={"message": "no route"}),
+            system("s2", "s1", "local_command", content="cost: 0"),
+            system("s3", "s2", "turn_duration", durationMs=3),
+            entry("progress", "p1", "s3", data={}),
+        ]
+    )
+    _, failed, retrying, told, timed, progress = bodies(path)
+    assert isinstance(failed, Failed) and (failed.message, failed.code) == ("a1", "overloaded")
+    assert isinstance(retrying, Failed) and retrying.retry == "retrying"
+    assert isinstance(told, SystemMessage) and plain(told.content) == "cost: 0"
+    assert isinstance(timed, Foreign) and isinstance(progress, Foreign)
+
+
+def test_an_agent_s_lines_are_a_thread_of_their_own(home: Home) -> None:
+    aside = {"isSidechain": True, "agentId": "a7"}
+    path = home.write([user("u1", None), assistant("x1", "u1", **aside), user("u2", "u1")])
+    assert [body.thread for body in bodies(path)] == [None, "a7", None]
+
+
+def test_lines_that_are_no_entries_are_kept_as_they_are(home: Home) -> None:
+    path = home.write([user("u1", None), b"\xff torn", "[1]", b"", "7"])
+    _, torn, array, number = bodies(path)
+    assert isinstance(torn, Foreign) and torn.raw == "\udcff torn"
+    assert isinstance(array, Foreign) and array.raw == "[1]"
+    assert isinstance(number, Foreign) and number.raw == "7"
+
+
+def test_two_entries_in_a_line_are_two_events(home: Home) -> None:
+    glued = as_line(user("u1", None)).rstrip() + as_line(user("u2", "u1")).rstrip()
+    path = home.write([glued, user("u3", "u2")])
+    with reading(path) as (reader, _):
+        assert [uuid(event) for event in reader.all(1)] == ["u1", "u2", "u3"]
+        assert [uuid(event) for event in reader.all(2)] == ["u2", "u3"]
+
+
+def test_a_line_that_is_being_written_comes_when_it_is_whole(home: Home) -> None:
+    path = home.write([user("u1", None)])
+    line = as_line(user("u2", "u1"))
+    with reading(path) as (reader, _):
+        last = list(reader.all())[-1].seq
+        for piece in (line[:20], line[20:-1]):
+            assert list(reader.all(last)) == []
+            with path.open("ab") as file:
+                file.write(piece)
+        (event,) = reader.all(last)  # the newline is not waited for
+        assert uuid(event) == "u2"
+        with path.open("ab") as file:
+            file.write(b"\n")
+        assert list(reader.all(last)) == [event]
+
+
+def test_the_beginning_of_a_torn_line_comes_to_those_who_ask_for_it(home: Home) -> None:
+    path = home.write([user("u1", None)])
+    with path.open("ab") as file:
+        file.write(b'{"type":"us')
+    with reading(path) as (reader, _):
+        *_, torn = reader.all(torn=True)
+        assert isinstance(torn.body, Foreign) and torn.body.raw == '{"type":"us'
+
+
+def test_a_branch_that_was_left_is_history_and_not_the_conversation(home: Home) -> None:
+    path = home.write(
+        [user("u1", None), assistant("a1", "u1"), user("u2", "a1"), user("u3", "a1"), title("T")]
+    )
+    with reading(path) as (reader, _):
+        assert [uuid(event) for event in reader.all(1) if "uuid" in event.body.extra["claude"]] == [
+            "u1",
+            "a1",
+            "u2",
+            "u3",
+        ]
+        assert [uuid(event) for event in reader.conversation() if event.seq > 1] == [
+            "u1",
+            "a1",
+            "u3",
+        ]
+
+
+def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
+    path = home.write(
+        [
+            user("u1", None),
+            assistant("a1", "u1"),
+            boundary("b1", "s1", ["a1"], logicalParentUuid="a1"),
+            user("s1", "b1", "so far", isCompactSummary=True),
+            user("u2", "s1"),
+        ]
+    )
+    with reading(path) as (reader, _):
+        shown = [uuid(event) for event in reader.conversation() if event.body.extra]
+        assert shown == ["u1", "a1", "s1", "u2"]  # the boundary is no message
+
+
+def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
+    path = home.talk()
+    known = scan.Known()
+
+    def scanned() -> list[str]:
+        nonlocal known
+        with files.opened(str(path)) as (descriptor, _):
+            known = scan.begin(descriptor, known)
+            return [uuid(event) for event in scan.scan(descriptor, S, known)]
+
+    assert scanned() == ["u1", "a1"]
+    assert scanned() == []
+    with path.open("ab") as file:
+        file.write(as_line(user("u2", "a1")).rstrip())
+    assert scanned() == ["u2"]
+    with path.open("ab") as file:
+        file.write(b"\n" + as_line(assistant("a2", "u2")))
+    assert scanned() == ["a2"]
+    assert (known.messages, known.end) == (4, os.path.getsize(path))
+    home.write([user("v1", None), user("v2", "v1"), *(user(f"v{n}", "v2") for n in range(3, 9))])
+    assert scanned() == [f"v{n}" for n in range(1, 9)]  # it is another file now
+
+
+def test_entries_are_read_once_when_a_transcript_is_scanned(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = home.talk(), 0
+
+    def counting(line: bytes) -> list[dict[str, Any]]:
+        nonlocal read
+        read += 1
+        return entries(line)
+
+    monkeypatch.setattr("segue.sources.claude.read.entries", counting)
+    with files.opened(str(path)) as (descriptor, _):
+        assert len(list(scan.scan(descriptor, S, scan.Known()))) == 2
+    assert read == 2
