@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..model import clock, fold, ids
 from ..model.closing import forked
-from ..model.errors import Busy, InvalidInput, ReadOnly
+from ..model.errors import Busy, InvalidInput, NotFound, ReadOnly
 from ..model.event import (
     AgentRef,
     AnyBody,
@@ -25,6 +25,7 @@ from ..model.event import (
 from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Ability, Source
+from ..store.base import Decide
 from . import places, transfer
 from . import retention as retaining
 from .base import Base
@@ -78,8 +79,7 @@ class Editing(Base):
         self, principal: Principal, id: str, *bodies: AnyBody | Draft
     ) -> Sequence[Event]:
         """Add events from outside a turn."""
-        await self._native(principal, id)
-        _, events = await self.store.change(principal.workspace, id, lambda _: bodies)
+        _, events = await self._change(principal, id, lambda _: bodies)
         return events
 
     async def set_title(self, principal: Principal, id: str, title: str | None) -> Session:
@@ -103,8 +103,7 @@ class Editing(Base):
 
     async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
         """Change how a session is run: mode, options, roots, agent."""
-        await self._native(principal, id)
-        session, _ = await self.store.change(principal.workspace, id, lambda _: [change])
+        session, _ = await self._change(principal, id, lambda _: [change])
         return session
 
     async def archive(self, principal: Principal, id: str) -> Session:
@@ -226,6 +225,15 @@ class Editing(Base):
         """Purge every session that has been idle for so many days; how many that were."""
         at = clock.now() if now is None else now
         return await retaining.forget(self.store, principal.workspace, at - days * clock.DAY)
+
+    async def _change(
+        self, principal: Principal, id: str, decide: Decide
+    ) -> tuple[Session, Sequence[Event]]:
+        try:
+            return await self.store.change(principal.workspace, id, decide)
+        except NotFound:
+            await self._native(principal, id)  # which says so of a source's session
+            raise
 
     async def _info(
         self, principal: Principal, id: str, info: InfoChanged, *, at_rest: bool = False
