@@ -74,11 +74,12 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def created_bounds(self) -> tuple[int | None, int | None]:
         """The created_at window, both ends inclusive."""
-        low = [bound for bound in (self.created_gte,) if bound is not None]
-        low += [self.created_gt + 1] if self.created_gt is not None else []
-        high = [bound for bound in (self.created_lte,) if bound is not None]
-        high += [self.created_lt - 1] if self.created_lt is not None else []
-        return max(low, default=None), min(high, default=None)
+        low, high = self.created_gte, self.created_lte
+        if self.created_gt is not None:
+            low = self.created_gt + 1 if low is None else max(low, self.created_gt + 1)
+        if self.created_lt is not None:
+            high = self.created_lt - 1 if high is None else min(high, self.created_lt - 1)
+        return low, high
 
     def filters(self) -> Query:
         """The filters alone, without page size and order: what a cursor may be bound to."""

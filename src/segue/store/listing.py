@@ -119,6 +119,12 @@ def named(driver: str | None) -> str:
     return f"status <> 'by {driver or 'time'}'"
 
 
+def _keys(query: Query, arm: Arm) -> tuple[str, str]:
+    """The columns that an arm is in the order of."""
+    table = "l" if arm.driver == "memory" else "s"
+    return f"{table}.{query.order}_at", f"{table}.id"
+
+
 class Builder:
     """Writes statements with one database's placeholders."""
 
@@ -136,18 +142,24 @@ class Builder:
         limit: int | None,
         select: str = "s.row",
         among: tuple[str, list[Any]] | None = None,
+        spare: bool = False,
     ) -> Statement:
         """Rows `(time, id, select…)` of all arms, merged in order.
 
-        `among` is one more condition, as SQL and its arguments.
+        `among` is one more condition, as SQL and its arguments. `spare` leaves out time and id
+        where nothing has to be merged by them.
         """
         args: list[Any] = []
         down = query.descending != backward
-        parts = [
-            self._arm(workspace, query, arm, after, down, select, among, args) for arm in found
-        ]
         direction = "DESC" if down else "ASC"
-        order = f" ORDER BY 1 {direction}, 2 {direction}"
+        time, id = "1", "2"
+        if spare := spare and len(found) == 1:
+            time, id = _keys(query, found[0])
+        order = f" ORDER BY {time} {direction}, {id} {direction}"
+        parts = [
+            self._arm(workspace, query, arm, after, down, select, among, args, spare)
+            for arm in found
+        ]
         if len(parts) > 1 and not self._indexed_by:
             # PostgreSQL merges what is in order; what is not, it would not think of sorting alone.
             parts = [f"({part}{order})" for part in parts]
@@ -166,8 +178,9 @@ class Builder:
         select: str,
         among: tuple[str, list[Any]] | None,
         args: list[Any],
+        spare: bool,
     ) -> str:
-        time = f"{query.order}_at"
+        time, id = _keys(query, arm)
         links = arm.driver == "memory"
         table = "l" if links else "s"
         index = ""
@@ -195,7 +208,7 @@ class Builder:
         if after is not None:
             sign = "<" if down else ">"
             spot = f"({self._arg(args, after.at)}, {self._arg(args, after.id)})"
-            where.append(f"({table}.{time}, {table}.id) {sign} {spot}")
+            where.append(f"({time}, {id}) {sign} {spot}")
         where += self._bounds(query, table, args)
         where += self._others(arm.others, args)
         if among is not None:
@@ -203,9 +216,8 @@ class Builder:
             for value in values:
                 condition = condition.replace("?", self._arg(args, value), 1)
             where.append(condition)
-        return (
-            f"SELECT {table}.{time}, {table}.id, {select} FROM {source} WHERE {' AND '.join(where)}"
-        )
+        select = select if spare else f"{time}, {id}, {select}"
+        return f"SELECT {select} FROM {source} WHERE {' AND '.join(where)}"
 
     def _bounds(self, query: Query, table: str, args: list[Any]) -> Iterable[str]:
         low, high = query.created_bounds()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -35,16 +33,26 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
 }
 
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors, raised as the store's, with the file they concern."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0)
-        other = (errors.StoreError, f"the store failed ({error}):")
-        kind, words = _ERRORS.get(code) or _ERRORS.get(code & 0xFF) or other
-        raise kind(f"{words} {path}") from error
+class translated:
+    """SQLite's errors, raised as the store's, with the file they concern.
+
+    A class, for every read enters it and a generator would cost a tenth of a list.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            code = getattr(error, "sqlite_errorcode", 0)
+            other = (errors.StoreError, f"the store failed ({error}):")
+            kind, words = _ERRORS.get(code) or _ERRORS.get(code & 0xFF) or other
+            raise kind(f"{words} {self._path}") from error
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:

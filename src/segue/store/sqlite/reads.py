@@ -30,7 +30,7 @@ WALK = 4_000  # sessions tried in order for common terms before they too are loo
 RANKED = 2_000  # events that a ranked search considers at a time
 
 _build = listing.Builder(numbered=False, indexed_by=True)
-_third = itemgetter(2)
+_last = itemgetter(-1)
 _decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_key: codec.Decoder[Key] = codec.Decoder(Key)
@@ -127,9 +127,10 @@ class Reader:
             with self._snapshot():
                 found = self._list_text(workspace, query, arms, after, backward, wanted)
         else:
-            statement = _build.page(workspace, query, arms, after, backward, query.limit)
+            limit = query.limit
+            statement = _build.page(workspace, query, arms, after, backward, limit, spare=True)
             # All at once: stepping a cursor row by row costs more than the rows.
-            found = _sessions(list(map(_third, self.execute(*statement).fetchall())))
+            found = _sessions(list(map(_last, self.execute(*statement).fetchall())))
         return found[::-1] if backward else found
 
     def mark(self, workspace: str) -> Mark:
