@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -132,9 +133,11 @@ class Records:
                 return  # another process was quicker
 
 
+@lru_cache(1024)
 def agent_id(workspace: str) -> str:
     return ids.derived_id("segue", "agent", workspace)
 
 
+@lru_cache(1024)
 def environment_id(workspace: str) -> str:
     return ids.derived_id("segue", "environment", workspace)

@@ -67,6 +67,11 @@ class Turns:
         self._started = False
         self._closed = False
 
+    @property
+    def running(self) -> int:
+        """How many turns run in this process."""
+        return sum(driver.busy for driver in self._drivers.values())
+
     def start(self) -> None:
         """Begin to renew leases and to notice what dead processes left."""
         if self._started:
@@ -218,6 +223,10 @@ class _Driver:
         self._holds = holds
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
 
     async def stop(self) -> None:
         """Cancel the running turn, and end."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
 # 0001-01-01 and 9999-12-31, the range that a calendar can show.
 EARLIEST = -62_135_596_800 * SECOND
 LATEST = 253_402_300_799 * SECOND
@@ -23,8 +24,13 @@ def now() -> int:
 
 def to_rfc3339(at: int) -> str:
     """`1970-01-01T00:00:00.000000Z` for 0: what every dialect accepts."""
-    moment = _EPOCH + timedelta(microseconds=at)
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    moment = _NAIVE_EPOCH + timedelta(0, 0, at)
+    return moment.isoformat(timespec="microseconds") + "Z"
+
+
+def to_datetime(at: int) -> datetime:
+    """The same moment as the standard library has it, in UTC."""
+    return _EPOCH + timedelta(0, 0, at)
 
 
 def from_rfc3339(text: str) -> int:

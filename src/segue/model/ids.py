@@ -50,12 +50,17 @@ def derived_id(*parts: str) -> str:
 
 def spell(prefix: str, id: str) -> str:
     """The REST spelling: `spell("sesn", id)` gives `sesn_01…`."""
-    number = int(id.replace("-", ""), 16)
-    text = ""
-    for _ in range(11):
-        number, pair = divmod(number, 58 * 58)
-        text = _PAIRS[pair] + text
-    return f"{prefix}_01{text}"
+    # Lists spell hundreds of ids, and small numbers divide quicker: into halves down to pairs.
+    high, low = divmod(int(id.replace("-", ""), 16), 58**16)
+    middle, low = divmod(low, 58**8)
+    a, b = divmod(high, 58**4)
+    c, d = divmod(middle, 58**4)
+    e, f = divmod(low, 58**4)
+    p = _PAIRS
+    return (
+        f"{prefix}_01{p[a]}{p[b // 3364]}{p[b % 3364]}{p[c // 3364]}{p[c % 3364]}"
+        f"{p[d // 3364]}{p[d % 3364]}{p[e // 3364]}{p[e % 3364]}{p[f // 3364]}{p[f % 3364]}"
+    )
 
 
 def parse(text: str, prefix: str | None = None) -> str | None:

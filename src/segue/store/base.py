@@ -110,6 +110,10 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    def vitals(self) -> dict[str, int]:
+        """How the store is doing: `commits` so far, and writes in the `queue`, where it knows."""
+        return {}
+
     async def cursor_key(self) -> bytes:
         """The secret that signs this store's cursors."""
 

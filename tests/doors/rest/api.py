@@ -20,8 +20,9 @@ HEADERS = {"anthropic-version": "2023-06-01", "anthropic-beta": BETA}
 class Api:
     """One key's requests. An answer is the status and the decoded body."""
 
-    def __init__(self, hub: Hub, client: httpx2.AsyncClient, workspace: str, key: str) -> None:
-        self.hub = hub
+    def __init__(self, door: Door, client: httpx2.AsyncClient, workspace: str, key: str) -> None:
+        self.door = door
+        self.hub = door.hub
         self.client = client
         self.workspace = workspace
         self.key = key
@@ -53,7 +54,7 @@ class Api:
     async def other(self, workspace: str) -> "Api":
         """The same door, seen from another workspace."""
         _, key = await self.hub.keys.create(workspace)
-        return Api(self.hub, self.client, workspace, key)
+        return Api(self.door, self.client, workspace, key)
 
     # What most tests begin with.
 
@@ -98,10 +99,11 @@ def message(text: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_api(directory: Path, **options: Any) -> AsyncIterator[Api]:
+async def open_api(directory: Path, *, rate_limit: int = 0, **options: Any) -> AsyncIterator[Api]:
     async with Hub(SQLiteStore.open(directory / "segue.db"), directory, **options) as hub:
         _, key = await hub.keys.create("local")
         # Errors of ours must come back as answers, as they would from a server.
-        transport = httpx2.ASGITransport(Door(hub))
+        door = Door(hub, rate_limit=rate_limit)
+        transport = httpx2.ASGITransport(door)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield Api(hub, client, "local", key)
+            yield Api(door, client, "local", key)

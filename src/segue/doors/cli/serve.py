@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-
 import click
 
 from ...hub import Hub
@@ -21,8 +18,23 @@ from .main import Where, located
     multiple=True,
     help="A further name that requests may be addressed to, as behind a proxy. Repeat for more.",
 )
+@click.option(
+    "--rate-limit",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Requests a minute that each key may send.  [default: any number]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What to log on standard error, as lines of JSON; `info` has one for each request.",
+)
 @located
-def serve_command(where: Where, host: str, port: int, hosts: tuple[str, ...]) -> None:
+def serve_command(
+    where: Where, host: str, port: int, hosts: tuple[str, ...], rate_limit: int, log_level: str
+) -> None:
     """Serve the sessions API over HTTP, for the official `anthropic` clients.
 
     The first start makes a key for the workspace `local`, keeps it in the data directory,
@@ -30,10 +42,9 @@ def serve_command(where: Where, host: str, port: int, hosts: tuple[str, ...]) ->
 
     Example: segue serve --port 8787
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="segue: %(levelname)s %(message)s"
-    )
-    from ..rest import serve
+    from ..rest import logs, serve
+
+    logs.start(log_level)
 
     sock = serve.listen(host, port)
 
@@ -50,7 +61,7 @@ def serve_command(where: Where, host: str, port: int, hosts: tuple[str, ...]) ->
                 click.echo(f"It is kept in {path}")
             click.echo(_tries(url, str(path)))
 
-        await serve.serve(hub, sock, hosts=(host, *hosts), ready=ready)
+        await serve.serve(hub, sock, hosts=(host, *hosts), rate_limit=rate_limit, ready=ready)
 
     where.run(run)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -54,21 +53,21 @@ class Agents:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._kept: OrderedDict[tuple[str, str, int, bytes], msgspec.Raw] = OrderedDict()
+        self._kept: dict[tuple[str, str, int, bytes], msgspec.Raw] = {}
+
+    def kept(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw | None:
+        """The agent of a session, if it has been resolved before."""
+        return None if ref is None else self._kept.get(_key(workspace, ref))
 
     async def resolve(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw:
         """The agent of a session; the built-in one for sessions that have none."""
         ref = ref or await self._hub.records.built_in_agent(workspace)
-        overrides = codec.encode(ref.overrides) if ref.overrides else b""
-        key = (workspace, ref.id, ref.version, overrides)
-        found = self._kept.get(key)
+        found = self.kept(workspace, ref)
         if found is None:
             found = msgspec.Raw(codec.encode(await self.snapshot(workspace, ref)))
-            self._kept[key] = found
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()  # rarer than keeping count of which was used last would pay for
+            self._kept[_key(workspace, ref)] = found
         return found
 
     async def snapshot(
@@ -99,6 +98,10 @@ class Agents:
             ]
             topology = {"type": topology["type"], "agents": members}
         return {**shown, "multiagent": topology}
+
+
+def _key(workspace: str, ref: AgentRef) -> tuple[str, str, int, bytes]:
+    return workspace, ref.id, ref.version, codec.encode(ref.overrides) if ref.overrides else b""
 
 
 def _reference(member: dict[str, Any]) -> AgentRef:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 from ...hub import Hub
 from ...model import ids
@@ -39,25 +40,33 @@ class Endpoint(NamedTuple):
     query: tuple[str, ...] = ()
     betas: frozenset[str] = MANAGED
 
+    @property
+    def names(self) -> list[str]:
+        """The names of what stands in the path."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+
+NOBODY = Principal(workspace="")
+
 
 class Call:
-    """A request that has passed the gates."""
+    """A request. What stands in it is known once it has passed the gates."""
 
-    def __init__(
-        self,
-        door: Door,
-        request: Request,
-        principal: Principal,
-        path: Mapping[str, str],
-        params: Params,
-        request_id: str,
-    ) -> None:
+    def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
         self.door = door
-        self.request = request
-        self.principal = principal
-        self.path = path
-        self.params = params
-        self.request_id = request_id
+        self.scope = scope
+        self.receive = receive
+        self.request_id = ids.spell("req", ids.new_id())
+        self.endpoint: Endpoint | None = None
+        self.principal = NOBODY
+        self.path: Mapping[str, str] = {}
+        self.params = Params((), ())
+        # Headers that the answer is to have.
+        self.headers: list[tuple[bytes, bytes]] = [(b"request-id", self.request_id.encode())]
+
+    @property
+    def request(self) -> Request:
+        return Request(self.scope, self.receive)
 
     @property
     def hub(self) -> Hub:

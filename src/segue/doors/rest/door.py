@@ -1,7 +1,7 @@
 """The door as an ASGI application: the gates, in the order that clients know, then a handler.
 
 An unknown address is 404 to anybody; then comes who asks (401), then the beta header (404), then
-the API version (400), then the query parameters (400).
+the API version (400), then the query parameters (400). A rate limit counts whoever has a key.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
+from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...hub import Hub
-from ...model import codec, ids
+from ...model import codec
 from ...model.errors import InvalidInput, NotFound, SegueError, Unauthorized
 from ...model.principal import Principal
 from . import errors
 from .agents import Agents
 from .call import Call, Endpoint
+from .limits import Limits
+from .logs import FIELDS
+from .metrics import Metrics, Series
 from .params import Params
 from .routes import OPEN, ROUTES, Routes
 from .shown import Shown
@@ -30,91 +35,139 @@ from .shown import Shown
 log = logging.getLogger("segue.rest")
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-VERSIONS = ("2023-06-01", "2026-10-21")
+VERSIONS = (b"2023-06-01", b"2026-10-21")
 
 
 class Door:
-    """Answers requests on a hub. `hosts` are the names that requests may be addressed to."""
+    """Answers requests on a hub.
 
-    def __init__(self, hub: Hub, hosts: Iterable[str] = ()) -> None:
+    `hosts` are the names that requests may be addressed to, `rate_limit` how many requests a
+    minute each key may send.
+    """
+
+    def __init__(self, hub: Hub, hosts: Iterable[str] = (), *, rate_limit: int = 0) -> None:
         self.hub = hub
         self.agents = Agents(hub)
         self.shown = Shown()
+        self.metrics = Metrics()
         self.closing = asyncio.Event()
         self._hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
+        self._limits = Limits(rate_limit) if rate_limit else None
         self._routes = Routes(ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"this application speaks HTTP, not {scope['type']}")
-        request = Request(scope, receive)
-        request_id = ids.spell("req", ids.new_id())
+        started = perf_counter()
+        call = Call(self, scope, receive)
+        status = 200
         try:
-            response = await self._answer(request, request_id)
+            answer = await self._answer(call)
         except ClientDisconnect:
             return
         except SegueError as error:
-            if error.http_status >= 500:
-                log.warning("%s %s: %s", request.method, request.url.path, error.message)
-            response = errors.response(error, request_id)
+            status, answer = error.http_status, errors.envelope(error, call.request_id)
+            call.headers += errors.hints(error)
+            if status >= 500:
+                log.warning(error.message, extra=_told(call))
         except Exception:
-            log.exception("%s %s failed (%s)", request.method, request.url.path, request_id)
+            log.exception("a request failed", extra=_told(call))
             failure = SegueError("an error on our side; the server's log has the details")
-            response = errors.response(failure, request_id)
-        response.headers["request-id"] = request_id
-        await response(scope, receive, send)
+            status, answer = 500, errors.envelope(failure, call.request_id)
+        if isinstance(answer, Response):
+            status = answer.status_code
+            answer.raw_headers += call.headers
+        self._note(call, status, perf_counter() - started)
+        if isinstance(answer, Response):
+            await answer(scope, receive, send)
+            return
+        body = codec.encode(answer)
+        length = (b"content-length", b"%d" % len(body))
+        headers = [(b"content-type", b"application/json"), length, *call.headers]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _answer(self, request: Request, request_id: str) -> Response:
-        self._check_origin(request)
-        path = request.scope["path"]
-        if path in OPEN and request.method in ("GET", "HEAD"):
-            return await OPEN[path](self.hub)
+    def series(self) -> Series:
+        """What has been counted so far."""
+        return self.metrics.series(self.hub.turns.running, self.hub.store.vitals())
+
+    def _note(self, call: Call, status: int, seconds: float) -> None:
+        route = "none" if call.endpoint is None else call.endpoint.path
+        self.metrics.answered(call.scope["method"], route, status, seconds)
+        if log.isEnabledFor(logging.INFO):
+            told = _told(call)
+            told[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
+            log.info("answered", extra=told)
+
+    async def _answer(self, call: Call) -> Any:
+        """What the handler says, once the request has passed the gates."""
+        scope = call.scope
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._check_origin(headers)
+        path, method = scope["path"], scope["method"]
+        if path in OPEN and method in ("GET", "HEAD"):
+            return await OPEN[path](self)
         found = self._routes.find(path)
         if found is None:
             raise NotFound("Not found")
         methods, values = found
-        endpoint = methods.get(request.method)
+        endpoint = methods.get(method)
         if endpoint is None:
             raise errors.NotAllowed("Method Not Allowed")
-        principal = await self._principal(request)
-        _check_headers(request, endpoint)
-        query = request.scope["query_string"].decode("latin-1")
-        params = Params(_pairs(query), endpoint.query)
-        names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
-        path_values = dict(zip(names, values, strict=True))
-        call = Call(self, request, principal, path_values, params, request_id)
-        return _response(await endpoint.handle(call))
+        call.endpoint = endpoint
+        call.principal = await self._principal(headers)
+        if self._limits is not None:
+            call.headers += self._limits.take(call.principal.key_id or "")
+        _check_headers(scope, headers, endpoint)
+        call.params = Params(_pairs(scope["query_string"].decode("latin-1")), endpoint.query)
+        call.path = dict(zip(endpoint.names, values, strict=True))
+        return await endpoint.handle(call)
 
-    def _check_origin(self, request: Request) -> None:
+    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
         """A page in a browser must not reach us under a name of its own choosing."""
-        host = _host(f"//{request.headers.get('host', '')}")
+        host = _host("//" + headers.get(b"host", b"").decode("latin-1"))
         if host not in self._hosts:
             raise errors.Refused(f"host {host!r} is not served here; see segue serve --allow-host")
-        origin = request.headers.get("origin")
-        if origin is not None and _host(origin) not in self._hosts:
-            raise errors.Refused(f"origin {origin!r} is not served here")
+        origin = headers.get(b"origin")
+        if origin is not None and _host(origin.decode("latin-1")) not in self._hosts:
+            raise errors.Refused(f"origin {origin.decode('latin-1')!r} is not served here")
 
-    async def _principal(self, request: Request) -> Principal:
-        secret = request.headers.get("x-api-key")
+    async def _principal(self, headers: dict[bytes, bytes]) -> Principal:
+        secret = headers.get(b"x-api-key")
         if secret is None:
-            scheme, _, rest = request.headers.get("authorization", "").partition(" ")
-            secret = rest.strip() if scheme.lower() == "bearer" else ""
+            scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+            secret = rest.strip() if scheme.lower() == b"bearer" else b""
         try:
-            return await self.hub.keys.authenticate(secret)
+            return await self.hub.keys.authenticate(secret.decode("latin-1"))
         except Unauthorized:
             raise Unauthorized("Authentication failed") from None
 
 
-def _check_headers(request: Request, endpoint: Endpoint) -> None:
+def _told(call: Call) -> dict[str, dict[str, object]]:
+    """What a log line says of a request, and all that it may say."""
+    route = None if call.endpoint is None else call.endpoint.path
+    return {
+        FIELDS: {
+            "request_id": call.request_id,
+            "method": call.scope["method"],
+            "route": route,
+            "workspace": call.workspace or None,
+        }
+    }
+
+
+def _check_headers(scope: Scope, headers: dict[bytes, bytes], endpoint: Endpoint) -> None:
     if endpoint.betas:
-        given = ",".join(request.headers.getlist("anthropic-beta")).split(",")
-        if endpoint.betas.isdisjoint(name.strip() for name in given):
+        given = [value for name, value in scope["headers"] if name == b"anthropic-beta"]
+        names = b",".join(given).decode("latin-1").split(",")
+        if endpoint.betas.isdisjoint(name.strip() for name in names):
             raise NotFound("not found")
-    version = request.headers.get("anthropic-version")
+    version = headers.get(b"anthropic-version")
     if version is None:
         raise InvalidInput("anthropic-version: header is required")
     if version not in VERSIONS:
-        raise InvalidInput(f"anthropic-version: must be one of {', '.join(VERSIONS)}")
+        told = b", ".join(VERSIONS).decode()
+        raise InvalidInput(f"anthropic-version: must be one of {told}")
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
@@ -124,14 +177,9 @@ def _pairs(query: str) -> list[tuple[str, str]]:
         raise InvalidInput("the query string cannot be read") from None
 
 
+@lru_cache(256)
 def _host(address: str) -> str:
     try:
         return (urlsplit(address).hostname or "").lower()
     except ValueError:
         return ""
-
-
-def _response(answer: Any) -> Response:
-    if isinstance(answer, Response):
-        return answer
-    return Response(codec.encode(answer), media_type="application/json")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
-
-from ...model import codec, ids
-from ...model.errors import Conflict, LeaseLost, SegueError
+from ...model import ids
+from ...model.errors import (
+    Conflict,
+    LeaseLost,
+    SegueError,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+)
 
 _TYPES = {
     400: "invalid_request_error",
@@ -38,6 +44,16 @@ class TooLarge(SegueError):
     http_status = 413
 
 
+class RateLimited(SegueError):
+    """The key has used up its requests for now; wait as long as `retry-after` says."""
+
+    http_status = 429
+
+
+# Clients send again what met a 409 or a failure of ours. With these that helps nobody.
+_FINAL = (Conflict, StoreFull, StoreReadOnly, StoreTooNew, StoreCorrupt)
+
+
 def envelope(error: SegueError, request_id: str) -> dict[str, object]:
     """The body of an error response. `details`, where an error has them, tell programs more."""
     told: dict[str, object] = {
@@ -49,21 +65,14 @@ def envelope(error: SegueError, request_id: str) -> dict[str, object]:
     return {"type": "error", "error": told, "request_id": request_id}
 
 
-def response(error: SegueError, request_id: str) -> Response:
-    headers = {}
-    # Clients send again what met a 409, which helps only where a race was lost.
-    if (
-        error.http_status == 409
-        and isinstance(error, Conflict)
-        and not isinstance(error, LeaseLost)
-    ):
-        headers["x-should-retry"] = "false"
-    return Response(
-        codec.encode(envelope(error, request_id)),
-        error.http_status,
-        headers=headers,
-        media_type="application/json",
-    )
+def hints(error: SegueError) -> list[tuple[bytes, bytes]]:
+    """The headers that tell a client whether, and when, to try again."""
+    found: list[tuple[bytes, bytes]] = list(error.data.get("headers", ()))
+    if isinstance(error, _FINAL) and not isinstance(error, LeaseLost):
+        found.append((b"x-should-retry", b"false"))
+    elif error.http_status == 503:
+        found.append((b"retry-after", b"1"))
+    return found
 
 
 def _spelt(error: SegueError) -> str:

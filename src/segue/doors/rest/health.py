@@ -1,22 +1,35 @@
-"""What a supervisor asks: is the process alive, and can it serve?"""
+"""What supervisors ask: is the process alive, can it serve, and what has it done?"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from starlette.responses import PlainTextResponse, Response
 
-from ...hub import Hub
 from ...model.errors import StoreError
 from ...model.principal import LOCAL
 from ...model.query import Query
+from . import metrics as exposition
+
+if TYPE_CHECKING:
+    from .door import Door
 
 
-async def healthz(hub: Hub) -> Response:
+async def healthz(door: Door) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def readyz(hub: Hub) -> Response:
+async def readyz(door: Door) -> Response:
+    """Whether requests would be answered: not with a store that fails, nor while shutting down."""
+    if door.closing.is_set():
+        return PlainTextResponse("shutting down\n", 503)
     try:
-        await hub.list(LOCAL, Query(limit=1))
+        await door.hub.list(LOCAL, Query(limit=1))
     except StoreError as error:
         return PlainTextResponse(f"{error.message}\n", 503)
     return PlainTextResponse("ready\n")
+
+
+async def metrics(door: Door) -> Response:
+    told = exposition.text(door.series())
+    return PlainTextResponse(told, media_type="text/plain; version=0.0.4")

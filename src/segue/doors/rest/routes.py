@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from ...hub import Hub
 from . import (
     agents,
     deployments,
@@ -24,6 +24,9 @@ from . import (
 )
 from .call import Endpoint
 from .params import CREATED_AT
+
+if TYPE_CHECKING:
+    from .door import Door
 
 _PAGE = ("limit", "page")
 _SESSIONS = "/v1/sessions"
@@ -108,9 +111,10 @@ ROUTES = (
 )
 
 # Addresses without any gate.
-OPEN: dict[str, Callable[[Hub], Awaitable[Response]]] = {
+OPEN: dict[str, Callable[[Door], Awaitable[Response]]] = {
     "/healthz": health.healthz,
     "/readyz": health.readyz,
+    "/metrics": health.metrics,
 }
 
 

@@ -97,10 +97,11 @@ async def serve(
     sock: socket.socket,
     *,
     hosts: Sequence[str] = (),
+    rate_limit: int = 0,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer requests on a socket. `ready` is called once they will be."""
     sock.listen(2048)  # from here on a client waits in line rather than being refused
     hub.turns.start()  # what a process that died had not begun is done by this one
     ready()
-    await _Server(Door(hub, hosts)).serve(sockets=[sock])
+    await _Server(Door(hub, hosts, rate_limit=rate_limit)).serve(sockets=[sock])

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ...model import clock, ids
 from ...model.event import Usage
 from ...model.session import Outcome, Session
 
 
-class SessionOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="session"):
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    active_seconds: float
+    duration_seconds: float
+
+
+class CacheCreation(msgspec.Struct, frozen=True, gc=False):
+    ephemeral_1h_input_tokens: int
+    ephemeral_5m_input_tokens: int
+
+
+class Money(msgspec.Struct, frozen=True, gc=False):
+    """Whole cents, as text."""
+
+    amount: str
+    currency: str = "USD"
+
+
+class ServerToolUse(msgspec.Struct, frozen=True, gc=False):
+    web_search_requests: int = 0
+    web_fetch_requests: int = 0
+
+
+class UsageOut(msgspec.Struct, frozen=True, gc=False):
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int
+    cache_creation: CacheCreation | None
+    active_seconds: float
+    list_cost: Money
+    server_tool_use: ServerToolUse = ServerToolUse()
+
+
+class OutcomeOut(msgspec.Struct, frozen=True, tag_field="type", tag="outcome_evaluation"):
+    outcome_id: str
+    description: str
+    iteration: int
+    result: str
+    explanation: str | None
+    completed_at: datetime | None
+
+
+class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     """`source`, `cwd` and `tag` are ours: clients keep fields that they do not know."""
 
     id: str
@@ -24,14 +65,14 @@ class SessionOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     vault_ids: list[str]
     deployment_id: str | None
     resources: tuple[dict[str, Any], ...]
-    outcome_evaluations: list[dict[str, Any]]
+    outcome_evaluations: list[OutcomeOut]
     status: str
-    stats: dict[str, float]
-    usage: dict[str, Any]
-    budget: None = None
-    created_at: str
-    updated_at: str
-    archived_at: str | None
+    stats: Stats
+    usage: UsageOut
+    budget: None
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
     source: str
     cwd: str
     tag: str | None
@@ -43,28 +84,31 @@ def status(session: Session) -> str:
 
 
 def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) -> SessionOut:
-    ended = session.terminated_at if session.archived_at is None else session.archived_at
-    timed = session if ended is None else replace(session, terminated_at=ended)
-    active = timed.active_seconds(now)
+    archived = session.archived_at
+    ended = session.terminated_at if archived is None else archived
+    active = session.active_seconds(now)
+    moment = clock.to_datetime
+    deployment = session.deployment_id
     return SessionOut(
-        id=ids.spell("sesn", session.id),
-        agent=agent,
-        environment_id=_environment(environment_id),
-        title=session.title,
-        metadata=session.metadata,
-        vault_ids=[ids.spell("vlt", id) for id in session.vault_ids],
-        deployment_id=_spelt("depl", session.deployment_id),
-        resources=session.resources,
-        outcome_evaluations=[_outcome(outcome) for outcome in session.outcomes],
-        status=status(session),
-        stats={"active_seconds": active, "duration_seconds": timed.duration_seconds(now)},
-        usage=usage(session.usage, active),
-        created_at=clock.to_rfc3339(session.created_at),
-        updated_at=clock.to_rfc3339(session.updated_at),
-        archived_at=None if session.archived_at is None else clock.to_rfc3339(session.archived_at),
-        source=session.source,
-        cwd=session.cwd,
-        tag=session.tag,
+        ids.spell("sesn", session.id),
+        agent,
+        _environment(environment_id),
+        session.title,
+        session.metadata,
+        [ids.spell("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
+        None if deployment is None else _spelt("depl", deployment),
+        session.resources,
+        [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
+        session.status if archived is None else "terminated",
+        Stats(active, max(0, (now if ended is None else ended) - session.created_at) / 1e6),
+        usage(session.usage, active),
+        None,
+        moment(session.created_at),
+        moment(session.updated_at),
+        None if archived is None else moment(archived),
+        session.source,
+        session.cwd,
+        session.tag,
     )
 
 
@@ -73,23 +117,19 @@ def _environment(id: str) -> str:
     return ids.spell("env", id)
 
 
-def usage(spent: Usage, active_seconds: float) -> dict[str, Any]:
-    """Tokens, time, and money in whole cents."""
+def usage(spent: Usage, active_seconds: float) -> UsageOut:
+    """Tokens, time and money."""
     cached = None
     if spent.cache_1h_tokens or spent.cache_5m_tokens:
-        cached = {
-            "ephemeral_1h_input_tokens": spent.cache_1h_tokens,
-            "ephemeral_5m_input_tokens": spent.cache_5m_tokens,
-        }
-    return {
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cache_read_input_tokens": spent.cache_read_tokens,
-        "cache_creation": cached,
-        "active_seconds": active_seconds,
-        "list_cost": {"amount": str(spent.cost // 10_000), "currency": "USD"},
-        "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
-    }
+        cached = CacheCreation(spent.cache_1h_tokens, spent.cache_5m_tokens)
+    return UsageOut(
+        spent.input_tokens,
+        spent.output_tokens,
+        spent.cache_read_tokens,
+        cached,
+        active_seconds,
+        Money(str(spent.cost // 10_000)),
+    )
 
 
 def thread_id(session_id: str) -> str:
@@ -107,7 +147,7 @@ def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, 
         "workflow_run_id": None,
         "agent": agent,
         "status": shown.status,
-        "stats": {**shown.stats, "startup_seconds": 0.0},
+        "stats": {**msgspec.structs.asdict(shown.stats), "startup_seconds": 0.0},
         "usage": shown.usage,
         "created_at": shown.created_at,
         "updated_at": shown.updated_at,
@@ -115,21 +155,18 @@ def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, 
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: Outcome) -> OutcomeOut:
     done = outcome.completed_at
-    return {
-        "type": "outcome_evaluation",
-        "outcome_id": _spelt("outc", outcome.outcome_id),
-        "description": outcome.description,
-        "iteration": outcome.iteration,
-        "result": outcome.result,
-        "explanation": outcome.explanation,
-        "completed_at": None if done is None else clock.to_rfc3339(done),
-    }
+    return OutcomeOut(
+        _spelt("outc", outcome.outcome_id),
+        outcome.description,
+        outcome.iteration,
+        outcome.result,
+        outcome.explanation,
+        None if done is None else clock.to_datetime(done),
+    )
 
 
-def _spelt(prefix: str, id: str | None) -> str | None:
-    if id is None:
-        return None
+def _spelt(prefix: str, id: str) -> str:
     known = ids.parse(id)
     return id if known is None else ids.spell(prefix, known)

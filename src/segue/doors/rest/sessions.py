@@ -81,16 +81,15 @@ class Update(bodies.Body, frozen=True):
 
 async def render(call: Call, sessions: Sequence[Session]) -> list[SessionOut]:
     now = clock.now()
-    built_in = await call.hub.records.built_in_environment(call.workspace)
-    return [
-        show(
-            session,
-            await call.door.agents.resolve(call.workspace, session.agent),
-            session.environment_id or built_in,
-            now,
-        )
-        for session in sessions
-    ]
+    workspace, agents = call.workspace, call.door.agents
+    built_in = await call.hub.records.built_in_environment(workspace)
+    shown = []
+    for session in sessions:
+        agent = agents.kept(workspace, session.agent)
+        if agent is None:
+            agent = await agents.resolve(workspace, session.agent)
+        shown.append(show(session, agent, session.environment_id or built_in, now))
+    return shown
 
 
 async def one(call: Call, session: Session) -> SessionOut:

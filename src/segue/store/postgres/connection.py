@@ -77,6 +77,8 @@ class Database:
         self._url = url
         self._pool = pool
         self._closed = False
+        self.commits = 0
+        self.queued = 0  # writes that have been asked for and are not done
 
     @classmethod
     async def open(cls, url: str) -> Self:
@@ -123,7 +125,7 @@ class Database:
                 rows: list[Row] = await connection.fetch(sql, *args)
                 return rows
 
-        return await self._persist(attempt)
+        return await self._counted(attempt)
 
     async def transact(self, operation: Operation[T], isolation: str = "read_committed") -> T:
         """The operation's result, once its transaction is committed. It may be run again."""
@@ -135,7 +137,16 @@ class Database:
                     progress.committing = True
                 return result
 
-        return await self._persist(attempt)
+        return await self._counted(attempt)
+
+    async def _counted(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
+        self.queued += 1
+        try:
+            result = await self._persist(attempt)
+        finally:
+            self.queued -= 1
+        self.commits += 1
+        return result
 
     async def _persist(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
         """Try again after a lost race, and after a lost connection if nothing can be kept yet."""

@@ -38,6 +38,9 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
         await self._watcher.close()
         await self._database.close()
 
+    def vitals(self) -> dict[str, int]:
+        return {"commits": self._database.commits, "queue": self._database.queued}
+
     async def cursor_key(self) -> bytes:
         rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
         return bytes(rows[0][0])

@@ -54,6 +54,9 @@ class SQLiteStore(Store):
         self._writer.close()
         self.reader.close()
 
+    def vitals(self) -> dict[str, int]:
+        return {"commits": self._writer.commits, "queue": self._writer.queued}
+
     def _publish(self, signals: list[Signal]) -> None:
         if self._watcher is not None:
             self._watcher.publish(signals)

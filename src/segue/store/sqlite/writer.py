@@ -83,6 +83,12 @@ class Writer:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
+        self.commits = 0
+
+    @property
+    def queued(self) -> int:
+        """How many operations wait."""
+        return len(self._queue)
 
     async def run(self, operation: Callable[[Transaction], T], *, durable: bool = True) -> T:
         """The operation's result, once it is committed."""
@@ -188,6 +194,7 @@ class Writer:
                     sql = "UPDATE meta SET value = ? WHERE name = 'change'"
                     connection.execute(sql, (transaction.change,))
                 connection.execute("COMMIT")
+                self.commits += 1
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
