@@ -31,6 +31,10 @@ class Runners:
     def register(self, kind: str, factory: Factory) -> None:
         self._factories[kind] = factory
 
+    def kinds(self) -> list[str]:
+        """The kinds that can be asked for by name."""
+        return sorted(set(self._factories) - {"default"})
+
     def can_build(self, spec: Spec) -> bool:
         return spec.get("kind") in self._factories
 

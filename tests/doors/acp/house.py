@@ -84,20 +84,23 @@ class House:
         """A client of a door in this process, with a hub of its own."""
         twin = Twin()
         principal = Principal(workspace=workspace, local=True)
-        async with self.hub(sources=sources) as hub:
-            serving = asyncio.create_task(serve(hub, principal, twin, twin, **options))
-            client = Client(twin, version)
-            try:
-                if greet:
-                    await client.initialize()
-                yield client
-                await twin.hang_up()
-                async with asyncio.timeout(SECONDS):
-                    await serving
-            finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
-                await client.end()
+
+        async def opened() -> Hub:
+            return self.hub(sources=sources)
+
+        serving = asyncio.create_task(serve(opened, principal, twin, twin, **options))
+        client = Client(twin, version)
+        try:
+            if greet:
+                await client.initialize()
+            yield client
+            await twin.hang_up()
+            async with asyncio.timeout(SECONDS):
+                await serving
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await client.end()
 
     @asynccontextmanager
     async def child(

@@ -260,17 +260,37 @@ async def test_set_up_says_which_agents_there_are(house: House) -> None:
     assert not house.data.exists()
 
 
-@pytest.mark.parametrize(("name", "code"), [("demo", 0), ("nonsense", 2)])
-async def test_an_agent_can_be_named(house: House, name: str, code: int) -> None:
+async def test_the_agent_can_be_named(house: House, version: int) -> None:
+    async with house.child(version, "--agent", "demo") as (client, _):
+        id = await client.new("/")
+        assert await client.run(id, "/say hi") == "end_turn"
+
+
+async def test_an_agent_that_does_not_exist_is_refused_with_those_that_do(house: House) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "segue", "acp", "--agent", name, "--data-dir", str(house.data)),
+        *(sys.executable, "-m", "segue", "acp", "--agent", "nonsense"),
+        *("--data-dir", str(house.data)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     output, complaints = await process.communicate()
-    assert (process.returncode, output) == (code, b"")
-    assert (b"nonsense" in complaints) == (code == 2)
+    assert (process.returncode, output) == (2, b"")
+    assert b"no agent 'nonsense'; there are: " in complaints and b"demo" in complaints
+
+
+async def test_a_store_that_cannot_be_opened_is_told_to_whoever_asks(
+    house: House, version: int
+) -> None:
+    house.data.mkdir()
+    store = house.data / "segue.db"
+    store.write_text("this is no database " * 100)
+    async with house.child(version) as (client, _):
+        for _ in range(2):
+            refused = await client.refusal("session/list")
+            assert refused.code == -32603 and str(store) in refused.message
+        store.unlink()
+        assert (await client.ask("session/list"))["sessions"] == []
 
 
 async def test_two_hundred_sessions_are_active_in_one_process(house: House) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
+from segue.doors.acp import Program
 from segue.model.event import ModelCalled, Usage
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
@@ -119,7 +120,7 @@ class Costly:
 
 
 async def test_the_context_and_the_cost_so_far_are_told(house: House, version: int) -> None:
-    async with house.inside(version, agent=Costly()) as client:
+    async with house.inside(version, program=Program("costly", "demo", Costly())) as client:
         id = await client.new("/")
         await client.run(id, "a")
         await client.run(id, "b")

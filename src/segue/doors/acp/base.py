@@ -1,14 +1,13 @@
-"""What all of the door's parts share: who asks, which version is spoken, what is open."""
+"""What all of the session methods share: who asks, which version is spoken, what is open."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ...acp import v1, v2
+from ...acp import v1
 from ...acp.rpc import NOT_FOUND, Connection, RpcError
-from ...agents.base import Agent
 from ...hub import Hub
 from ...model import ids
 from ...model.event import AgentRef
@@ -16,37 +15,39 @@ from ...model.principal import Principal
 from ...model.session import Session
 from . import options
 from .capabilities import Offers
+from .door import Program
 from .opened import Opened
 
-VERSIONS = (v1.VERSION, v2.VERSION)
+
+class Client(NamedTuple):
+    """Who is at the other end: who it acts for, and what it said when it was greeted."""
+
+    connection: Connection
+    principal: Principal
+    version: int
+    capabilities: v1.ClientCapabilities
 
 
 class Base:
-    """One client's connection. The sessions that are open on it are the one thing kept."""
+    """One client's sessions. Those that are open for it are the one thing kept."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        principal: Principal,
-        *,
-        agent: Agent | None = None,
-        agent_ref: AgentRef | None = None,
-        offers: Offers | None = None,
-    ) -> None:
-        """`agent` answers every session that is opened here; without, each session's own does.
-
-        `agent_ref` is how sessions that are made here remember it.
-        """
-        self.connection: Connection
+    def __init__(self, hub: Hub, client: Client, offers: Offers, program: Program | None) -> None:
+        """`program` answers all sessions that are opened here; without, each one's own agent."""
         self._hub = hub
-        self._principal = principal
-        self._agent = agent
-        self._agent_ref = agent_ref
-        self._offers = offers or Offers()
-        self._version = 0
-        self._client = v1.ClientCapabilities()
+        self._connection = client.connection
+        self._principal = client.principal
+        self._version = client.version
+        self._client = client.capabilities
+        self._offers = offers
+        self._program = program
         self._opened: dict[str, Opened] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def _agent_ref(self) -> AgentRef | None:
+        if self._program is None:
+            return None
+        name, kind, _ = self._program
+        return await self._hub.records.program(self._principal.workspace, name, kind)
 
     async def _tidy(self) -> None:
         """Forget what is too old to be kept."""

@@ -1,14 +1,15 @@
-"""The ACP door: one connection's requests as calls of the hub.
+"""The ACP door: greeting one client, and handing its requests on.
 
-Each method of the protocol is one method of Door, named by it (`session/list` is `_session_list`);
-which exist in a version, and with what parameters, is the version's own table.
+Which methods exist in a version, and with what parameters, is the version's own table. Opening the
+store, and all that is needed for it, waits until a client asks for a session: editors start their
+agents early, and wait for nothing but the answer to `initialize`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,31 +20,60 @@ from ...acp.rpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
+    Connection,
     RpcError,
 )
 from ...model.errors import SegueError
-from .base import VERSIONS
-from .capabilities import LOCAL_AUTH, initialized_v1, initialized_v2, leniently
-from .keeping import Keeping
-from .opening import Opening
-from .talking import Talking
+from ...model.principal import Principal
+from .capabilities import LOCAL_AUTH, Offers, initialized_v1, initialized_v2, leniently
 
-_WITHOUT_LOGIN = ("authenticate", "auth/login", "logout", "auth/logout")
+if TYPE_CHECKING:
+    from ...agents.base import Agent
+    from ...hub import Hub
+    from .sessions import Sessions
+
+    OpenHub = Callable[[], Awaitable[Hub]]
+
+VERSIONS = (v1.VERSION, v2.VERSION)
+_LOGINS = ("authenticate", "auth/login")
+_LOGOUTS = ("logout", "auth/logout")
 
 
-class Door(Opening, Talking, Keeping):
+class Program(NamedTuple):
+    """The agent that a program brings along, and how sessions that it makes remember it."""
+
+    name: str
+    kind: str
+    agent: Agent
+
+
+class Door:
     """Answers one client."""
 
-    _settled = False  # by the first request after `initialize`, which then is not repeated
-    _logged_out = False
+    def __init__(
+        self,
+        open_hub: OpenHub,
+        principal: Principal,
+        *,
+        program: Program | None = None,
+        offers: Offers | None = None,
+    ) -> None:
+        self.connection: Connection
+        self._open_hub = open_hub
+        self._principal = principal
+        self._program = program
+        self._offers = offers or Offers()
+        self._version = 0
+        self._client = v1.ClientCapabilities()
+        self._settled = False  # by the first request after `initialize`, which then is not repeated
+        self._logged_out = False
+        self._opening = asyncio.Lock()
+        self._held: Sessions | None = None
 
     async def close(self) -> None:
         """The client is gone: cancel what it began, let its sessions go."""
-        await asyncio.gather(*(self._let_go(id) for id in list(self._opened)))
-
-    async def _let_go(self, id: str) -> None:
-        async with self._alone(id):
-            await self._shut(id)
+        if self._held is not None:
+            await self._held.close()
 
     async def request(self, method: str, params: Any) -> Any:
         if method == "initialize":
@@ -55,22 +85,36 @@ class Door(Opening, Talking, Keeping):
         kind = table.get(method)
         if kind is None or not self._offers.method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
-        if self._logged_out and method not in _WITHOUT_LOGIN:
+        if method in _LOGINS:
+            return self._log_in(_convert(params, kind))
+        if method in _LOGOUTS:
+            return await self._log_out()
+        if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "authentication required")
-        answer: Callable[[Any], Awaitable[Any]] = getattr(self, "_" + method.replace("/", "_"))
         wanted = _convert(params, kind)
         try:
-            return await answer(wanted)
+            return await (await self._sessions()).method(method)(wanted)
         except SegueError as error:
             raise _refusal(error, wanted) from error
 
     async def notification(self, method: str, params: Any) -> None:
-        if self._version and method == "session/cancel":
+        if self._held is not None and method == "session/cancel":
             wanted: wire.SessionRequest = _convert(params, wire.SessionRequest)
             try:
-                await self._cancelled(wanted)
+                await self._held.cancel(wanted)
             except SegueError as error:
                 raise _refusal(error, wanted) from error
+
+    async def _sessions(self) -> Sessions:
+        async with self._opening:  # in order: who asks first is the first to be answered
+            if self._held is None:
+                from .base import Client
+                from .sessions import Sessions
+
+                client = Client(self.connection, self._principal, self._version, self._client)
+                hub = await self._open_hub()
+                self._held = Sessions(hub, client, self._offers, self._program)
+        return self._held
 
     def _initialize(self, params: Any) -> Any:
         given = params if isinstance(params, dict) else {}
@@ -94,21 +138,17 @@ class Door(Opening, Talking, Keeping):
         terminal = client.auth is not None and client.auth.terminal is not None
         return initialized_v2(self._offers, terminal)
 
-    async def _authenticate(self, request: wire.AuthRequest) -> wire.Empty:
+    def _log_in(self, request: wire.AuthRequest) -> wire.Empty:
         # The method in a terminal is the client's own to run, and cannot be asked for.
         if request.method_id != LOCAL_AUTH:
             raise RpcError(INVALID_PARAMS, f"no authentication method {request.method_id!r}")
         self._logged_out = False
         return wire.Empty()
 
-    _auth_login = _authenticate
-
-    async def _logout(self, _: wire.Empty) -> wire.Empty:
-        await self.close()
+    async def _log_out(self) -> wire.Empty:
         self._logged_out = True
+        await self.close()
         return wire.Empty()
-
-    _auth_logout = _logout
 
 
 def _convert(params: Any, kind: type[Any]) -> Any:

@@ -30,7 +30,7 @@ MOST = 1000  # rows of a page, for those who ask for more than PAGE
 class Keeping(Base):
     """Looking after sessions without being in them."""
 
-    async def _session_list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
+    async def session_list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
         query = _query(request)
         if not self._offers.remembers:
             return wire.ListSessionsResponse(sessions=[])
@@ -53,7 +53,7 @@ class Keeping(Base):
             meta=session_meta(session),
         )
 
-    async def _session_delete(self, request: wire.SessionRequest) -> wire.Empty:
+    async def session_delete(self, request: wire.SessionRequest) -> wire.Empty:
         id = any_id(request.session_id)
         async with self._alone(id):
             try:
@@ -63,28 +63,28 @@ class Keeping(Base):
                 log.info("session %s was deleted already", id)
         return wire.Empty()
 
-    async def _session_set_title(self, request: wire.SetTitleRequest) -> wire.SetTitleResponse:
+    async def session_set_title(self, request: wire.SetTitleRequest) -> wire.SetTitleResponse:
         id = (await self._listed(request.session_id)).id
         session = await self._hub.set_title(self._principal, id, request.title)
         if opened := self._opened.get(id):
             await opened.caught_up()
         return wire.SetTitleResponse(title=session.title or "")
 
-    async def _session_archive(self, request: wire.SessionRequest) -> wire.Empty:
+    async def session_archive(self, request: wire.SessionRequest) -> wire.Empty:
         id = (await self._listed(request.session_id)).id
         async with self._alone(id):
             await self._bring_to_rest(id)
             await self._hub.archive(self._principal, id)
         return wire.Empty()
 
-    async def _session_unarchive(self, request: wire.SessionRequest) -> wire.Empty:
+    async def session_unarchive(self, request: wire.SessionRequest) -> wire.Empty:
         id = (await self._listed(request.session_id)).id
         await self._hub.unarchive(self._principal, id)
         if opened := self._opened.get(id):
             await opened.caught_up()
         return wire.Empty()
 
-    async def _session_status(self, request: wire.SessionRequest) -> Any:
+    async def session_status(self, request: wire.SessionRequest) -> Any:
         session = await self._listed(request.session_id)
         is_open = session.id in self._opened
         if self._version == 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from ...model.event import InfoChanged
-from ...model.session import Session
+if TYPE_CHECKING:
+    from ...model.event import InfoChanged
+    from ...model.session import Session
 
 # The key of our own requests and answers within `_meta`.
 NAMESPACE = "segue"

@@ -27,7 +27,7 @@ log = logging.getLogger("segue.acp")
 class Opening(Base):
     """The methods after which a session is open on this connection, and the one that closes it."""
 
-    async def _session_new(self, request: wire.SetupRequest) -> Any:
+    async def session_new(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         await self._tidy()
         async with await connect(servers, request.cwd) as connected:
@@ -36,13 +36,13 @@ class Opening(Base):
                 cwd=request.cwd,
                 roots=roots,
                 origin="acp",
-                agent=self._agent_ref,
+                agent=await self._agent_ref(),
                 git_branch=places.branch(request.cwd),
             )
             await self._begin(self._follower(session), session, connected)
         return self._described(session, session.id)
 
-    async def _session_fork(self, request: wire.SetupRequest) -> Any:
+    async def session_fork(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
         async with await connect(servers, request.cwd) as connected:
@@ -53,12 +53,12 @@ class Opening(Base):
             await self._begin(self._follower(fork), fork, connected)
         return self._described(fork, fork.id)
 
-    async def _session_load(self, request: wire.SetupRequest) -> Any:
+    async def session_load(self, request: wire.SetupRequest) -> Any:
         session = await self._existing(request, replay=True)
         # The earlier draft of version 2, the only one that had it, answered with null.
         return None if self._version == 2 else self._described(session)
 
-    async def _session_resume(self, request: wire.SetupRequest) -> Any:
+    async def session_resume(self, request: wire.SetupRequest) -> Any:
         start = request.replay_from if self._version == 2 else None
         if start is not None and not (isinstance(start, dict) and start.get("type") == "start"):
             raise RpcError(INVALID_PARAMS, "replayFrom must be of type 'start'")
@@ -108,14 +108,17 @@ class Opening(Base):
 
     def _follower(self, session: Session) -> Opened:
         view: View = View1(self._client) if self._version == 1 else View2()
-        return Opened(self._hub, self._principal, self.connection, session, view, self._version)
+        return Opened(self._hub, self._principal, self._connection, session, view, self._version)
 
     async def _begin(self, opened: Opened, session: Session, connected: Connected) -> None:
         """From here on the session is open: its prompts run here, and its client hears of it."""
         await self._report(opened, session, connected)
         try:
             opened.hold = await self._hub.hold(
-                self._principal, session.id, agent=self._agent, tools=connected.tools
+                self._principal,
+                session.id,
+                agent=None if self._program is None else self._program.agent,
+                tools=connected.tools,
             )
         except ReadOnly:
             log.info("session %s can be read, and not continued", session.id)
@@ -143,7 +146,7 @@ class Opening(Base):
             )
         return v2.SetupResponse(session_id=named, config_options=options.config_v2(session))
 
-    async def _session_close(self, request: wire.SessionRequest) -> wire.Empty:
+    async def session_close(self, request: wire.SessionRequest) -> wire.Empty:
         id = any_id(request.session_id)
         async with self._alone(id):
             was_open = id in self._opened

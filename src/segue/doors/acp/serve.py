@@ -6,40 +6,50 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, Literal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...acp.rpc import Connection, Reader, Writer
 from ...acp.stdio import own_stdio
-from ...agents.base import Agent
-from ...hub import Hub
 from ...model.principal import Principal, check_workspace
 from .capabilities import MARKERS, Offers
-from .door import Door
+from .door import Door, Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...agents.base import Agent
+    from ...hub import Hub
+    from .door import OpenHub
 
 # What an agent that keeps nothing cannot do.
 _FORGETFUL = frozenset({"load", "resume", "delete", "fork", "title", "archive", "status"})
 
 
 async def serve(
-    hub: Hub, principal: Principal, reader: Reader, writer: Writer, **options: Any
+    open_hub: OpenHub, principal: Principal, reader: Reader, writer: Writer, **options: Any
 ) -> None:
     """Answer one client until it goes away; then its turns are cancelled and its sessions free.
 
-    `options` are Door's own.
+    The hub is opened when it is first needed, and closed at the end. `options` are Door's own.
     """
-    door = Door(hub, principal, **options)
-    door.connection = Connection(reader, writer, door)
-    try:
-        await door.connection.serve()
-    finally:
-        await door.close()
+    async with AsyncExitStack() as stack:
+
+        async def opened() -> Hub:
+            return await stack.enter_async_context(await open_hub())
+
+        door = Door(opened, principal, **options)
+        door.connection = Connection(reader, writer, door)
+        try:
+            await door.connection.serve()
+        finally:
+            await door.close()
 
 
-async def serve_stdio(hub: Hub, principal: Principal, **options: Any) -> None:
+async def serve_stdio(open_hub: OpenHub, principal: Principal, **options: Any) -> None:
     """The same over this process's own standard streams, until they end or we are told to."""
     lines = await own_stdio()
-    serving = asyncio.ensure_future(serve(hub, principal, lines, lines, **options))
+    serving = asyncio.ensure_future(serve(open_hub, principal, lines, lines, **options))
     if sys.platform != "win32":
         # An editor that is in a hurry ends us so; what we began must come to rest all the same.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
@@ -98,14 +108,14 @@ def serve_acp(
     )
     principal = Principal(workspace=check_workspace(workspace), local=True)
 
-    async def run() -> None:
+    kind = f"program:{own}"
+
+    async def opened() -> Hub:
         from ...home import memory_hub, open_hub
 
-        opened = await open_hub(data_dir) if persist == "store" else memory_hub()
-        async with opened as hub:
-            kind = f"program:{own}"
-            hub.runners.register(kind, lambda spec: agent)
-            ref = await hub.records.program(workspace, own, kind)
-            await serve_stdio(hub, principal, agent=agent, agent_ref=ref, offers=offers)
+        hub = await open_hub(data_dir) if persist == "store" else memory_hub()
+        hub.runners.register(kind, lambda spec: agent)
+        return hub
 
-    asyncio.run(run())
+    program = Program(own, kind, agent)
+    asyncio.run(serve_stdio(opened, principal, program=program, offers=offers))

@@ -17,22 +17,23 @@ from .opened import Opened, stop_reason
 class Talking(Base):
     """What a client may do with sessions that are open on its connection."""
 
-    async def _session_prompt(self, request: wire.PromptRequest) -> Any:
+    async def session_prompt(self, request: wire.PromptRequest) -> Any:
         opened = self._open_one(request.session_id)
         outcome = await opened.prompt(read_prompt(request.prompt))
         if self._version == 2:
             return v2.PromptResponse(message_id=outcome)
         return v1.PromptResponse(stop_reason=stop_reason(outcome))
 
-    async def _cancelled(self, request: wire.SessionRequest) -> None:
+    async def cancel(self, request: wire.SessionRequest) -> None:
+        """The one thing that a client says without waiting for an answer."""
         if opened := self._opened.get(any_id(request.session_id)):
             await opened.cancel()
 
-    async def _session_set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
+    async def session_set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
         await self._set_mode(self._open_one(request.session_id), request.mode_id)
         return wire.Empty()
 
-    async def _session_set_config_option(self, request: wire.SetConfigRequest) -> Any:
+    async def session_set_config_option(self, request: wire.SetConfigRequest) -> Any:
         opened = self._open_one(request.session_id)
         if request.config_id != options.MODE_OPTION:
             raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")

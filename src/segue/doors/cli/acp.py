@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -11,8 +12,7 @@ import click
 from .main import Where, located
 
 if TYPE_CHECKING:
-    from ...hub import Hub
-    from ...model.principal import Principal
+    from ..acp import Program
 
 SETUP = """\
 segue acp answers editors. No model is configured: there is nothing to set up yet, and prompts are
@@ -31,7 +31,7 @@ def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> 
     Put this command into the editor's agent settings; every session in the store is then listed,
     loaded and continued there.
 
-    Example: segue acp --workspace local
+    Example: segue acp --agent demo
     """
     if setup:
         click.echo(SETUP)
@@ -40,12 +40,16 @@ def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> 
     logging.basicConfig(stream=sys.stderr, level=level, format="segue: %(levelname)s %(message)s")
     from ..acp import serve_stdio
 
-    async def serve(hub: Hub, principal: Principal) -> None:
-        if agent is None:
-            await serve_stdio(hub, principal)
-            return
-        chosen = hub.runners.build({"kind": agent})
-        ref = await hub.records.program(principal.workspace, agent, agent)
-        await serve_stdio(hub, principal, agent=chosen, agent_ref=ref)
+    program = None if agent is None else _program(agent)
+    asyncio.run(serve_stdio(where.open, where.principal, program=program))
 
-    where.run(serve)
+
+def _program(name: str) -> Program:
+    from ...hub import Runners
+    from ..acp import Program
+
+    runners = Runners()
+    if name not in runners.kinds():
+        known = ", ".join(runners.kinds())
+        raise click.BadParameter(f"no agent {name!r}; there are: {known}", param_hint="--agent")
+    return Program(name, name, runners.build({"kind": name}))

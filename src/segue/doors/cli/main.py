@@ -6,19 +6,20 @@ Exit codes: 0 done; 1 the store or the agent failed, or the reader of our output
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ... import __version__
 from ...home import data_dir, open_hub
-from ...hub import Hub
 from ...model.errors import SegueError, StoreError
 from ...model.principal import Principal, check_workspace
+
+if TYPE_CHECKING:
+    from ...hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -32,11 +33,15 @@ class Where:
         self.database_url = database_url
         self.principal = Principal(workspace=check_workspace(workspace), local=True)
 
+    async def open(self) -> Hub:
+        return await open_hub(self.directory, self.database_url)
+
     def run(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
         """Open the hub, do the work, close it."""
+        import asyncio
 
         async def do() -> T:
-            async with await open_hub(self.directory, self.database_url) as hub:
+            async with await self.open() as hub:
                 return await work(hub, self.principal)
 
         return asyncio.run(do())

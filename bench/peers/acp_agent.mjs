@@ -1,0 +1,12 @@
+// A minimal agent on the official TypeScript SDK: it can be initialized, and no more.
+import { createRequire } from "node:module";
+import { Readable, Writable } from "node:stream";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(`${process.argv[2]}/`);
+const acp = await import(pathToFileURL(require.resolve("@agentclientprotocol/sdk")).href);
+
+acp
+  .agent({ name: "minimal" })
+  .onRequest(acp.methods.agent.initialize, () => ({ protocolVersion: 1, agentCapabilities: {} }))
+  .connect(acp.ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
