@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .hub import Hub
 
+GITHUB = "https://github.com/"
+
 
 def data_dir(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """`SEGUE_DATA_DIR`, or the platform's place for a program's data."""
@@ -43,11 +45,13 @@ async def open_hub(
     """The hub over the store in a data directory, or over a PostgreSQL database.
 
     Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
-    `options` are the Hub's own: `sources`, `runners`.
+    `options` are the Hub's own: `sources`, `runners`, `clone`, the last from `SEGUE_CLONE`, which
+    has addresses with spaces between, or else GitHub's.
     """
     from .hub import Hub
     from .store import open_store
 
     where = data_dir() if directory is None else Path(directory).expanduser().absolute()
     url = database_url or os.environ.get("SEGUE_DATABASE_URL") or None
+    options.setdefault("clone", os.environ.get("SEGUE_CLONE", GITHUB).split())
     return Hub(await open_store(where, url), where, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,17 @@ from ..model.errors import NotFound, ReadOnly
 from ..model.event import Event
 from ..model.principal import Principal
 from ..model.session import Session
+from ..secret import SecretBox
 from ..sources.base import Source
 from ..store.base import Record, Store
+from .files import Files
 from .keys import Keys
 from .records import Records
 from .runners import Runners
 
 if TYPE_CHECKING:
     from .live import Live
+    from .mounts import Mounts
 
 CHUNK = 500
 
@@ -32,6 +36,7 @@ class Base:
         *,
         sources: Sequence[Source] = (),
         runners: Runners | None = None,
+        clone: Sequence[str] = (),
     ) -> None:
         self.store = store
         self.data_dir = data_dir
@@ -39,8 +44,17 @@ class Base:
         self.runners = runners or Runners()
         self.keys = Keys(store)
         self.records = Records(store)
+        self.secrets = SecretBox(data_dir)
+        self.files = Files(store, self.records)
+        self._clone = clone
         self._live: Live | None = None
         self._overlaid: set[str] = set()
+
+    @cached_property
+    def mounts(self) -> Mounts:
+        from .mounts import Mounts
+
+        return Mounts(self.data_dir, self.files, self._clone)
 
     @property
     def live(self) -> Live:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -30,6 +30,8 @@ from . import places, transfer
 from . import retention as retaining
 from .base import Base
 
+# Where sessions without a directory of their user's get one.
+WORK = "work"
 # The changes that a source may be able to keep in its own files.
 _SHADOWS: dict[str, Ability] = {"title": "title", "tag": "tag", "archived": "archive"}
 
@@ -55,7 +57,7 @@ class Editing(Base):
         """
         session_id = id or ids.new_id()
         if cwd is None:
-            cwd = str(self.data_dir / "work" / session_id)
+            cwd = str(self.data_dir / WORK / session_id)
             os.makedirs(cwd, mode=0o700, exist_ok=True)
         workspace = principal.workspace
         created = Created(
@@ -100,6 +102,22 @@ class Editing(Base):
     async def set_info(self, principal: Principal, id: str, info: InfoChanged) -> Session:
         """Several of the above at once, as one event: all of it or nothing."""
         return await self._info(principal, id, info)
+
+    async def set_resources(
+        self,
+        principal: Principal,
+        id: str,
+        edit: Callable[[tuple[dict[str, Any], ...]], tuple[dict[str, Any], ...]],
+    ) -> Session:
+        """Change what a session has mounted, by a function of what it has now."""
+        await self._native(principal, id)
+
+        def decide(session: Session) -> list[AnyBody]:
+            after = edit(session.resources)
+            return [] if after == session.resources else [ConfigChanged(resources=after)]
+
+        session, _ = await self.store.change(principal.workspace, id, decide)
+        return session
 
     async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
         """Change how a session is run: mode, options, roots, agent."""

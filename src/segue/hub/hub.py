@@ -40,9 +40,13 @@ class Hub(Reading, Editing):
         sources: Sequence[Source] = (),
         runners: Runners | None = None,
         lease: int | None = None,
+        clone: Sequence[str] = (),
     ) -> None:
-        """`lease` is how long, in microseconds, a process that died keeps its sessions."""
-        super().__init__(store, data_dir, sources=sources, runners=runners)
+        """`lease` is how long, in microseconds, a process that died keeps its sessions.
+
+        Repositories that sessions name are cloned if their address begins as one in `clone` does.
+        """
+        super().__init__(store, data_dir, sources=sources, runners=runners, clone=clone)
         self._lease = lease
         self._turns: Turns | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +14,7 @@ from ..model.event import AgentRef
 from ..model.query import Position
 from ..store.base import Record, Store
 
-# The mark of a deleted record: its id is not given again.
-_GONE = "deleted"
+_BATCH = 200
 
 
 class Records:
@@ -27,22 +27,15 @@ class Records:
     async def create(
         self, workspace: str, kind: str, body: dict[str, Any], id: str | None = None
     ) -> Record:
-        now = clock.now()
-        return await self._store.put_record(
-            Record(
-                workspace=workspace,
-                kind=kind,
-                id=id or ids.new_id(),
-                version=1,
-                created_at=now,
-                updated_at=now,
-                body=body,
-            )
-        )
+        return await self._store.put_record(new(workspace, kind, body, id))
+
+    async def put(self, *records: Record, drop: Sequence[Record] = ()) -> None:
+        """Several changes, all or none; Conflict if somebody else changed one of them first."""
+        await self._store.put_records(records, drop)
 
     async def get(self, workspace: str, kind: str, id: str, version: int | None = None) -> Record:
         found = await self._store.get_record(workspace, kind, id, version)
-        if found is None or _GONE in found.body:
+        if found is None:
             which = f"no {kind} {id}" if version is None else f"no version {version} of {kind} {id}"
             raise NotFound(which)
         return found
@@ -61,10 +54,17 @@ class Records:
         )
 
     async def delete(self, record: Record) -> None:
-        """Forget a record's content; what referred to it keeps its id, which names nothing."""
-        now = clock.now()
-        gone = replace(record, body={_GONE: True}, archived_at=now, updated_at=now)
-        await self._store.put_record(gone, amend=True)
+        """Forget a record, all versions of it; what referred to it keeps an id that names nothing.
+
+        Whoever changes it meanwhile loses.
+        """
+        found: Record | None = record
+        while found is not None:
+            try:
+                await self._store.put_records([], drop=[found])
+                return
+            except Conflict:
+                found = await self._store.get_record(record.workspace, record.kind, record.id)
 
     async def list(
         self,
@@ -76,14 +76,17 @@ class Records:
         limit: int = 50,
     ) -> tuple[Record, ...]:
         """The newest versions, newest record first, from after a position."""
-        found: list[Record] = []
-        while True:
-            rows = await self._store.records(
-                workspace, kind, after=after, archived=archived, limit=limit
-            )
-            found += [row for row in rows if _GONE not in row.body]
-            if len(rows) < limit or len(found) >= limit:
-                return tuple(found[:limit])
+        rows = await self._store.records(
+            workspace, kind, after=after, archived=archived, limit=limit
+        )
+        return tuple(rows)
+
+    async def all(self, workspace: str, kind: str) -> AsyncIterator[Record]:
+        """Every record of a kind, archived ones too, newest first."""
+        after: Position | None = None
+        while rows := await self.list(workspace, kind, after=after, archived=True, limit=_BATCH):
+            for record in rows:
+                yield record
             after = Position(rows[-1].created_at, rows[-1].id)
 
     async def versions(
@@ -131,6 +134,20 @@ class Records:
                 await self.create(workspace, kind, body, id)
             except Conflict:
                 return  # another process was quicker
+
+
+def new(workspace: str, kind: str, body: dict[str, Any], id: str | None = None) -> Record:
+    """The first version of a record."""
+    now = clock.now()
+    return Record(
+        workspace=workspace,
+        kind=kind,
+        id=id or ids.new_id(),
+        version=1,
+        created_at=now,
+        updated_at=now,
+        body=body,
+    )
 
 
 @lru_cache(1024)

@@ -250,6 +250,12 @@ class Store(Protocol):
         `amend` replaces the newest version instead (to archive it, say), and must name it.
         """
 
+    async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
+        """Keep new versions of some records and remove others whole: all of it or nothing.
+
+        Conflict unless each is the next version, and each to be dropped is the newest.
+        """
+
     async def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None
     ) -> Record | None: ...
@@ -263,6 +269,14 @@ class Store(Protocol):
         limit: int = 50,
     ) -> list[Record]:
         """The newest versions, newest record first."""
+
+    async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
+        """Keep a part of a file, counted from 0; it is safe once the file's record is put."""
+
+    async def part(self, workspace: str, file: str, number: int) -> bytes | None: ...
+    async def drop_parts(self, workspace: str, file: str) -> None: ...
+    async def drop_strays(self, before: int) -> None:
+        """Forget files that were begun before a time and have no record of kind `file`."""
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]

@@ -67,6 +67,8 @@ class MemoryStore(Store):
         self._listeners: list[Callable[[Signal], None]] = []
         self._keys: dict[str, Key] = {}
         self._records: dict[tuple[str, str, str], list[Record]] = {}
+        self._parts: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._begun: dict[tuple[str, str], int] = {}
         self._overlays: dict[tuple[str, str], dict[str, bytes]] = {}
         self._settings: dict[str, dict[str, bytes]] = {}
 
@@ -384,14 +386,43 @@ class MemoryStore(Store):
     async def put_record(self, record: Record, *, amend: bool = False) -> Record:
         name = record.workspace, record.kind, record.id
         versions = self._records.get(name, [])
-        newest = len(versions)
-        if record.version != newest + (not amend):
-            raise errors.Conflict(
-                f"the {record.kind} is at version {newest} now; read it again", version=newest
-            )
+        self._check_newest(record, record.version - (not amend))
         kept = replace(record, body=_decode_any(codec.encode(record.body)))
         self._records[name] = [*(versions[:-1] if amend else versions), kept]
         return record
+
+    async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
+        for record in records:
+            self._check_newest(record, record.version - 1)
+        for record in drop:
+            self._check_newest(record, record.version)
+        for record in records:
+            await self.put_record(record)
+        for record in drop:
+            del self._records[record.workspace, record.kind, record.id]
+
+    def _check_newest(self, record: Record, expected: int) -> None:
+        newest = len(self._records.get((record.workspace, record.kind, record.id), []))
+        if newest != expected:
+            raise errors.Conflict(
+                f"the {record.kind} is at version {newest} now; read it again", version=newest
+            )
+
+    async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
+        self._parts.setdefault((workspace, file), {})[number] = bytes(data)
+        self._begun.setdefault((workspace, file), clock.now())
+
+    async def part(self, workspace: str, file: str, number: int) -> bytes | None:
+        return self._parts.get((workspace, file), {}).get(number)
+
+    async def drop_parts(self, workspace: str, file: str) -> None:
+        self._parts.pop((workspace, file), None)
+        self._begun.pop((workspace, file), None)
+
+    async def drop_strays(self, before: int) -> None:
+        for (workspace, file), at in list(self._begun.items()):
+            if at < before and (workspace, "file", file) not in self._records:
+                await self.drop_parts(workspace, file)
 
     async def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None

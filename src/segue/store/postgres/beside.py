@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from ...model import codec, errors
+from ...model import clock, codec, errors
 from ...model.query import Position
 from ..base import Key, Record
 from .connection import Connection, Database
@@ -49,34 +50,49 @@ class Beside:
         return await self._database.transact(revoke)
 
     async def put_record(self, record: Record, *, amend: bool = False) -> Record:
-        name = record.workspace, record.kind, record.id
-        where = "workspace = $1 AND kind = $2 AND id = $3"
-
         async def put(connection: Connection) -> None:
-            # Who comes second waits here, and then reads what the first one made.
-            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-            await connection.execute(lock, "\t".join(name))
-            sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {where}"
-            newest = await connection.fetchval(sql, *name)
-            if record.version != newest + (not amend):
-                raise errors.Conflict(
-                    f"the {record.kind} is at version {newest} now; read it again", version=newest
-                )
-            sql = f"UPDATE records SET newest = false WHERE {where} AND newest"
-            await connection.execute(sql, *name)
-            sql = """
-                INSERT INTO records
-                  (workspace, kind, id, version, newest, archived, created_at, row)
-                VALUES ($1, $2, $3, $4, true, $5, $6, $7)
-                ON CONFLICT (workspace, kind, id, version) DO UPDATE SET
-                  newest = true, archived = $5, created_at = $6, row = $7
-            """
-            archived = record.archived_at is not None
-            row = codec.encode(record)
-            await connection.execute(sql, *name, record.version, archived, record.created_at, row)
+            await _lock(connection, [record])
+            await _put(connection, record, amend)
 
         await self._database.transact(put)
         return record
+
+    async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
+        async def put(connection: Connection) -> None:
+            await _lock(connection, [*records, *drop])
+            for record in records:
+                await _put(connection, record, False)
+            for record in drop:
+                await _check_newest(connection, record, record.version)
+                await connection.execute(f"DELETE FROM records WHERE {_NAMED}", *_name(record))
+
+        await self._database.transact(put)
+
+    async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
+        sql = """
+            INSERT INTO parts (workspace, file, number, at, data) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (workspace, file, number) DO UPDATE SET data = $5
+        """
+        await self._database.write(sql, workspace, file, number, clock.now(), data)
+
+    async def part(self, workspace: str, file: str, number: int) -> bytes | None:
+        sql = "SELECT data FROM parts WHERE workspace = $1 AND file = $2 AND number = $3"
+        rows = await self._database.fetch(sql, workspace, file, number)
+        return rows[0][0] if rows else None
+
+    async def drop_parts(self, workspace: str, file: str) -> None:
+        sql = "DELETE FROM parts WHERE workspace = $1 AND file = $2"
+        await self._database.write(sql, workspace, file)
+
+    async def drop_strays(self, before: int) -> None:
+        sql = """
+            DELETE FROM parts USING parts AS first
+            WHERE first.number = 0 AND first.at < $1
+              AND parts.workspace = first.workspace AND parts.file = first.file
+              AND NOT EXISTS (SELECT FROM records AS r WHERE r.kind = 'file'
+                              AND r.workspace = first.workspace AND r.id = first.file)
+        """
+        await self._database.write(sql, before)
 
     async def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None
@@ -133,3 +149,42 @@ class Beside:
         sql = "SELECT name, value FROM settings WHERE workspace = $1"
         rows = await self._database.fetch(sql, workspace)
         return {name: _decode_any(value) for name, value in rows}
+
+
+_NAMED = "workspace = $1 AND kind = $2 AND id = $3"
+
+
+def _name(record: Record) -> tuple[str, str, str]:
+    return record.workspace, record.kind, record.id
+
+
+async def _lock(connection: Connection, records: Iterable[Record]) -> None:
+    """Who comes second waits here, and then reads what the first one made."""
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+    # In one order for everybody, so that no two wait for each other.
+    for name in sorted({"\t".join(_name(record)) for record in records}):
+        await connection.execute(lock, name)
+
+
+async def _check_newest(connection: Connection, record: Record, expected: int) -> None:
+    sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {_NAMED}"
+    newest = await connection.fetchval(sql, *_name(record))
+    if newest != expected:
+        raise errors.Conflict(
+            f"the {record.kind} is at version {newest} now; read it again", version=newest
+        )
+
+
+async def _put(connection: Connection, record: Record, amend: bool) -> None:
+    await _check_newest(connection, record, record.version - (not amend))
+    sql = f"UPDATE records SET newest = false WHERE {_NAMED} AND newest"
+    await connection.execute(sql, *_name(record))
+    sql = """
+        INSERT INTO records (workspace, kind, id, version, newest, archived, created_at, row)
+        VALUES ($1, $2, $3, $4, true, $5, $6, $7)
+        ON CONFLICT (workspace, kind, id, version) DO UPDATE SET
+          newest = true, archived = $5, created_at = $6, row = $7
+    """
+    archived = record.archived_at is not None
+    given = record.version, archived, record.created_at, codec.encode(record)
+    await connection.execute(sql, *_name(record), *given)

@@ -381,6 +381,11 @@ class Reader:
         sql = " UNION ALL ".join(arms) + " ORDER BY 1 DESC, 2 DESC LIMIT ?"
         return [_decode_record(row) for _, _, row in self.execute(sql, [*args, limit])]
 
+    def part(self, workspace: str, file: str, number: int) -> bytes | None:
+        sql = "SELECT data FROM parts WHERE workspace = ? AND file = ? AND number = ?"
+        found = self.execute(sql, (workspace, file, number)).fetchone()
+        return found[0] if found else None
+
     def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
         sql = "SELECT id, patch FROM overlays WHERE workspace = ? AND source = ?"
         return {id: _decode_any(patch) for id, patch in self.execute(sql, (workspace, source))}

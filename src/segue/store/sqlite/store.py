@@ -157,6 +157,10 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.get_record(workspace, kind, id, version)
 
+    async def part(self, workspace: str, file: str, number: int) -> bytes | None:
+        with translated(self.path):
+            return self.reader.part(workspace, file, number)
+
     async def records(self, workspace: str, kind: str, **options: Any) -> list[Record]:
         with translated(self.path):
             return self.reader.records(workspace, kind, **options)
@@ -234,6 +238,21 @@ class SQLiteStore(Store):
 
     async def put_record(self, record: Record, *, amend: bool = False) -> Record:
         return await self._writer.run(lambda tx: writes.put_record(tx, record, amend))
+
+    async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
+        await self._writer.run(lambda tx: writes.put_records(tx, records, drop))
+
+    async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
+        # The commit of the file's record syncs whatever was written before it.
+        await self._writer.run(
+            lambda tx: writes.put_part(tx, workspace, file, number, data), durable=False
+        )
+
+    async def drop_parts(self, workspace: str, file: str) -> None:
+        await self._writer.run(lambda tx: writes.drop_parts(tx, workspace, file))
+
+    async def drop_strays(self, before: int) -> None:
+        await self._writer.run(lambda tx: writes.drop_strays(tx, before))
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]

@@ -276,17 +276,13 @@ def put_key(tx: Transaction, key: Key) -> None:
     tx.execute(sql, (key.id, key.workspace, key.digest, codec.encode(key)))
 
 
+_NAMED = "workspace = ? AND kind = ? AND id = ?"
+
+
 def put_record(tx: Transaction, record: Record, amend: bool) -> Record:
-    where = "workspace = ? AND kind = ? AND id = ?"
     name = (record.workspace, record.kind, record.id)
-    sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {where}"
-    (newest,) = tx.execute(sql, name).fetchone()
-    if record.version != newest + (not amend):
-        raise errors.Conflict(
-            f"the {record.kind} is at version {newest} now; read it again",
-            version=newest,
-        )
-    tx.execute(f"UPDATE records SET newest = 0 WHERE {where} AND version = ?", (*name, newest))
+    newest = _newest(tx, record, record.version - (not amend))
+    tx.execute(f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?", (*name, newest))
     tx.execute(
         "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)",
         (
@@ -298,6 +294,46 @@ def put_record(tx: Transaction, record: Record, amend: bool) -> Record:
         ),
     )
     return record
+
+
+def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Record]) -> None:
+    for record in records:
+        put_record(tx, record, False)
+    for record in drop:
+        _newest(tx, record, record.version)
+        name = (record.workspace, record.kind, record.id)
+        tx.execute(f"DELETE FROM records WHERE {_NAMED}", name)
+
+
+def _newest(tx: Transaction, record: Record, expected: int) -> int:
+    """The newest version of a record, which must be the expected one."""
+    sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {_NAMED}"
+    (newest,) = tx.execute(sql, (record.workspace, record.kind, record.id)).fetchone()
+    if newest != expected:
+        raise errors.Conflict(
+            f"the {record.kind} is at version {newest} now; read it again",
+            version=newest,
+        )
+    return expected
+
+
+def put_part(tx: Transaction, workspace: str, file: str, number: int, data: bytes) -> None:
+    sql = "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)"
+    tx.execute(sql, (workspace, file, number, tx.at, data))
+
+
+def drop_parts(tx: Transaction, workspace: str, file: str) -> None:
+    tx.execute("DELETE FROM parts WHERE workspace = ? AND file = ?", (workspace, file))
+
+
+def drop_strays(tx: Transaction, before: int) -> None:
+    sql = """
+        SELECT workspace, file FROM parts INDEXED BY parts_begun WHERE number = 0 AND at < ?
+        AND NOT EXISTS (SELECT 1 FROM records AS r WHERE r.kind = 'file'
+                        AND r.workspace = parts.workspace AND r.id = parts.file)
+    """
+    for workspace, file in tx.execute(sql, (before,)).fetchall():
+        drop_parts(tx, workspace, file)
 
 
 def set_overlay(

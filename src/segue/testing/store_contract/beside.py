@@ -11,7 +11,7 @@ from ...model import ids
 from ...model.errors import Conflict
 from ...model.query import Position
 from ...store.base import Key, Record, Store
-from .harness import HERE, THERE, Contract, OpenStore, at
+from .harness import FAR, HERE, THERE, Contract, OpenStore, at
 
 
 def a_key(name: str, workspace: str = HERE) -> Key:
@@ -152,6 +152,54 @@ class BesideContract(Contract):
         assert await store.get_record(HERE, "environment", record.id) == twins[0]
         assert await store.get_record(THERE, "agent", record.id) == twins[1]
         assert await store.get_record(THERE, "environment", record.id) is None
+
+    async def test_several_records_are_put_and_dropped_together(self, store: Store) -> None:
+        old, new = a_record(1), a_record(2)
+        await store.put_records([old, new])
+        changed = replace(old, version=2)
+        with pytest.raises(Conflict):
+            await store.put_records([changed, new])
+        with pytest.raises(Conflict):
+            await store.put_records([changed], drop=[replace(new, version=2)])
+        assert await store.records(HERE, "agent") == [new, old]
+        await store.put_records([changed], drop=[new])
+        assert await store.records(HERE, "agent", archived=True) == [changed]
+        with pytest.raises(Conflict):
+            await store.put_records([], drop=[old])
+        await store.put_records([], drop=[changed])
+        for version in (None, 1, 2):
+            assert await store.get_record(HERE, "agent", old.id, version) is None
+        assert await store.put_record(old) == old
+
+    # files
+
+    async def test_a_file_is_kept_in_parts(self, store: Store) -> None:
+        for number, data in enumerate((b"\0\xff" * 3, b"", b"end")):
+            await store.put_part(HERE, "f", number, data)
+        await store.put_part(THERE, "f", 0, b"theirs")
+        assert [await store.part(HERE, "f", n) for n in range(4)] == [
+            b"\0\xff" * 3,
+            b"",
+            b"end",
+            None,
+        ]
+        await store.put_part(HERE, "f", 2, b"END")
+        assert await store.part(HERE, "f", 2) == b"END"
+        await store.drop_parts(HERE, "f")
+        assert await store.part(HERE, "f", 0) is None
+        assert await store.part(THERE, "f", 0) == b"theirs"
+
+    async def test_files_without_a_record_are_strays(self, store: Store) -> None:
+        kept, stray = a_record(kind="file"), ids.new_id()
+        for file in (kept.id, stray):
+            for number in range(2):
+                await store.put_part(HERE, file, number, b"x")
+        await store.put_record(kept)
+        await store.drop_strays(at(0))  # both are younger
+        assert await store.part(HERE, stray, 1) == b"x"
+        await store.drop_strays(FAR)
+        assert [await store.part(HERE, stray, n) for n in range(2)] == [None, None]
+        assert [await store.part(HERE, kept.id, n) for n in range(2)] == [b"x", b"x"]
 
     # overlays and settings
 
