@@ -54,7 +54,9 @@ class Base:
     def mounts(self) -> Mounts:
         from .mounts import Mounts
 
-        return Mounts(self.data_dir, self.files, self._clone)
+        return Mounts(
+            self.store, self.data_dir, self.records, self.files, self.secrets, self._clone
+        )
 
     @property
     def live(self) -> Live:

@@ -15,6 +15,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..model import ids
 from ..model.event import Failed
 
@@ -52,13 +54,15 @@ async def clone(
         if wrong is None and checkout and "sha" in checkout:
             detached = ["-C", str(draft), "checkout", "--quiet", "--detach", checkout["sha"]]
             wrong = await _git(detached, url, token)
-            wrong = wrong and Failed(message=wrong.message, code="repository_checkout_error")
+            wrong = wrong and replace(wrong, code="repository_checkout_error")
         if wrong is None:
             os.replace(draft, place)
         return wrong
     except OSError as error:
         return Failed(
-            message=f"{url} cannot be cloned here: {error.strerror}", code="repository_clone_error"
+            message=f"{url} cannot be cloned here: {error.strerror}",
+            code="repository_clone_error",
+            retry="retrying",
         )
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -89,7 +93,8 @@ async def _git(command: list[str], url: str, token: str | None) -> Failed | None
         said = said.replace(token, "***")
     lowered = said.lower()
     kind = next((kind for words, kind in _MEANINGS if words in lowered), "clone")
-    return Failed(message=f"{url}: {said[-1000:]}", code=f"repository_{kind}_error")
+    code = f"repository_{kind}_error"
+    return Failed(message=f"{url}: {said[-1000:]}", code=code, retry="retrying")
 
 
 def _environment(url: str, token: str | None) -> dict[str, str]:

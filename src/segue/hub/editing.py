@@ -30,8 +30,6 @@ from . import places, transfer
 from . import retention as retaining
 from .base import Base
 
-# Where sessions without a directory of their user's get one.
-WORK = "work"
 # The changes that a source may be able to keep in its own files.
 _SHADOWS: dict[str, Ability] = {"title": "title", "tag": "tag", "archived": "archive"}
 
@@ -57,6 +55,8 @@ class Editing(Base):
         """
         session_id = id or ids.new_id()
         if cwd is None:
+            from .mounts import WORK
+
             cwd = str(self.data_dir / WORK / session_id)
             os.makedirs(cwd, mode=0o700, exist_ok=True)
         workspace = principal.workspace
@@ -141,13 +141,14 @@ class Editing(Base):
 
     async def purge(self, principal: Principal, id: str) -> None:
         """Delete a session for good. Busy while it is running."""
-        _, source = await self._find(principal, id)
+        session, source = await self._find(principal, id)
         if source is not None:
             if "delete" not in source.can:
                 raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
             await source.delete(id)
             return
         await self.store.purge(principal.workspace, id, _at_rest)
+        await self.mounts.discard(session)
 
     async def fork(
         self,
@@ -237,12 +238,23 @@ class Editing(Base):
     ) -> Sequence[retaining.Step]:
         """Do what the workspace's retention policy says, or only tell what it would."""
         at = clock.now() if now is None else now
-        return await retaining.prune(self.store, principal.workspace, at, dry_run=dry_run)
+        steps = await retaining.prune(self.store, principal.workspace, at, dry_run=dry_run)
+        if not dry_run:
+            await self._discard(steps)
+        return steps
 
     async def forget(self, principal: Principal, days: int, *, now: int | None = None) -> int:
         """Purge every session that has been idle for so many days; how many that were."""
         at = clock.now() if now is None else now
-        return await retaining.forget(self.store, principal.workspace, at - days * clock.DAY)
+        before = at - days * clock.DAY
+        steps = await retaining.forget(self.store, principal.workspace, before)
+        await self._discard(steps)
+        return len(steps)
+
+    async def _discard(self, steps: Sequence[retaining.Step]) -> None:
+        for action, session in steps:
+            if action == "purge":
+                await self.mounts.discard(session)
 
     async def _change(
         self, principal: Principal, id: str, decide: Decide

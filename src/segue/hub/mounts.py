@@ -1,6 +1,6 @@
 """What a session names, put into its working directory: files, and clones of repositories.
 
-A dialect says where things are mounted as a path from the root of a machine of the session's own.
+A resource says where it is mounted as a path from the root of a machine of the session's own.
 Here that root is the session's directory, and only one that segue made is written into.
 """
 
@@ -15,64 +15,115 @@ from typing import Any
 from ..model import ids
 from ..model.errors import InvalidInput
 from ..model.event import Failed
+from ..model.query import Query
 from ..model.session import Session
-from ..store.base import Record
+from ..secret import SecretBox
+from ..store.base import Record, Store
 from .cloning import clone
-from .editing import WORK
-from .files import Files
+from .files import KIND, Files
+from .records import Records
+
+WORK = "work"  # the directory of the directories
+_TOKEN = "repository_token"
 
 
 class Mounts:
     """`sources` are the beginnings of the addresses that repositories are cloned from."""
 
-    def __init__(self, data_dir: Path, files: Files, sources: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        data_dir: Path,
+        records: Records,
+        files: Files,
+        secrets: SecretBox,
+        sources: Sequence[str],
+    ) -> None:
+        self._store = store
         self._work = data_dir / WORK
+        self._records = records
         self._files = files
+        self._secrets = secrets
         self._sources = tuple(sources)
 
-    def own(self, session: Session) -> Path | None:
-        """The directory that segue made for this session, if it works there."""
-        place = self._work / session.id
-        return place if session.cwd == str(place) else None
+    async def mount(self, session: Session, resource: dict[str, Any]) -> Failed | None:
+        """Put a resource where it says; what went wrong, which does not stop the session."""
+        root = self._work / session.id
+        if session.cwd != str(root):
+            return None
+        if resource["type"] == "file":
+            file = await self._file(session, resource)
+            if file is not None:
+                await self._put_file(_inside(root, resource["mount_path"]), file)
+        elif resource.get("url", "").startswith(self._sources):
+            place = _inside(root, resource["mount_path"])
+            token = await self.token(session, resource)
+            return await clone(resource["url"], place, resource.get("checkout"), token)
+        return None
 
-    async def put_file(self, session: Session, mount_path: str, file: Record) -> None:
-        root = self.own(session)
-        if root is None:
-            return
-        place = _inside(root, mount_path)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    async def _put_file(self, place: Path, file: Record) -> None:
         draft = place.with_name(f".{ids.new_id()}")
         try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with draft.open("xb") as out:
                 async for part in self._files.read(file):
                     out.write(part)
             os.replace(draft, place)
-        except IsADirectoryError:
-            raise InvalidInput(f"mount_path: {mount_path} is a directory") from None
+        except (IsADirectoryError, NotADirectoryError, FileExistsError):
+            raise InvalidInput("mount_path: something else is in its place") from None
         finally:
             draft.unlink(missing_ok=True)
 
-    def remove(self, session: Session, mount_path: str) -> None:
-        root = self.own(session)
-        if root is not None:
-            _inside(root, mount_path).unlink(missing_ok=True)
+    async def unmount(self, session: Session, resource: dict[str, Any]) -> None:
+        """Take a file away, and forget a token. A clone stays: there may be work in it."""
+        if resource["type"] == "file":
+            if file := await self._file(session, resource):
+                await self._files.delete(file)
+            root = self._work / session.id
+            if session.cwd == str(root):
+                _inside(root, resource["mount_path"]).unlink(missing_ok=True)
+        elif token := await self._sealed(session, resource):
+            await self._records.delete(token)
 
-    async def put_repository(
-        self, session: Session, resource: dict[str, Any], token: str | None
-    ) -> Failed | None:
-        """A clone, if its address is among those that are cloned from; what went wrong."""
-        root = self.own(session)
-        url = str(resource["url"])
-        if root is None or not url.startswith(self._sources or ("\0",)):
-            return None
-        place = _inside(root, resource["mount_path"])
-        return await clone(url, place, resource.get("checkout"), token)
+    async def keep_token(self, session: Session, resource: dict[str, Any], token: str) -> None:
+        """Seal the token that a repository is reached with, in the place of one from before."""
+        body = {"token": self._secrets.seal(token, session.workspace, _TOKEN, resource["id"])}
+        if before := await self._sealed(session, resource):
+            await self._records.delete(before)
+        await self._records.create(session.workspace, _TOKEN, body, ids.parse(resource["id"]))
 
-    def clear(self, session: Session) -> None:
-        """Remove the session's own directory, and all that is in it."""
-        root = self.own(session)
-        if root is not None:
+    async def discard(self, session: Session) -> None:
+        """Remove what was a purged session's: its directory, files, tokens.
+
+        All of it stays while another session is at work in the same directory, as a fork is.
+        """
+        root = self._work / session.id
+        if session.cwd != str(root) and not session.resources:
+            return
+        here = Query(directories=(session.directory,), archived="include", limit=1)
+        bins = Query(directories=(session.directory,), trash=True, limit=1)
+        for query in (here, bins):
+            if await self._store.page(session.workspace, query):
+                return
+        for resource in session.resources:
+            await self.unmount(session, resource)
+        if session.cwd == str(root):
             shutil.rmtree(root, ignore_errors=True)
+
+    async def _file(self, session: Session, resource: dict[str, Any]) -> Record | None:
+        id = ids.parse(resource["file_id"], "file") or ""
+        return await self._store.get_record(session.workspace, KIND, id)
+
+    async def _sealed(self, session: Session, resource: dict[str, Any]) -> Record | None:
+        id = ids.parse(str(resource.get("id"))) or ""
+        return await self._store.get_record(session.workspace, _TOKEN, id)
+
+    async def token(self, session: Session, resource: dict[str, Any]) -> str | None:
+        """The token that a repository is reached with."""
+        sealed = await self._sealed(session, resource)
+        if sealed is None:
+            return None
+        return self._secrets.open(sealed.body["token"], session.workspace, _TOKEN, resource["id"])
 
 
 def _inside(root: Path, mount_path: str) -> Path:

@@ -45,6 +45,10 @@ class Records:
         changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())
         return await self._store.put_record(changed)
 
+    async def amend(self, record: Record) -> Record:
+        """The record in the place of its newest version, of which nothing is kept."""
+        return await self._store.put_record(record, amend=True)
+
     async def archive(self, record: Record) -> Record:
         if record.archived_at is not None:
             return record

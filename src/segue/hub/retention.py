@@ -66,12 +66,12 @@ async def prune(store: Store, workspace: str, now: int, *, dry_run: bool) -> lis
     return steps
 
 
-async def forget(store: Store, workspace: str, before: int) -> int:
-    """Purge what has been idle since then, on whichever shelf; how many sessions that were."""
+async def forget(store: Store, workspace: str, before: int) -> list[Step]:
+    """Purge what has been idle since then, on whichever shelf."""
     steps: list[Step] = []
     for shelf in get_args(Shelf):
         steps += await _apply(store, workspace, "purge", shelf, before, dry_run=False)
-    return len(steps)
+    return steps
 
 
 async def _apply(

@@ -8,6 +8,11 @@ from segue.doors.rest.routes import ROUTES
 from segue.model import ids
 from segue.model.event import AgentRef
 from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.test_credentials import BEARER
+from tests.doors.rest.test_files import uploaded
+
+STORE = "/v1/memory_stores/{memory_store_id}"
+VAULT = "/v1/vaults/{vault_id}"
 
 # What each address needs in its body to get as far as looking for what it names.
 BODIES: dict[tuple[str, str], Any] = {
@@ -17,13 +22,17 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/resources/{resource_id}"): {"authorization_token": "t"},
     ("POST", "/v1/agents/{agent_id}"): {"name": "stolen"},
     ("POST", "/v1/environments/{environment_id}"): {"name": "stolen"},
-    ("POST", "/v1/memory_stores/{memory_store_id}"): {"name": "stolen"},
-    ("POST", "/v1/vaults/{vault_id}"): {"display_name": "stolen"},
+    ("POST", STORE): {"name": "stolen"},
+    ("POST", f"{STORE}/memories"): {"path": "/stolen", "content": "stolen"},
+    ("POST", f"{STORE}/memories/{{memory_id}}"): {"content": "stolen"},
+    ("POST", VAULT): {"display_name": "stolen"},
+    ("POST", f"{VAULT}/credentials"): {"auth": BEARER},
+    ("POST", f"{VAULT}/credentials/{{credential_id}}"): {"display_name": "stolen"},
     ("POST", "/v1/deployments/{deployment_id}"): {"name": "stolen"},
 }
 # Those that name nothing: they are looked at one by one below.
 KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments")
-LISTS = {f"/v1/{kind}" for kind in ("sessions", "models", "deployment_runs", *KINDS)}
+LISTS = {f"/v1/{kind}" for kind in ("sessions", "models", "deployment_runs", "files", *KINDS)}
 
 
 async def furnished(api: Api) -> dict[str, str]:
@@ -32,7 +41,12 @@ async def furnished(api: Api) -> dict[str, str]:
     environment = await api.environment()
     repository = {"type": "github_repository", "url": "https://github.com/a/b"}
     store = await api.ok("POST", "/v1/memory_stores", {"name": f"memory of {api.workspace}"})
+    path = f"/v1/memory_stores/{store['id']}/memories"
+    memory_text = await api.ok("POST", path, {"path": "/a", "content": "xyzzy"})
     vault = await api.ok("POST", "/v1/vaults", {"display_name": f"vault of {api.workspace}"})
+    path = f"/v1/vaults/{vault['id']}/credentials"
+    credential = await api.ok("POST", path, {"auth": BEARER})
+    file = await uploaded(api, b"xyzzy")
     made_with = {"agent": agent["id"], "environment_id": environment, "vault_ids": [vault["id"]]}
     memory = {"type": "memory_store", "memory_store_id": store["id"]}
     deployment = await api.ok(
@@ -55,7 +69,11 @@ async def furnished(api: Api) -> dict[str, str]:
         "resource_id": session["resources"][0]["id"],
         "thread_id": threads["data"][0]["id"],
         "memory_store_id": store["id"],
+        "memory_id": memory_text["id"],
+        "memory_version_id": memory_text["memory_version_id"],
         "vault_id": vault["id"],
+        "credential_id": credential["id"],
+        "file_id": file["id"],
         "deployment_id": deployment["id"],
         "deployment_run_id": run["id"],
     }
@@ -94,7 +112,14 @@ async def test_no_address_leads_from_one_workspace_into_another(tmp_path: Path) 
 async def everything(api: Api, names: dict[str, str]) -> Any:
     session = await api.ok("GET", f"/v1/sessions/{names['session_id']}")
     session.pop("stats")
-    lists = [await api.ok("GET", f"/v1/{kind}") for kind in KINDS]
+    inner = (
+        "vaults/{vault_id}/credentials",
+        "memory_stores/{memory_store_id}/memories",
+        "memory_stores/{memory_store_id}/memory_versions",
+    )
+    paths = [*KINDS, "files", *(each.format(**names) for each in inner)]
+    lists = [await api.ok("GET", f"/v1/{path}") for path in paths]
+    assert all(each["data"] for each in lists)
     return session, await api.events(names["session_id"]), lists
 
 
@@ -110,6 +135,8 @@ async def test_lists_and_searches_show_their_own_workspace_only(tmp_path: Path) 
                 found = (await api.ok("GET", f"/v1/{kind}"))["data"]
                 assert len(found) == (2 if kind in KINDS[:2] else 1)  # with the built-in one
                 assert names[f"{kind[:-1]}_id"] in [each["id"] for each in found]
+            (file,) = (await api.ok("GET", "/v1/files"))["data"]
+            assert file["id"] == names["file_id"]
             (run,) = (await api.ok("GET", "/v1/deployment_runs"))["data"]
             assert run["id"] == names["deployment_run_id"]
         assert (await mine.ok("GET", "/v1/sessions", agent_id=other["agent_id"]))["data"] == []
@@ -136,13 +163,17 @@ async def test_a_session_is_made_with_what_its_workspace_has(tmp_path: Path) -> 
         own = {"agent": await mine.built_in("agents")}
         own["environment_id"] = await mine.built_in("environments")
         memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
+        file = {"type": "file", "file_id": names["file_id"]}
         for field, value in (
             ("agent", names["agent_id"]),
             ("environment_id", names["environment_id"]),
             ("vault_ids", [names["vault_id"]]),
             ("resources", [memory]),
+            ("resources", [file]),
         ):
             await mine.fails(404, "POST", "/v1/sessions", {**own, field: value})
+        session = await mine.session()
+        await mine.fails(404, "POST", f"/v1/sessions/{session['id']}/resources", file)
         roster = {"type": "coordinator", "agents": [names["agent_id"]]}
         body = {"name": "a", "model": "m", "multiagent": roster}
         await mine.fails(404, "POST", "/v1/agents", body)

@@ -13,6 +13,8 @@ from ...model.errors import InvalidInput, NotFound
 from ...model.event import AgentRef
 from ...store.base import Record
 from . import bodies, paging, records, settings
+from .agent_out import AgentOut
+from .bodies import Page
 from .call import Call
 
 _KEPT = 2000
@@ -29,9 +31,9 @@ _SHOWN = (
 )
 
 
-def show(record: Record) -> dict[str, Any]:
+def show(record: Record) -> AgentOut:
     """An agent as its own address shows it."""
-    return {
+    shown = {
         "type": "agent",
         "id": records.spell(record),
         "version": record.version,
@@ -39,6 +41,7 @@ def show(record: Record) -> dict[str, Any]:
         "metadata": record.body.get("metadata", {}),
         **records.times(record),
     }
+    return msgspec.convert(shown, AgentOut)
 
 
 def _settings(record: Record) -> dict[str, Any]:
@@ -122,7 +125,7 @@ async def chosen(call: Call, given: str | bodies.AgentById | bodies.AgentWithOve
     return AgentRef(id=record.id, version=record.version, overrides=overrides)
 
 
-async def create(call: Call) -> dict[str, Any]:
+async def create(call: Call) -> AgentOut:
     given = await call.body(bodies.AgentCreate)
     id = ids.new_id()
     body: dict[str, Any] = {"name": given.name, **settings.resolve(given)}
@@ -133,7 +136,7 @@ async def create(call: Call) -> dict[str, Any]:
     return show(await call.hub.records.create(call.workspace, "agent", body, id))
 
 
-async def update(call: Call) -> dict[str, Any]:
+async def update(call: Call) -> AgentOut:
     given = await call.body(bodies.AgentUpdate)
     record = await records.find(call, "agent", call.path["agent_id"])
     changes = settings.resolve(given)
@@ -187,26 +190,26 @@ async def _coordinator(
     return {"type": "coordinator", "agents": list(members.values())}
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> AgentOut:
     version = call.params.number("version", 1, 1 << 31)
     return show(await records.find(call, "agent", call.path["agent_id"], version))
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Page[AgentOut]:
     return await records.page(call, "agent", show)
 
 
-async def versions(call: Call) -> dict[str, Any]:
+async def versions(call: Call) -> Page[AgentOut]:
     record = await records.find(call, "agent", call.path["agent_id"])
     limit = call.params.limit(20, 100)
     token = call.params.text("page")
     below = None if token is None else paging.parse(token, "versions")[0]
     rows = await call.hub.records.versions(record, below=below, limit=limit + 1)
     following = paging.spell("versions", rows[limit - 1].version) if len(rows) > limit else None
-    return {"data": [show(row) for row in rows[:limit]], "next_page": following}
+    return Page(data=[show(row) for row in rows[:limit]], next_page=following)
 
 
-async def archive(call: Call) -> dict[str, Any]:
+async def archive(call: Call) -> AgentOut:
     record = await records.find(call, "agent", call.path["agent_id"])
     if record.id == (await call.hub.records.built_in_agent(call.workspace)).id:
         raise InvalidInput("the built-in agent cannot be archived")

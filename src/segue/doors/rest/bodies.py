@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Metadata = Annotated[
     dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[str, Meta(max_length=512)]],
@@ -22,6 +24,23 @@ Tool = Literal["bash", "edit", "read", "write", "glob", "grep", "web_fetch", "we
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request's part. What it does not know is refused rather than lost."""
+
+
+class Out(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an answer: every key is there, nulls included."""
+
+
+class Deleted(Out, frozen=True):
+    """What is left of something: its id."""
+
+    id: str
+
+
+class Page(Out, Generic[T], frozen=True):
+    """Some of a list, and where the rest of it begins."""
+
+    data: Sequence[T]
+    next_page: str | None
 
 
 class EffortLevel(Body, frozen=True):

@@ -76,9 +76,9 @@ class Call:
     def workspace(self) -> str:
         return self.principal.workspace
 
-    async def session(self) -> Session:
+    async def session(self, named: str | None = None) -> Session:
         """The session that the address names. The trash is no place that this dialect knows."""
-        given = self.path["session_id"]
+        given = self.path["session_id"] if named is None else named
         missing = NotFound(f"session {given} not found")
         id = ids.parse(given, "sesn")
         if id is None:

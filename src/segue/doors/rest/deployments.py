@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from ...model import clock, ids
-from ...model.errors import InvalidInput
+from ...model.errors import InvalidInput, NotFound, SegueError
 from ...store.base import Record
 from . import bodies, events_in, records, resources, sessions, settings
+from .agent_out import AgentReference
+from .bodies import Out, Page
 from .call import Call
 
 Events = Annotated[tuple[events_in.Initial, ...], Meta(min_length=1, max_length=50)]
@@ -61,46 +63,84 @@ class Update(bodies.Body, frozen=True):
     budget: sessions.Budget | UnsetType | None = UNSET
 
 
-def show(record: Record) -> dict[str, Any]:
+class Manual(Out, frozen=True, tag_field="type", tag="manual"):
+    """Somebody asked for it."""
+
+
+class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
+    id: str
+    name: str
+    description: str | None
+    agent: AgentReference
+    environment_id: str
+    initial_events: list[dict[str, Any]]
+    resources: list[dict[str, Any]]
+    vault_ids: list[str]
+    metadata: dict[str, str]
+    status: Literal["active", "paused"]
+    paused_reason: Manual | None
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+    schedule: None = None
+    budget: None = None
+
+
+class RunError(Out, frozen=True):
+    """Why a run made no session."""
+
+    type: str
+    message: str
+
+
+class Run(Out, frozen=True, tag_field="type", tag="deployment_run"):
+    id: str
+    deployment_id: str
+    session_id: str | None
+    agent: AgentReference
+    trigger_context: Manual
+    error: RunError | None
+    created_at: str
+
+
+def show(record: Record) -> Deployment:
     body = record.body
     paused = body.get("paused", False)
-    return {
-        "type": "deployment",
-        "id": records.spell(record),
-        "name": body["name"],
-        "description": body["description"],
-        "agent": {"type": "agent", **body["agent"]},
-        "environment_id": body["environment_id"],
-        "initial_events": body["initial_events"],
-        "resources": body["resources"],
-        "vault_ids": body["vault_ids"],
-        "metadata": body["metadata"],
-        "schedule": None,
-        "budget": None,
-        "status": "paused" if paused else "active",
-        "paused_reason": {"type": "manual"} if paused else None,
+    return Deployment(
+        id=records.spell(record),
+        name=body["name"],
+        description=body["description"],
+        agent=AgentReference(**body["agent"]),
+        environment_id=body["environment_id"],
+        initial_events=body["initial_events"],
+        resources=body["resources"],
+        vault_ids=body["vault_ids"],
+        metadata=body["metadata"],
+        status="paused" if paused else "active",
+        paused_reason=Manual() if paused else None,
         **records.times(record),
-    }
+    )
 
 
-def show_run(record: Record) -> dict[str, Any]:
-    return {
-        "type": "deployment_run",
-        "id": records.spell(record),
-        "deployment_id": record.body["deployment_id"],
-        "session_id": record.body["session_id"],
-        "agent": {"type": "agent", **record.body["agent"]},
-        "trigger_context": {"type": "manual"},
-        "error": None,
-        "created_at": clock.to_rfc3339(record.created_at),
-    }
+def show_run(record: Record) -> Run:
+    error = record.body.get("error")
+    return Run(
+        id=records.spell(record),
+        deployment_id=record.body["deployment_id"],
+        session_id=record.body["session_id"],
+        agent=AgentReference(**record.body["agent"]),
+        trigger_context=Manual(),
+        error=error and RunError(**error),
+        created_at=clock.to_rfc3339(record.created_at),
+    )
 
 
-async def create(call: Call) -> dict[str, Any]:
+async def create(call: Call) -> Deployment:
     given = await call.body(Create)
     _refuse(given.schedule, given.budget)
-    body = await _checked(call, given)
-    return show(await call.hub.records.create(call.workspace, "deployment", body))
+    id = ids.new_id()
+    body = await _checked(call, given, id)
+    return show(await call.hub.records.create(call.workspace, "deployment", body, id))
 
 
 def _refuse(schedule: object, budget: object) -> None:
@@ -110,17 +150,21 @@ def _refuse(schedule: object, budget: object) -> None:
         raise InvalidInput("budget: this server has no price list to hold a session to")
 
 
-async def _checked(call: Call, given: Create) -> dict[str, Any]:
+async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:
     """A deployment as it is stored, if a session could be made with it now."""
     made_with = await sessions.prepare(call, _setup(given))
     for event in given.initial_events:
         events_in.initial(event)
     kept = msgspec.to_builtins(given)
     del kept["schedule"], kept["budget"]
-    for resource in kept["resources"]:
-        resource.pop("authorization_token", None)  # secrets are not kept
+    tokens = {
+        str(place): call.hub.secrets.seal(token, call.workspace, "deployment", id, str(place))
+        for place, resource in enumerate(kept["resources"])
+        if (token := resource.pop("authorization_token", None))
+    }
     return {
         **kept,
+        "tokens": tokens,
         "description": given.description or None,
         "agent": {
             "id": ids.spell("agent", made_with.agent.id),
@@ -140,14 +184,19 @@ def _setup(given: Create) -> sessions.Setup:
     )
 
 
-def _given(body: dict[str, Any]) -> Create:
+def _given(call: Call, record: Record) -> Create:
     """A stored deployment as the request that would make it."""
+    body = record.body
     known = {name: body[name] for name in Create.__struct_fields__ if name in body}
     known["agent"] = {"type": "agent", **body["agent"]}
+    known["resources"] = [dict(resource) for resource in body["resources"]]
+    for place, sealed in body.get("tokens", {}).items():
+        token = call.hub.secrets.open(sealed, call.workspace, "deployment", record.id, place)
+        known["resources"][int(place)]["authorization_token"] = token
     return msgspec.convert(known, Create)
 
 
-async def update(call: Call) -> dict[str, Any]:
+async def update(call: Call) -> Deployment:
     given = await call.body(Update)
     record = await _find(call)
     _refuse(given.schedule, given.budget)
@@ -160,10 +209,12 @@ async def update(call: Call) -> dict[str, Any]:
         for name in ("name", "agent", "environment_id", "initial_events", "description")
         if not isinstance(value := getattr(given, name), UnsetType)
     }
-    body = await _checked(call, replace(_given(record.body), **changes))
+    body = await _checked(call, replace(_given(call, record), **changes), record.id)
 
     def edit(current: Record) -> dict[str, Any]:
         edited = {**current.body, **{name: body[name] for name in changes}}
+        if "resources" in changes:
+            edited["tokens"] = body["tokens"]
         if not isinstance(given.metadata, UnsetType):
             edited["metadata"] = settings.metadata(current.body["metadata"], given.metadata)
         return edited
@@ -171,11 +222,11 @@ async def update(call: Call) -> dict[str, Any]:
     return show(await records.change(call, record, edit))
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> Deployment:
     return show(await _find(call))
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Page[Deployment]:
     agent = call.params.text("agent_id")
     wanted = call.params.choice("status", "", "active", "paused")
     if wanted and call.params.flag("include_archived"):
@@ -189,55 +240,74 @@ async def list_(call: Call) -> dict[str, Any]:
     return await records.page(call, "deployment", show, keep=keep)
 
 
-async def archive(call: Call) -> dict[str, Any]:
+async def archive(call: Call) -> Deployment:
     return show(await call.hub.records.archive(await _find(call)))
 
 
-async def pause(call: Call) -> dict[str, Any]:
+async def pause(call: Call) -> Deployment:
     return await _pause(call, True)
 
 
-async def unpause(call: Call) -> dict[str, Any]:
+async def unpause(call: Call) -> Deployment:
     return await _pause(call, False)
 
 
-async def _pause(call: Call, paused: bool) -> dict[str, Any]:
+async def _pause(call: Call, paused: bool) -> Deployment:
     record = await _find(call)
     changed = await records.change(call, record, lambda now: {**now.body, "paused": paused})
     return show(changed)
 
 
-async def run(call: Call) -> dict[str, Any]:
+async def run(call: Call) -> Run:
+    """A session, or a record of why there is none."""
     record = await _find(call)
     if record.archived_at is not None:
         raise InvalidInput(f"deployment {records.spell(record)} is archived")
-    given = _given(record.body)
-    made_with = await sessions.prepare(call, _setup(given))
-    session = await sessions.make(
-        call, made_with._replace(deployment_id=record.id), given.initial_events
-    )
-    body = {
+    given = _given(call, record)
+    body: dict[str, Any] = {
         "deployment_id": records.spell(record),
-        "session_id": ids.spell("sesn", session.id),
+        "session_id": None,
         "agent": record.body["agent"],
     }
+    try:
+        made_with = await sessions.prepare(call, _setup(given))
+    except (InvalidInput, NotFound) as error:
+        body["error"] = {"type": _reason(error), "message": error.message}
+    else:
+        session = await sessions.make(
+            call, made_with._replace(deployment_id=record.id), given.initial_events
+        )
+        body["session_id"] = ids.spell("sesn", session.id)
     return show_run(await call.hub.records.create(call.workspace, "deployment_run", body))
 
 
-async def retrieve_run(call: Call) -> dict[str, Any]:
+def _reason(error: SegueError) -> str:
+    """Which error of a run it is, as clients know them."""
+    missing, archived = error.data.get("missing"), error.data.get("archived")
+    if missing in ("environment", "vault", "file"):
+        return f"{missing}_not_found_error"
+    if missing == "memory_store":
+        return "session_resource_not_found_error"
+    if archived in ("environment", "agent", "vault", "memory_store"):
+        return f"{archived}_archived_error"
+    return "session_creation_rejected_error"
+
+
+async def retrieve_run(call: Call) -> Run:
     given = call.path["deployment_run_id"]
     return show_run(await records.find(call, "deployment_run", given))
 
 
-async def list_runs(call: Call) -> dict[str, Any]:
+async def list_runs(call: Call) -> Page[Run]:
     deployment = call.params.text("deployment_id")
-    # Every run here was asked for, and one that could not begin was refused instead.
-    failed = call.params.flag("has_error")
+    failed = call.params.flag("has_error") if call.params.text("has_error") else None
+    # Every run here was asked for.
     scheduled = call.params.choice("trigger_type", "", "manual", "schedule") == "schedule"
 
     def keep(record: Record) -> bool:
         named = deployment is None or record.body["deployment_id"] == deployment
-        return named and not failed and not scheduled
+        wanted = failed is None or failed == ("error" in record.body)
+        return named and wanted and not scheduled
 
     return await records.page(call, "deployment_run", show_run, most=1000, keep=keep)
 

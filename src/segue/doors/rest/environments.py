@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import UnsetType, to_builtins
+from msgspec import UnsetType, convert, to_builtins
 
 from ...model.errors import InvalidInput
 from ...store.base import Record
 from . import bodies, records, settings
+from .bodies import Deleted, Out, Page
 from .call import Call
 
 _MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
@@ -19,18 +20,53 @@ _CLOUD: dict[str, Any] = {
 }
 
 
-def show(record: Record) -> dict[str, Any]:
-    return {
-        "type": "environment",
-        "id": records.spell(record),
-        "name": record.body["name"],
+class LimitedOut(Out, frozen=True, tag_field="type", tag="limited"):
+    allow_mcp_servers: bool
+    allow_package_managers: bool
+    allowed_hosts: list[str]
+
+
+class PackagesOut(Out, frozen=True, tag_field="type", tag="packages"):
+    apt: list[str]
+    cargo: list[str]
+    gem: list[str]
+    go: list[str]
+    npm: list[str]
+    pip: list[str]
+
+
+class CloudOut(Out, frozen=True, tag_field="type", tag="cloud"):
+    networking: bodies.Unrestricted | LimitedOut
+    packages: PackagesOut
+
+
+class Environment(Out, frozen=True, tag_field="type", tag="environment"):
+    id: str
+    name: str
+    description: str
+    config: CloudOut
+    metadata: dict[str, str]
+    scope: Literal["organization", "account"] | None
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class EnvironmentDeleted(Deleted, frozen=True, tag_field="type", tag="environment_deleted"):
+    """It is gone."""
+
+
+def show(record: Record) -> Environment:
+    return Environment(
+        id=records.spell(record),
+        name=record.body["name"],
         # Null to clients of today, but older ones insist on text.
-        "description": record.body.get("description") or "",
-        "config": record.body.get("config", _CLOUD),
-        "metadata": record.body.get("metadata", {}),
-        "scope": record.body.get("scope"),
+        description=record.body.get("description") or "",
+        config=convert(record.body.get("config", _CLOUD), CloudOut),
+        metadata=record.body.get("metadata", {}),
+        scope=record.body.get("scope"),
         **records.times(record),
-    }
+    )
 
 
 def _config(given: bodies.Cloud | bodies.SelfHosted | None, before: dict[str, Any]) -> Any:
@@ -58,7 +94,7 @@ def _config(given: bodies.Cloud | bodies.SelfHosted | None, before: dict[str, An
     return config
 
 
-async def create(call: Call) -> dict[str, Any]:
+async def create(call: Call) -> Environment:
     given = await call.body(bodies.EnvironmentCreate)
     body = {
         "name": given.name,
@@ -70,7 +106,7 @@ async def create(call: Call) -> dict[str, Any]:
     return show(await call.hub.records.create(call.workspace, "environment", body))
 
 
-async def update(call: Call) -> dict[str, Any]:
+async def update(call: Call) -> Environment:
     given = await call.body(bodies.EnvironmentUpdate)
     record = await _find(call)
 
@@ -93,22 +129,22 @@ async def update(call: Call) -> dict[str, Any]:
     return show(await records.change(call, record, edit))
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> Environment:
     return show(await _find(call))
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Page[Environment]:
     return await records.page(call, "environment", show)
 
 
-async def archive(call: Call) -> dict[str, Any]:
+async def archive(call: Call) -> Environment:
     return show(await call.hub.records.archive(await _own(call)))
 
 
-async def delete(call: Call) -> dict[str, Any]:
+async def delete(call: Call) -> EnvironmentDeleted:
     record = await _own(call)
     await call.hub.records.delete(record)
-    return {"type": "environment_deleted", "id": records.spell(record)}
+    return EnvironmentDeleted(id=records.spell(record))
 
 
 async def _find(call: Call) -> Record:

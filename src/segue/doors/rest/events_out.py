@@ -113,6 +113,11 @@ _ERRORS = frozenset(
         "billing_error",
         "tool_use_limit_reached_error",
         "compaction_limit_reached_error",
+        "repository_authentication_error",
+        "repository_checkout_error",
+        "repository_clone_error",
+        "repository_forbidden_error",
+        "repository_not_found_error",
     }
 )
 

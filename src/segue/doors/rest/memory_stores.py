@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ...store.base import Record
-from . import records, settings
-from .bodies import Body, Metadata, MetadataPatch
+from . import memories, records, settings
+from .bodies import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from .call import MANAGED, Call
 
 BETAS = MANAGED | {"agent-memory-2026-07-22"}
@@ -30,26 +30,39 @@ class Update(Body, frozen=True):
     metadata: MetadataPatch | UnsetType | None = UNSET
 
 
-def show(record: Record) -> dict[str, Any]:
-    return {
-        "type": "memory_store",
-        "id": records.spell(record),
-        "name": record.body["name"],
-        "description": record.body["description"],
-        "metadata": record.body["metadata"],
+class MemoryStore(Out, frozen=True, tag_field="type", tag="memory_store"):
+    id: str
+    name: str
+    description: str
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class MemoryStoreDeleted(Deleted, frozen=True, tag_field="type", tag="memory_store_deleted"):
+    """It is gone, and all memories with it."""
+
+
+def show(record: Record) -> MemoryStore:
+    return MemoryStore(
+        id=records.spell(record),
+        name=record.body["name"],
+        description=record.body["description"],
+        metadata=record.body["metadata"],
         **records.times(record),
-    }
+    )
 
 
-async def create(call: Call) -> dict[str, Any]:
+async def create(call: Call) -> MemoryStore:
     given = await call.body(Create)
     body = msgspec.to_builtins(given)
     return show(await call.hub.records.create(call.workspace, "memory_store", body))
 
 
-async def update(call: Call) -> dict[str, Any]:
+async def update(call: Call) -> MemoryStore:
     given = await call.body(Update)
-    record = await _find(call)
+    record = await memories.the_store(call)
 
     def edit(current: Record) -> dict[str, Any]:
         body = dict(current.body)
@@ -64,23 +77,20 @@ async def update(call: Call) -> dict[str, Any]:
     return show(await records.change(call, record, edit))
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
-    return show(await _find(call))
+async def retrieve(call: Call) -> MemoryStore:
+    return show(await memories.the_store(call))
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Page[MemoryStore]:
     return await records.page(call, "memory_store", show)
 
 
-async def archive(call: Call) -> dict[str, Any]:
-    return show(await call.hub.records.archive(await _find(call)))
+async def archive(call: Call) -> MemoryStore:
+    return show(await call.hub.records.archive(await memories.the_store(call)))
 
 
-async def delete(call: Call) -> dict[str, Any]:
-    record = await _find(call)
+async def delete(call: Call) -> MemoryStoreDeleted:
+    record = await memories.the_store(call)
     await call.hub.records.delete(record)
-    return {"type": "memory_store_deleted", "id": records.spell(record)}
-
-
-async def _find(call: Call) -> Record:
-    return await records.find(call, "memory_store", call.path["memory_store_id"])
+    await memories.forget(call, record)
+    return MemoryStoreDeleted(id=records.spell(record))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from ...model import clock, ids
 from ...model.errors import Conflict, InvalidInput, NotFound
 from ...model.query import Position
 from ...store.base import Record
 from . import paging
+from .bodies import Page
 from .call import Call
 
-# Kind → how its ids begin.
+# Kind → how its ids begin. A kind may go on with `:` and the id of what its records belong to.
 PREFIXES = {
     "agent": "agent",
     "environment": "env",
@@ -20,17 +21,32 @@ PREFIXES = {
     "vault": "vlt",
     "deployment": "depl",
     "deployment_run": "drun",
+    "file": "file",
+    "credential": "vcrd",
+    "memory": "mem",
+    "memory_version": "memver",
 }
 
-Render = Callable[[Record], dict[str, Any]]
+T = TypeVar("T")
 
 
 def spell(record: Record) -> str:
-    return ids.spell(PREFIXES[record.kind], record.id)
+    return ids.spell(PREFIXES[_sort(record.kind)], record.id)
 
 
-def times(record: Record) -> dict[str, str | None]:
+def _sort(kind: str) -> str:
+    return kind.partition(":")[0]
+
+
+class Times(TypedDict):
     """When it was made, last changed, and archived."""
+
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+def times(record: Record) -> Times:
     archived = record.archived_at
     return {
         "created_at": clock.to_rfc3339(record.created_at),
@@ -44,7 +60,8 @@ async def find(
 ) -> Record:
     """The record of that id. `field` is where the request names it, for the error."""
     await call.hub.records.built_in_agent(call.workspace)  # so that the built-in ones exist
-    id = ids.parse(given, PREFIXES[kind])
+    sort = _sort(kind)
+    id = ids.parse(given, PREFIXES[sort])
     where = f"{field}: " if field else ""
     newest = None
     if id is not None:
@@ -53,7 +70,7 @@ async def find(
         except NotFound:
             newest = None
     if newest is None:
-        raise NotFound(f"{where}{kind} {given} not found")
+        raise NotFound(f"{where}{sort} {given} not found", missing=sort)
     if version is None or version == newest.version:
         return newest
     try:
@@ -66,21 +83,23 @@ async def find(
 def usable(record: Record, field: str) -> Record:
     """The record, if sessions may still be made with it."""
     if record.archived_at is not None:
-        raise InvalidInput(f"{field}: {record.kind} {spell(record)} is archived")
+        named = f"{record.kind} {spell(record)}"
+        raise InvalidInput(f"{field}: {named} is archived", archived=record.kind)
     return record
 
 
 async def page(
     call: Call,
     kind: str,
-    render: Render,
+    render: Callable[[Record], T],
     *,
     most: int = 100,
     keep: Callable[[Record], bool] = lambda _: True,
-) -> dict[str, Any]:
+    clamp: bool = False,
+) -> Page[T]:
     """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
     await call.hub.records.built_in_agent(call.workspace)
-    limit = call.params.limit(20, most)
+    limit = min(most, call.params.limit(20, 100)) if clamp else call.params.limit(20, most)
     window = call.params.window()
     after: Position | None = None
     if token := call.params.text("page"):
@@ -106,7 +125,7 @@ async def page(
     if len(found) > limit:
         last = found[limit - 1]
         following = paging.spell(kind, last.created_at, last.id)
-    return {"data": [render(row) for row in found[:limit]], "next_page": following}
+    return Page(data=[render(row) for row in found[:limit]], next_page=following)
 
 
 async def change(
@@ -122,7 +141,7 @@ async def change(
     """
     for _ in range(20):
         if record.archived_at is not None:
-            raise InvalidInput(f"{record.kind} {spell(record)} is archived")
+            raise InvalidInput(f"{_sort(record.kind)} {spell(record)} is archived")
         if expected is not None and record.version != expected:
             raise Conflict(
                 f"version: {expected} is not the current version, which is {record.version}"
@@ -134,4 +153,4 @@ async def change(
             return await call.hub.records.update(record, body)
         except Conflict:
             record = await call.hub.records.get(call.workspace, record.kind, record.id)
-    raise Conflict(f"{record.kind} {spell(record)} is being changed by others")
+    raise Conflict(f"{_sort(record.kind)} {spell(record)} is being changed by others")

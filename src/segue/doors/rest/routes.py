@@ -9,12 +9,16 @@ from starlette.responses import Response
 
 from . import (
     agents,
+    credentials,
     deployments,
     environments,
     events,
     events_in,
+    files,
     health,
+    memories,
     memory_stores,
+    memory_versions,
     models,
     resources,
     sessions,
@@ -36,9 +40,13 @@ _THREAD = _SESSION + "/threads/{thread_id}"
 _AGENT = "/v1/agents/{agent_id}"
 _ENVIRONMENT = "/v1/environments/{environment_id}"
 _STORE = "/v1/memory_stores/{memory_store_id}"
+_MEMORY = _STORE + "/memories/{memory_id}"
+_VERSION = _STORE + "/memory_versions/{memory_version_id}"
 _VAULT = "/v1/vaults/{vault_id}"
+_CREDENTIAL = _VAULT + "/credentials/{credential_id}"
 _DEPLOYMENT = "/v1/deployments/{deployment_id}"
 _RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
+_FILE = "/v1/files/{file_id}"
 _NONE: frozenset[str] = frozenset()
 
 ROUTES = (
@@ -79,12 +87,33 @@ ROUTES = (
     Endpoint("POST", _STORE, memory_stores.update, betas=memory_stores.BETAS),
     Endpoint("DELETE", _STORE, memory_stores.delete, betas=memory_stores.BETAS),
     Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=memory_stores.BETAS),
+    Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, memory_stores.BETAS),
+    Endpoint("POST", _STORE + "/memories", memories.create, ("view",), memory_stores.BETAS),
+    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), memory_stores.BETAS),
+    Endpoint("POST", _MEMORY, memories.update, ("view",), memory_stores.BETAS),
+    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), memory_stores.BETAS),
+    Endpoint(
+        "GET",
+        _STORE + "/memory_versions",
+        memory_versions.list_,
+        memory_versions.FILTERS,
+        memory_stores.BETAS,
+    ),
+    Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), memory_stores.BETAS),
+    Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=memory_stores.BETAS),
     Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
     Endpoint("POST", "/v1/vaults", vaults.create),
     Endpoint("GET", _VAULT, vaults.retrieve),
     Endpoint("POST", _VAULT, vaults.update),
     Endpoint("DELETE", _VAULT, vaults.delete),
     Endpoint("POST", _VAULT + "/archive", vaults.archive),
+    Endpoint("GET", _VAULT + "/credentials", credentials.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", _VAULT + "/credentials", credentials.create),
+    Endpoint("GET", _CREDENTIAL, credentials.retrieve),
+    Endpoint("POST", _CREDENTIAL, credentials.update),
+    Endpoint("DELETE", _CREDENTIAL, credentials.delete),
+    Endpoint("POST", _CREDENTIAL + "/archive", credentials.archive),
+    Endpoint("POST", _CREDENTIAL + "/mcp_oauth_validate", credentials.validate),
     Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
     Endpoint("POST", "/v1/deployments", deployments.create),
     Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
@@ -100,6 +129,11 @@ ROUTES = (
         (*_PAGE, *CREATED_AT, "deployment_id", "has_error", "trigger_type"),
     ),
     Endpoint("GET", "/v1/deployment_runs/{deployment_run_id}", deployments.retrieve_run),
+    Endpoint("GET", "/v1/files", files.list_, files.FILTERS, betas=_NONE),
+    Endpoint("POST", "/v1/files", files.upload, betas=_NONE),
+    Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
+    Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
+    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE),
     Endpoint(
         "GET",
         "/v1/models",

@@ -168,8 +168,7 @@ class MadeWith(NamedTuple):
     agent: AgentRef
     environment_id: str
     vault_ids: tuple[str, ...]
-    resources: tuple[dict[str, Any], ...]
-    memory_store_ids: tuple[str, ...]
+    attached: resources.Attached
     metadata: dict[str, str]
     deployment_id: str | None = None
 
@@ -183,8 +182,8 @@ async def prepare(call: Call, given: Setup) -> MadeWith:
     for name in given.vault_ids:
         vault = await records.find(call, "vault", name, field="vault_ids")
         vaults.append(records.usable(vault, "vault_ids").id)
-    attached, stores = await resources.attach(call, given.resources)
-    return MadeWith(agent, place.id, tuple(vaults), attached, stores, dict(given.metadata))
+    attached = await resources.find(call, given.resources)
+    return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata))
 
 
 async def make(
@@ -192,12 +191,19 @@ async def make(
 ) -> Session:
     """A new session that has been sent its first events."""
     prompts = [events_in.initial(event) for event in first]
+    fields = made_with._asdict()
+    attached = fields.pop("attached")
+    id = ids.new_id()
     session = await call.hub.create(
         call.principal,
+        id=id,
         title=(title or "").strip() or None,
         origin="rest",
-        **made_with._asdict(),
+        resources=await resources.copies(call, id, attached),
+        memory_store_ids=attached.memory_store_ids,
+        **fields,
     )
+    await resources.mount(call, session, attached.tokens)
     for content in prompts:
         await call.hub.prompt(call.principal, session.id, content)
     # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ...store.base import Record
-from . import records, settings
-from .bodies import Body, Metadata, MetadataPatch
+from . import credentials, records, settings
+from .bodies import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from .call import Call
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -25,22 +25,34 @@ class Update(Body, frozen=True):
     metadata: MetadataPatch | UnsetType | None = UNSET
 
 
-def show(record: Record) -> dict[str, Any]:
-    return {
-        "type": "vault",
-        "id": records.spell(record),
-        "display_name": record.body["display_name"],
-        "metadata": record.body["metadata"],
+class Vault(Out, frozen=True, tag_field="type", tag="vault"):
+    id: str
+    display_name: str
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class VaultDeleted(Deleted, frozen=True, tag_field="type", tag="vault_deleted"):
+    """It is gone, and its credentials with it."""
+
+
+def show(record: Record) -> Vault:
+    return Vault(
+        id=records.spell(record),
+        display_name=record.body["display_name"],
+        metadata=record.body["metadata"],
         **records.times(record),
-    }
+    )
 
 
-async def create(call: Call) -> dict[str, Any]:
+async def create(call: Call) -> Vault:
     body = msgspec.to_builtins(await call.body(Create))
     return show(await call.hub.records.create(call.workspace, "vault", body))
 
 
-async def update(call: Call) -> dict[str, Any]:
+async def update(call: Call) -> Vault:
     given = await call.body(Update)
     record = await _find(call)
 
@@ -55,22 +67,28 @@ async def update(call: Call) -> dict[str, Any]:
     return show(await records.change(call, record, edit))
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> Vault:
     return show(await _find(call))
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Page[Vault]:
     return await records.page(call, "vault", show)
 
 
-async def archive(call: Call) -> dict[str, Any]:
-    return show(await call.hub.records.archive(await _find(call)))
+async def archive(call: Call) -> Vault:
+    record = await _find(call)
+    archived = await call.hub.records.archive(record)
+    async for credential in call.hub.records.all(call.workspace, credentials.kind(record)):
+        await credentials.forget(call, credential)
+    return show(archived)
 
 
-async def delete(call: Call) -> dict[str, Any]:
+async def delete(call: Call) -> VaultDeleted:
     record = await _find(call)
     await call.hub.records.delete(record)
-    return {"type": "vault_deleted", "id": records.spell(record)}
+    async for credential in call.hub.records.all(call.workspace, credentials.kind(record)):
+        await call.hub.records.delete(credential)
+    return VaultDeleted(id=records.spell(record))
 
 
 async def _find(call: Call) -> Record:

@@ -1,0 +1,57 @@
+"""Secrets at rest: sealed, bound to what they belong to, and lost without their key."""
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from segue.model.errors import InvalidInput, StoreError
+from segue.secret import FILE, VARIABLE, SecretBox
+
+KEY = "mx8vdYpQ0AwbGkDMyq0QeWxJnfFXpGwWkdr4ZJHRBm8"
+
+
+def test_what_is_sealed_opens_under_its_name_only(tmp_path: Path) -> None:
+    box = SecretBox(tmp_path, {})
+    for secret in ("s3cret", "", "\0\ud800", "x" * 100_000):
+        sealed = box.seal(secret, "w", "credential", "1")
+        assert SecretBox(tmp_path, {}).open(sealed, "w", "credential", "1") == secret
+        assert not secret.strip() or secret not in sealed
+        for other in (("v", "credential", "1"), ("w", "credential", "2"), ("w",)):
+            with pytest.raises(StoreError):
+                box.open(sealed, *other)
+    assert box.seal("a") != box.seal("a")
+
+
+def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: SecretBox(tmp_path / "d", {}).seal("x"), range(32)))
+    (path,) = (tmp_path / "d").iterdir()
+    assert path.name == FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_variable_comes_first_and_nothing_is_written(tmp_path: Path) -> None:
+    sealed = SecretBox(tmp_path, {VARIABLE: KEY}).seal("x", "a")
+    assert SecretBox(tmp_path / "elsewhere", {VARIABLE: KEY + "="}).open(sealed, "a") == "x"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["short", "not base64!", KEY + KEY, "é" * 32])
+def test_a_key_that_is_none_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(InvalidInput, match=VARIABLE):
+        SecretBox(tmp_path, {VARIABLE: given}).seal("x")
+
+
+def test_another_key_is_told_apart_from_damage(tmp_path: Path) -> None:
+    sealed = SecretBox(tmp_path, {}).seal("x")
+    with pytest.raises(StoreError, match="another key"):
+        SecretBox(tmp_path, {VARIABLE: KEY}).open(sealed)
+    with pytest.raises(StoreError, match="cannot be read"):
+        SecretBox(tmp_path / "none", {}).open(sealed)
+    with pytest.raises(StoreError, match="altered"):
+        SecretBox(tmp_path, {}).open(sealed[:-4] + "AAAA")
+    (tmp_path / FILE).write_text("damaged")
+    with pytest.raises(StoreError):
+        SecretBox(tmp_path, {}).open(sealed)
