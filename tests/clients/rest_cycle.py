@@ -81,7 +81,7 @@ def sessions(agent: Any, environment: Any) -> str:
             resources=[
                 {
                     "type": "github_repository",
-                    "url": "https://github.com/a/b",
+                    "url": "https://example.com/a/b",
                     "authorization_token": "t",
                     "checkout": {"type": "branch", "name": "main"},
                 }
@@ -210,7 +210,7 @@ def deployments(agent: Any, environment: Any) -> None:
             {"type": "memory_store", "memory_store_id": store.id},
             {
                 "type": "github_repository",
-                "url": "https://github.com/a/b",
+                "url": "https://example.com/a/b",
                 "authorization_token": "t",
             },
         ],
