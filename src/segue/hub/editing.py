@@ -31,7 +31,12 @@ from . import retention as retaining
 from .base import Base
 
 # The changes that a source may be able to keep in its own files.
-_SHADOWS: dict[str, Ability] = {"title": "title", "tag": "tag", "archived": "archive"}
+_SHADOWS: dict[str, Ability] = {
+    "title": "title",
+    "tag": "tag",
+    "archived": "archive",
+    "deleted": "trash",
+}
 
 
 class Editing(Base):
@@ -160,15 +165,28 @@ class Editing(Base):
         title: str | None = None,
         new_id: str | None = None,
         origin: str = "python",
+        here: bool = False,
     ) -> Session:
         """A new session with the history of another, up to the event `at` or all of it.
 
-        What was open at that point (a tool call, a turn) is closed in the fork.
+        What was open at that point (a tool call, a turn) is closed in the fork. The fork of a
+        source's session is one of that source, where the tool can go on with it; `here` makes it
+        one of the store, where agents of ours can.
         """
         parent, source = await self._find(principal, id)
         upto = parent.last_seq if at is None else at
         if not 1 <= upto <= parent.last_seq:
             raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
+        name = None if title is None else _checked(title, "title")
+        new_id = new_id or ids.new_id()
+        if source is not None and "fork" in source.can and not here:
+            moved = None if cwd is None or places.real(cwd) == parent.directory else cwd
+            return await source.fork(id, new_id, at=at, cwd=moved, title=name)
+        taken: list[Event] = []
+        if source is not None:
+            whole = [event async for event in source.conversation(id) if 1 < event.seq <= upto]
+            taken = [replace(event, seq=seq) for seq, event in enumerate(whole, 2)]
+            upto = len(taken) + 1
         cwd = places.absolute(cwd or parent.cwd)
         workspace = principal.workspace
         created = Created(
@@ -186,26 +204,20 @@ class Editing(Base):
             git_branch=parent.git_branch,
             fork=ForkPoint(session=id, seq=upto),
         )
-        name = None if title is None else _checked(title, "title")
 
         def tail(session: Session) -> list[AnyBody]:
             bodies = forked(session)
             if name is not None:
                 bodies.append(InfoChanged(title=name))
-            elif session.title is not None:
+            elif (known := session.title or (parent.title if source else None)) is not None:
                 by = session.title_by or "auto"
-                bodies.append(InfoChanged(title=f"{session.title} (fork)", by=by))
+                bodies.append(InfoChanged(title=f"{known} (fork)", by=by))
             return bodies
 
-        new_id = new_id or ids.new_id()
         draft = Draft(body=created)
         if source is None:
             return await self.store.fork(workspace, id, new_id, upto, draft, tail)
-        taken = [event async for event in self._read(workspace, id, source, 1)]
-        events = [
-            Event(seq=1, id=ids.new_id(), at=clock.now(), body=created),
-            *(event for event in taken if event.seq <= upto),
-        ]
+        events = [Event(seq=1, id=ids.new_id(), at=clock.now(), body=created), *taken]
         session = fold.fold(workspace, new_id, events)
         last, now = session.last_seq, clock.now()
         events += [

@@ -98,6 +98,7 @@ class Pager:
     def __init__(self, store: Store, sources: Sequence[Source], workspace: str) -> None:
         self._store = store
         self._workspace = workspace
+        self._sources = sources
         self._lists: list[_List] = [_Stored(store, workspace)]
         self._lists += [_Unshadowed(source, store) for source in sources]
 
@@ -114,6 +115,8 @@ class Pager:
         if token is not None:
             cursor = cursors.decode(token, key, self._workspace)
             _check(cursor, query, filters)
+        for source in self._sources:
+            await source.refresh()
         if cursor is not None and cursor.phase == "sweep":
             sessions, following = await self._swept(query, cursor)
             preceding = None

@@ -121,6 +121,19 @@ class Reading(Base):
         async for event in self._read(principal.workspace, id, source, after):
             yield event
 
+    async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
+        """The part of the history that led to where the session is now: what a reader is shown.
+
+        That is all of it, except where another tool keeps branches that were left.
+        """
+        _, source = await self._find(principal, id)
+        if source is None:
+            async for event in self._read(principal.workspace, id, None, 0):
+                yield event
+        else:
+            async for event in source.conversation(id):
+                yield event
+
     async def locate(self, principal: Principal, id: str, event_id: str) -> int:
         """The seq of an event."""
         _, source = await self._find(principal, id)
@@ -162,7 +175,12 @@ class Reading(Base):
                 if record := await self._agent(principal, session.agent.id, version):
                     agents.append(record)
         events = self._read(principal.workspace, id, source, 0)
-        async for line in transfer.write(session, agents, events):
+        if source is not None:  # whose places in a file are no numbers without gaps
+            last = 0
+            async for _ in self._read(principal.workspace, id, source, 0):
+                last += 1
+            session = replace(session, last_seq=last)
+        async for line in transfer.write(session, agents, _counted(events)):
             yield line
 
     async def _resolved(self, query: Query) -> Query:
@@ -221,6 +239,13 @@ class Reading(Base):
             for session in page.sessions
         ]
         return page._replace(sessions=spelt)
+
+
+async def _counted(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    seq = 0
+    async for event in events:
+        seq += 1
+        yield event if event.seq == seq else replace(event, seq=seq)
 
 
 def _found(hit: Hit, wanted: Sequence[text.Term]) -> Found:

@@ -7,7 +7,7 @@ the store's overlay, which the hub hands over so that lists and filters see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from ..model.cursor import Mark
@@ -16,7 +16,8 @@ from ..model.query import Position, Query
 from ..model.session import Session
 from ..model.text import Term
 
-Ability = Literal["title", "tag", "archive", "delete"]
+# `trash` is deleting that can be taken back, `delete` for good; the others say it themselves.
+Ability = Literal["title", "tag", "archive", "trash", "delete", "fork"]
 
 
 class Source(Protocol):
@@ -27,6 +28,10 @@ class Source(Protocol):
     can: frozenset[Ability]
 
     async def close(self) -> None: ...
+    async def refresh(self) -> None:
+        """See what the tool did meanwhile; the hub asks for it before each page of a list."""
+        ...
+
     async def get(self, id: str) -> Session | None: ...
     async def between(self, low: str, high: str, limit: int) -> list[Session]:
         """As `Store.between`."""
@@ -55,6 +60,10 @@ class Source(Protocol):
         """As `Store.events`; `seq` is the position in the file."""
         ...
 
+    def conversation(self, id: str) -> AsyncIterator[Event]:
+        """The part of the history that led to the newest message: what a reader is shown."""
+        ...
+
     async def locate(self, id: str, event_id: str) -> int | None: ...
     async def witness(
         self, sessions: Sequence[Session], terms: Sequence[Term]
@@ -65,6 +74,12 @@ class Source(Protocol):
         ...
 
     async def delete(self, id: str) -> None: ...
+    async def fork(
+        self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> Session:
+        """A new session in the tool's own files, with the history up to the event `at`."""
+        ...
+
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         """What the overlay says of sessions here: title, tag, archived_at, deleted_at by id."""
         ...

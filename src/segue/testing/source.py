@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from ..model.cursor import Mark
+from ..model.errors import ReadOnly
 from ..model.event import Event, InfoChanged
 from ..model.query import Position, Query
 from ..model.session import Session
@@ -39,6 +40,9 @@ class MemorySource:
     async def close(self) -> None:
         await self.kept.close()
 
+    async def refresh(self) -> None:
+        """Nothing changes behind our back."""
+
     async def get(self, id: str) -> Session | None:
         return await self.kept.get(self.workspace, id)
 
@@ -59,6 +63,10 @@ class MemorySource:
     async def events(self, id: str, **options: Any) -> list[Event]:
         return await self.kept.events(self.workspace, id, **options)
 
+    async def conversation(self, id: str) -> AsyncIterator[Event]:
+        for event in await self.events(id, limit=1 << 20):
+            yield event
+
     async def locate(self, id: str, event_id: str) -> int | None:
         return await self.kept.locate(self.workspace, id, event_id)
 
@@ -76,6 +84,11 @@ class MemorySource:
 
     async def delete(self, id: str) -> None:
         await self.kept.purge(self.workspace, id, lambda _: None)
+
+    async def fork(
+        self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> Session:
+        raise ReadOnly(f"{self.name} sessions are forked into the store", session=id)
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         for id, patch in patches.items():

@@ -97,8 +97,8 @@ class Opened:
     # Opening.
 
     async def replay(self) -> None:
-        """Send the whole history; nothing of it comes later."""
-        async for event in self._hub.history(self._principal, self.id):
+        """Send the whole conversation; nothing of it comes later."""
+        async for event in self._hub.conversation(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
             for update in self._view.replay(event):

@@ -46,7 +46,10 @@ class Opening(Base):
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
         async with await connect(servers, request.cwd) as connected:
-            fork = await self._hub.fork(self._principal, parent.id, cwd=request.cwd, origin="acp")
+            # Here, whoever keeps its parent: the client forks a session to go on with it.
+            fork = await self._hub.fork(
+                self._principal, parent.id, cwd=request.cwd, origin="acp", here=True
+            )
             if fork.roots != roots:
                 change = ConfigChanged(roots=roots)
                 fork = await self._hub.configure(self._principal, fork.id, change)

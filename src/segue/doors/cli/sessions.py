@@ -74,7 +74,7 @@ def show_command(where: Where, session: str) -> None:
 
     async def show(hub: Hub, principal: Principal) -> None:
         id = (await hub.named(principal, session)).id
-        async for event in hub.history(principal, id):
+        async for event in hub.conversation(principal, id):
             show_event(event)
 
     where.run(show)

@@ -34,13 +34,15 @@ _REPLACED = "content-replacement"
 _TAKEN = _LAST | _ALL | {_REPLACED}
 
 
-def fork(place: Place, title: str | None = None, up_to: str | None = None) -> str:
+def fork(
+    place: Place, title: str | None = None, up_to: str | None = None, id: str | None = None
+) -> str:
     """Write the fork beside its source, and give its id. Raises ValueError and Unreadable.
 
     The new file appears whole: it is written under another name first.
     """
     title = clean_title(title or "") or default_title(place)
-    id = str(uuid.uuid4())
+    id = id or str(uuid.uuid4())
     directory = os.path.dirname(place.path)
     temporary = os.path.join(directory, f".{id}.part")
     with files.held(place.path) as (descriptor, _):

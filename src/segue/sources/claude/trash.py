@@ -99,6 +99,14 @@ def restore(home: Home, id: str) -> str:
     return path
 
 
+def discard(home: Home, id: str) -> bool:
+    """Delete for good what was trashed last under this id; False when there is nothing."""
+    room = next((room for room, told in _rooms(home) if told["sessionId"] == id), None)
+    if room is not None:
+        shutil.rmtree(room)
+    return room is not None
+
+
 def empty(home: Home, days: float) -> int:
     """Delete for good what was trashed more than some days ago; gives how many sessions."""
     before = clock.now() - int(days * clock.DAY)

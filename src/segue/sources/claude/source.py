@@ -1,0 +1,384 @@
+"""Claude Code's sessions as a source: read in place, and changed as Claude Code expects.
+
+What a list needs comes from the index; before each answer the files are looked at, and those that
+changed are read, from where they ended. Histories are read from the transcripts themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from ...model import codec, text
+from ...model.cursor import Mark
+from ...model.errors import NotFound
+from ...model.event import Event, InfoChanged
+from ...model.query import Position, Query
+from ...model.session import Session
+from ...model.text import Term
+from .. import finding
+from ..base import Ability
+from ..index import Damaged, Index, Item, Key, Text, Writing
+from . import files, gather, scan, trash
+from .history import Reader
+from .layout import Home, Project, every_project
+from .locate import Place
+from .scan import Known
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger("segue.claude")
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]  # bytes read, of so many
+
+_INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
+_BATCH = 32 << 20  # bytes that become visible together while much is read
+_EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
+_decode: codec.Decoder[Known] = codec.Decoder(Known)
+
+
+class Differences(NamedTuple):
+    """What the index does not know yet: files that changed, and files that are gone."""
+
+    changed: list[tuple[str, Key]]
+    gone: list[str]
+
+
+class ClaudeSource:
+    """The sessions of one home. `progress` hears how far a long reading is."""
+
+    name = scan.SOURCE
+
+    def __init__(
+        self,
+        index: Path,
+        home: Home | None = None,
+        *,
+        workspace: str = "local",
+        writable: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self.home = home or Home.current()
+        self.workspace = workspace
+        self.can: frozenset[Ability] = _EVERYTHING if writable else frozenset()
+        self._path = index
+        self._opened: Index | None = None
+        self._progress = progress
+        self._reading: asyncio.Future[None] | None = None
+        self._listeners: list[Callable[[str], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._overlay: Mapping[str, Mapping[str, Any]] = {}
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self._reading is not None:
+            await self._reading
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    # The index, and keeping it true.
+
+    @property
+    def index(self) -> Index:
+        if self._opened is not None and not self._opened.is_there():
+            self._opened.close()
+            self._opened = None
+        if self._opened is None:
+            try:
+                self._opened = Index(self._path)
+            except Damaged:
+                self._opened = Index.anew(self._path)
+        return self._opened
+
+    def _ask(self, question: Callable[[Index], T]) -> T:
+        """An answer of the index, which is made anew if it turns out to be damaged."""
+        try:
+            with self.index.damage():
+                return question(self.index)
+        except Damaged:
+            self._renew()
+            with self.index.damage():
+                return question(self.index)
+
+    def _renew(self) -> None:
+        log.info("the index of Claude Code's sessions is damaged and made anew: %s", self._path)
+        self.index.renew()
+        self._write(*self._differences(self.index, None))
+
+    async def refresh(self) -> None:
+        """Look at all files, and read what changed."""
+        await self.look(None)
+
+    async def look(self, paths: Sequence[str] | None) -> None:
+        """Look at some files, or at all; read what changed, and forget what is gone."""
+        if self._reading is not None:
+            await self._reading
+        changed, gone = self._ask(lambda index: self._differences(index, paths))
+        if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
+            self._update(changed, gone)
+            return
+        import asyncio
+
+        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, changed, gone))
+        try:
+            await asyncio.shield(self._reading)
+        finally:
+            if self._reading.done():
+                self._reading = None
+
+    def _differences(self, index: Index, paths: Sequence[str] | None) -> Differences:
+        """The files that are not as the index knows them, and those that are gone."""
+        known = index.keys()
+        if paths is None:
+            found = gather.look(self.home)
+            if known == found:
+                return Differences([], [])
+            gone = [path for path in known if path not in found]
+        else:
+            found = {path: key for path in paths if (key := gather.key_of(path))}
+            gone = [path for path in paths if path in known and path not in found]
+        changed = [(path, key) for path, key in found.items() if known.get(path) != key]
+        changed.sort(key=lambda one: -one[1].mtime_ns)
+        return Differences(changed, gone)
+
+    def _update(self, changed: Sequence[tuple[str, Key]], gone: Sequence[str]) -> None:
+        try:
+            self._write(changed, gone)
+        except Damaged:
+            self._renew()
+
+    def _write(self, changed: Sequence[tuple[str, Key]], gone: Sequence[str]) -> None:
+        if not changed and not gone:
+            return
+        done, total = 0, sum(key.size for _, key in changed)
+        rest = list(changed)
+        while True:
+            with self.index.writing() as writing:
+                end = done + _BATCH
+                while rest and done < end:
+                    path, key = rest.pop(0)
+                    self._read(writing, path, key)
+                    done += key.size
+                    if self._progress is not None:
+                        self._progress(done, total)
+                if not rest:
+                    writing.overlay(self._overlay)
+                    # Last, so that a session that moved is never not there.
+                    for path in gone:
+                        writing.remove(path)
+                    return
+
+    def _read(self, writing: Writing, path: str, key: Key) -> None:
+        """Take one file in, or what was added to it."""
+        known = writing.state(path)
+        if known is not None and known[0] == key:
+            return  # another process was quicker
+        before = _decode(known[1]) if known and known[1] and known[0].inode == key.inode else None
+        id, trashed_at = gather.named(path)
+        try:
+            with files.opened(path) as (descriptor, status):
+                learnt = scan.begin(descriptor, before)
+                now = Key(status.st_ino, status.st_size, status.st_mtime_ns, key.beside_ns)
+
+                def made() -> Item:
+                    return _item(path, now, id, learnt, trashed_at, self.workspace)
+
+                texts = _texts(scan.scan(descriptor, id.lower(), learnt))
+                writing.put(path, id.lower(), texts, made, more=learnt.end > 0)
+        except files.Unreadable:
+            writing.remove(path)
+
+    # Lists.
+
+    async def get(self, id: str) -> Session | None:
+        found = self._ask(lambda index: index.find(id))
+        if found is None or gather.key_of(found[0]) != found[1]:
+            await self.look([*([found[0]] if found else []), *self._places(id)])
+            found = self._ask(lambda index: index.find(id))
+        return found and found[2]
+
+    def _places(self, id: str) -> Iterator[str]:
+        for project in every_project(self.home):
+            for name in {id, id.upper()}:
+                if os.path.lexists(path := os.path.join(project.path, f"{name}.jsonl")):
+                    yield path
+
+    async def page(
+        self, query: Query, after: Position | None = None, backward: bool = False
+    ) -> list[Session]:
+        return self._ask(lambda index: finding.page(index, self.name, query, after, backward))
+
+    async def between(self, low: str, high: str, limit: int) -> list[Session]:
+        await self.refresh()
+        return self._ask(lambda index: finding.between(index, low, high, limit))
+
+    async def mark(self) -> Mark:
+        return self._ask(lambda index: index.mark())
+
+    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
+        return self._ask(lambda index: finding.sweep(index, self.name, query, mark, after))
+
+    async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
+        await self.refresh()
+        best = self._ask(lambda index: finding.ranked(index, self.name, query))
+        return [(hit.session, self._event(hit.session.id, hit.seq), hit.score) for hit in best]
+
+    async def witness(
+        self, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        ids = [session.id for session in sessions]
+        seqs = self._ask(lambda index: finding.newest(index, ids, terms))
+        return [
+            None if seq is None else self._event(id, seq) for id, seq in zip(ids, seqs, strict=True)
+        ]
+
+    def _event(self, id: str, seq: int) -> Event | None:
+        try:
+            with self._reader(id) as reader:
+                found = reader.page(after=seq - 1, before=seq + 1, limit=1)
+                return found[0] if found else None
+        except NotFound:
+            return None  # it went while we looked
+
+    async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
+        self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
+        if self._ask(lambda index: index.overlaid()) != self._overlay:
+            with self.index.writing() as writing:
+                writing.overlay(self._overlay)
+
+    # Histories.
+
+    @contextmanager
+    def _reader(self, id: str) -> Iterator[Reader]:
+        found = self._ask(lambda index: index.find(id))
+        try:
+            if found is None:
+                raise NotFound(f"no session {id}", session=id)
+            with files.opened(found[0]) as (descriptor, _):
+                yield Reader(descriptor, id, scan.creation(found[2]))
+        except files.Unreadable:
+            raise NotFound(f"the transcript of session {id} is gone", session=id) from None
+
+    async def events(self, id: str, **options: Any) -> list[Event]:
+        with self._reader(id) as reader:
+            return reader.page(**options)
+
+    async def conversation(self, id: str) -> AsyncIterator[Event]:
+        with self._reader(id) as reader:
+            for event in reader.conversation():
+                yield event
+
+    async def locate(self, id: str, event_id: str) -> int | None:
+        with self._reader(id) as reader:
+            return reader.find(event_id)
+
+    # Changes.
+
+    async def change(self, id: str, info: InfoChanged) -> None:
+        from . import change
+
+        await self.get(id)
+        before = self._place(id)
+        change.change(self.home, before, info)
+        await self.look([before.path, *self._now(id)])
+
+    async def delete(self, id: str) -> None:
+        from . import change
+
+        await self.get(id)
+        before = self._place(id)
+        change.delete(self.home, before)
+        await self.look([before.path])
+
+    async def fork(
+        self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
+    ) -> Session:
+        """A new transcript beside that of a session, with its history up to the event `at`."""
+        from . import change
+
+        await self.get(id)
+        with self._reader(id) as reader:
+            up_to = None if at is None else change.message_at(reader, at)
+        made = change.fork(self.home, self._place(id), new_id, up_to, cwd, title)
+        await self.look([made])
+        session = await self.get(new_id)
+        assert session is not None  # it was written a moment ago
+        return session
+
+    def _place(self, id: str) -> Place:
+        found = self._ask(lambda index: index.find(id))
+        if found is None:
+            raise NotFound(f"no session {id}", session=id)
+        return Place(gather.named(found[0])[0], found[0], Project(os.path.dirname(found[0])))
+
+    def _now(self, id: str) -> list[str]:
+        """Where a session's transcript may be now, in the trash or out of it."""
+        rooms = [gather.kept(room.path) for room in files.names(trash.directory(self.home))]
+        return [*self._places(id), *(room for room in rooms if gather.named(room)[0].lower() == id)]
+
+    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        from .watch import watching
+
+        self._listeners.append(listener)
+        if self._watching is None:
+            import asyncio
+
+            self._watching = asyncio.get_running_loop().create_task(watching(self))
+
+        def stop() -> None:
+            self._listeners.remove(listener)
+            if not self._listeners and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
+
+        return stop
+
+    def tell(self, since: Mark) -> Mark:
+        """Tell those who watch what changed since a moment; gives the next one."""
+        now = self._ask(lambda index: index.mark())
+        for id in self._ask(lambda index: index.changed(since)):
+            for listener in tuple(self._listeners):
+                listener(id)
+        return now
+
+
+def _texts(events: Iterator[Event]) -> Iterator[Text]:
+    for event in events:
+        if words := text.searchable(event.body):
+            yield Text(event.seq, words, " ".join(text.tokens(words)))
+
+
+def _item(
+    path: str, key: Key, id: str, known: Known, trashed_at: int | None, workspace: str
+) -> Item:
+    session = scan.session(known, id, path, workspace, beside=key.beside_ns > 0)
+    if session is not None and trashed_at is not None:
+        session = msgspec.structs.replace(session, deleted_at=trashed_at)
+    onward = None
+    if known.continued_in is not None:
+        onward = os.path.join(os.path.dirname(path), f"{known.continued_in}.jsonl")
+    return Item(key=key, state=codec.encode(known), session=session, next=onward)
+
+
+def _in_loop() -> bool:
+    if "asyncio" not in sys.modules:  # to import it would cost more than most answers
+        return False
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

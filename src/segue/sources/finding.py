@@ -1,0 +1,197 @@
+"""Lists and searches over an index: the same questions that a store answers, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..model import codec, text
+from ..model.cursor import Mark
+from ..model.query import Position, Query
+from ..model.session import Session, Shelf
+from ..model.text import Term
+from .index import SHELVES, Index, decode
+
+_decode_all = msgspec.json.Decoder(list[Session]).decode
+
+
+class Best(NamedTuple):
+    """A session that a ranked search found, where, and how good that is."""
+
+    session: Session
+    seq: int
+    score: float
+
+
+def page(
+    index: Index, source: str, query: Query, after: Position | None, backward: bool
+) -> list[Session]:
+    """Up to a page of sessions after a position, in the query's order."""
+    among = None
+    if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
+        return []
+    arms = _arms(source, query)
+    if not arms:
+        return []
+    args: list[Any] = []
+    down = query.descending != backward
+    direction = "DESC" if down else "ASC"
+    time = f"{query.order}_at"
+    parts = []
+    for shelf, name, values in arms:
+        driver = f"_{name}" if name else ""
+        where = ["shown", "shelf = ?", *([f"{name} = ?"] if name else [])]
+        args += [SHELVES[shelf], *values]
+        if after is not None:
+            where.append(f"({time}, id) {'<' if down else '>'} (?, ?)")
+            args += after
+        for condition, value in _conditions(query, name):
+            where.append(condition)
+            args += value
+        by = f"INDEXED BY files{driver}_{query.order}"
+        if among is not None:
+            where.append("pk IN (SELECT value FROM json_each(?))")
+            args.append(str(list(among)))
+            by = "NOT INDEXED"
+        parts.append(f"SELECT {time}, id, row FROM files {by} WHERE {' AND '.join(where)}")
+    sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction} LIMIT ?"
+    rows = [row for _, _, row in index.execute(sql, (*args, query.limit)).fetchall()]
+    found = _sessions(rows)
+    return found[::-1] if backward else found
+
+
+def sweep(index: Index, source: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    """Sessions that changed since a mark and are older than it, by id."""
+    among = None
+    if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
+        return []
+    shelves = [SHELVES[shelf] for shelf, _, _ in _arms(source, query)]
+    where = ["shown", "change >= ?", "born < ?", "id > ?"]
+    args: list[Any] = [mark.low, mark.high, after]
+    for condition, value in _conditions(query, None):
+        where.append(condition)
+        args += value
+    sql = f"SELECT pk, shelf, row FROM files INDEXED BY files_change WHERE {' AND '.join(where)}"
+    rows = [
+        row
+        for pk, shelf, row in index.execute(f"{sql} ORDER BY id", args)
+        if shelf in shelves and (among is None or pk in among)
+    ]
+    return _sessions(rows[: query.limit])
+
+
+def between(index: Index, low: str, high: str, limit: int) -> list[Session]:
+    """Sessions by id, on any shelf."""
+    sql = "SELECT row FROM files WHERE id BETWEEN ? AND ? AND shown ORDER BY id LIMIT ?"
+    return _sessions([row for (row,) in index.execute(sql, (low, high, limit))])
+
+
+def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int | None]:
+    """For each session, the seq of its newest event in which one of the terms occurs."""
+    if not terms:
+        return [None] * len(ids)
+    any_of = " OR ".join(map(_expression, terms))
+    sql = """
+        SELECT t.seq FROM files f JOIN texts t ON t.key = (
+          SELECT max(rowid) FROM search WHERE search MATCH ?
+          AND rowid BETWEEN f.pk << 24 AND f.pk << 24 | f.texts
+        ) WHERE f.id = ? AND f.shown
+    """
+    rows = [index.execute(sql, (any_of, id)).fetchone() for id in ids]
+    return [None if row is None else row[0] for row in rows]
+
+
+def ranked(index: Index, source: str, query: Query) -> list[Best]:
+    """The sessions that match best, best first."""
+    terms = text.terms(query.text or "")
+    arms = {SHELVES[shelf] for shelf, _, _ in _arms(source, query)}
+    whole = _having(index, terms)
+    if not whole or not arms:
+        return []
+    where = ["shown", "pk = ?"]
+    args: list[Any] = []
+    for condition, value in _conditions(query, None):
+        where.append(condition)
+        args += value
+    one = f"SELECT shelf, row FROM files WHERE {' AND '.join(where)}"
+    sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
+    found: dict[int, Best] = {}
+    for key, rank in index.execute(sql, (" OR ".join(map(_expression, terms)),)):
+        pk = key >> 24
+        if pk not in whole:
+            continue
+        whole.discard(pk)
+        row = index.execute(one, (pk, *args)).fetchone()
+        if row is not None and row[0] in arms:
+            (seq,) = index.execute("SELECT seq FROM texts WHERE key = ?", (key,)).fetchone()
+            found[pk] = Best(decode(row[1]), seq, -rank)
+            if len(found) == query.limit:
+                break
+    return list(found.values())
+
+
+def _having(index: Index, terms: Sequence[Term]) -> set[int]:
+    """The files in which every term occurs."""
+    found: set[int] | None = None
+    sql = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
+    for term in sorted(terms, key=lambda term: -sum(map(len, term.tokens))):
+        rows = index.execute(sql, (_expression(term),)).fetchall()
+        these = {pk for (pk,) in rows}
+        found = these if found is None else found & these
+        if not found:
+            return set()
+    return found or set()
+
+
+def _expression(term: Term) -> str:
+    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
+    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
+
+
+def _arms(source: str, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:
+    """The ranges of indexes to walk: a shelf, the filter that drives, and its value."""
+    if query.source not in (None, source) or query.deployment_id or query.memory_store_id:
+        return []
+    if query.agent_id is not None:
+        return []
+    found: list[tuple[Shelf, str, tuple[bytes, ...]]] = []
+    for shelf in query.shelves():
+        as_archived = shelf == "archived" and query.archived_as is not None
+        status = query.archived_as if as_archived else "idle"
+        if query.statuses and status not in query.statuses:
+            continue
+        if query.tag is not None:
+            found.append((shelf, "tag", (codec.key(query.tag),)))
+        elif query.directories:
+            places = dict.fromkeys(map(codec.key, query.directories))
+            found += [(shelf, "cwd", (place,)) for place in places]
+        else:
+            found.append((shelf, "", ()))
+    return found
+
+
+def _conditions(query: Query, driver: str | None) -> list[tuple[str, list[Any]]]:
+    """The filters that no walk along an index takes care of."""
+    found: list[tuple[str, list[Any]]] = []
+    if query.tag is not None and driver != "tag":
+        found.append(("tag = ?", [codec.key(query.tag)]))
+    if query.directories and driver != "cwd":
+        places = list(dict.fromkeys(map(codec.key, query.directories)))
+        found.append((f"cwd IN ({', '.join('?' * len(places))})", places))
+    low, high = query.created_bounds()
+    if low is not None:
+        found.append(("created_at >= ?", [low]))
+    if high is not None:
+        found.append(("created_at <= ?", [high]))
+    if query.active_after is not None:
+        found.append(("active_at > ?", [query.active_after]))
+    return found
+
+
+def _sessions(rows: Sequence[bytes]) -> list[Session]:
+    try:
+        return _decode_all(b"[" + b",".join(rows) + b"]")
+    except msgspec.DecodeError:  # odd text, which takes the slow way
+        return [decode(row) for row in rows]

@@ -1,0 +1,569 @@
+"""Claude Code's sessions in the hub: listed, searched, read, followed and changed in place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue import claude
+from segue.hub import Hub
+from segue.model import ids
+from segue.model.content import plain
+from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
+from segue.model.event import AgentMessage, UserMessage
+from segue.model.principal import LOCAL, Principal
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.sources.claude import files, watch
+from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.source import ClaudeSource
+from segue.store.memory import MemoryStore
+from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+from tests.claude.test_golden import golden
+
+S3 = "33333333-3333-4333-8333-333333333333"
+
+
+@asynccontextmanager
+async def opened(home: Home, **options: Any) -> AsyncIterator[tuple[Hub, ClaudeSource]]:
+    index = home.root.parent / "data" / "index.db"
+    source = ClaudeSource(index, ClaudeHome(str(home.root)), **options)
+    async with Hub(MemoryStore(), home.root.parent, sources=[source]) as hub:
+        yield hub, source
+
+
+async def listed(hub: Hub, **query: Any) -> list[str]:
+    return [session.id for session in (await hub.list(LOCAL, Query(**query))).sessions]
+
+
+def append(path: Path, *lines: dict[str, Any]) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(map(as_line, lines)))
+
+
+def said(uuid: str, parent: str | None, text: str, at: str, **more: Any) -> dict[str, Any]:
+    return user(uuid, parent, text, timestamp=at, **more)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
+    homes: Path, tmp_path: Path, version: str
+) -> None:
+    source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
+        found = (await hub.list(LOCAL, Query(limit=1000))).sessions
+        assert {session.id for session in found} == rows.keys()
+        assert found == sorted(found, key=lambda one: (one.active_at, one.id), reverse=True)
+        for session in found:
+            assert (session.source, session.workspace) == ("claude", "local")
+            history = [event async for event in hub.history(LOCAL, session.id)]
+            assert history[-1].seq == session.last_seq
+            prompts = [e.body for e in history if isinstance(e.body, UserMessage)]
+            words = (
+                " ".join(plain(prompts[0].content).split()[:4]).replace('"', "") if prompts else ""
+            )
+            if any(char.isalnum() for char in words):
+                results = await hub.search(LOCAL, Query(text=f'"{words}"', limit=1000))
+                assert session.id in {one.session.id for one in results.found}
+
+
+async def test_filters_and_orders(home: Home) -> None:
+    home.write([said("u1", None, "one", "2026-01-03T00:00:00Z", cwd="/a")], S)
+    home.write([said("u1", None, "two", "2026-01-02T00:00:00Z", cwd="/b")], S2)
+    lines = [said("u1", None, "three", "2026-01-01T00:00:00Z", cwd="/a")]
+    late = assistant("a1", "u1", timestamp="2026-01-04T00:00:00Z")
+    home.write([*lines, late, {"type": "tag", "tag": "exp", "sessionId": S3}], S3)
+    async with opened(home) as (hub, _):
+        assert await listed(hub) == [S3, S, S2]
+        assert await listed(hub, order="created") == [S, S2, S3]
+        assert await listed(hub, descending=False) == [S2, S, S3]
+        assert await listed(hub, cwd="/a") == [S3, S]
+        assert await listed(hub, cwd="/a", tag="exp") == [S3]
+        assert await listed(hub, tag="exp") == [S3]
+        assert await listed(hub, tag="none") == []
+        assert await listed(hub, created_gte=1767312000_000_000) == [S, S2]
+        assert await listed(hub, active_after=1767398400_000_000) == [S3]
+        assert await listed(hub, text="thr") == [S3]
+        assert await listed(hub, text="two", cwd="/a") == []
+        assert await listed(hub, source="claude") == [S3, S, S2]
+        assert await listed(hub, source="segue") == []
+        assert await listed(hub, statuses=("running",)) == []
+        assert await listed(hub, statuses=("idle",)) == [S3, S, S2]
+        assert await listed(hub, agent_id="x") == []
+        assert await listed(hub, limit=1) == [S3]
+
+
+async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        other = Principal(workspace="other")
+        assert (await hub.list(other, Query())).sessions == []
+        with pytest.raises(NotFound):
+            await hub.get(other, S)
+
+
+async def test_worktrees_are_listed_with_their_repository(home: Home, tmp_path: Path) -> None:
+    repo, tree = tmp_path / "repo", tmp_path / "tree"
+    git = "git -c user.email=a@b -c user.name=n -C"
+    os.system(f"git init -q {repo} && {git} {repo} commit -q --allow-empty -m x")
+    os.system(f"{git} {repo} worktree add -q {tree} 2>/dev/null")
+    home.talk(S, cwd=str(repo))
+    home.talk(S2, cwd=str(tree))
+    async with opened(home) as (hub, _):
+        assert await listed(hub, cwd=str(repo)) == [S]
+        assert sorted(await listed(hub, cwd=str(repo), worktrees=True)) == [S, S2]
+
+
+async def test_titles_and_tags_are_found_wherever_they_stand(home: Home) -> None:
+    long = [user(f"u{n}", None, "x" * 1000) for n in range(200)]
+    tag = {"type": "tag", "tag": "deep", "sessionId": S}
+    home.write([*long, title("Between"), tag, *long])
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).title == "Between"
+        assert await listed(hub, tag="deep") == [S]
+
+
+async def test_a_search_shows_where_the_words_are(home: Home) -> None:
+    home.write([user("u1", None, "find the needle here"), assistant("a1", "u1"), user("u2", "a1")])
+    home.talk(S2, say="hay")
+    async with opened(home) as (hub, _):
+        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        assert found.session.id == S and found.snippet == "find the needle here"
+        assert [found.snippet[mark.start : mark.stop] for mark in found.marks] == ["needle"]
+        (best,) = (await hub.search(LOCAL, Query(text="needle"), ranked=True)).found
+        assert (best.session.id, best.event) == (S, found.event)
+        assert (await hub.search(LOCAL, Query(text="needle hay"))).found == []
+
+
+async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) -> None:
+    path = home.talk()
+    async with opened(home) as (hub, _):
+        assert await listed(hub) == [S]
+        append(path, said("u2", "a1", "later", "2026-02-01T00:00:00Z"), title("Named"))
+        home.talk(S2)
+        assert await listed(hub) == [S, S2]
+        assert await listed(hub, text="later") == [S]
+        session = await hub.get(LOCAL, S)
+        assert (session.title, session.messages) == ("Named", 3)
+        append(path, title("Again"))
+        assert (await hub.get(LOCAL, S)).title == "Again"
+        (home.projects / "-w" / f"{S2}.jsonl").unlink()
+        assert await listed(hub) == [S]
+        with pytest.raises(NotFound):
+            await hub.get(LOCAL, S2)
+
+
+async def test_a_session_is_got_before_any_list(home: Home) -> None:
+    home.talk(S.replace("1", "A"))
+    async with opened(home) as (hub, _):
+        found = await hub.get(LOCAL, S.replace("1", "a"))
+        assert found.native_id == S.replace("1", "A")
+
+
+async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
+    home.talk(say="old", project="-a")
+    home.talk(say="new", project="-b")
+    home.touch(S, 1_000_000_000, "-a")
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).title == "new"
+        assert await listed(hub) == [S]
+        (home.projects / "-b" / f"{S}.jsonl").unlink()
+        assert (await hub.get(LOCAL, S)).title == "old"
+
+
+async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
+    onward = {"type": "continued-in", "sessionId": S, "continuedInSessionId": S2}
+    home.write([user("u1", None, "first"), onward])
+    async with opened(home) as (hub, _):
+        assert await listed(hub) == [S]
+        home.talk(S2)
+        assert await listed(hub) == [S2]
+        (home.projects / "-w" / f"{S2}.jsonl").unlink()
+        assert await listed(hub) == [S]
+
+
+async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        lines = [line async for line in hub.export(LOCAL, S)]
+        copy = await hub.import_session(LOCAL, lines)
+        assert copy.id == S
+        assert await listed(hub) == [S]
+        renamed = await hub.set_title(LOCAL, S, "The copy")
+        assert renamed.title == "The copy"
+        assert claude.get_session_info(S).custom_title is None  # type: ignore[union-attr]
+
+
+async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        assert (await hub.set_title(LOCAL, S, "Mine")).title == "Mine"
+        assert (await hub.set_tag(LOCAL, S, "exp")).tag == "exp"
+        info = claude.get_session_info(S)
+        assert info and (info.custom_title, info.tag) == ("Mine", "exp")
+        assert (await hub.set_tag(LOCAL, S, None)).tag is None
+        assert (await hub.set_title(LOCAL, S, None)).title == "hi"
+        assert (await hub.archive(LOCAL, S)).archived_at is not None
+        assert claude.get_session_info(S).archived is True  # type: ignore[union-attr]
+        assert await listed(hub) == []
+        assert await listed(hub, archived="only") == [S]
+        assert (await hub.unarchive(LOCAL, S)).archived_at is None
+        assert await listed(hub) == [S]
+        with pytest.raises(InvalidInput):
+            await hub.set_title(LOCAL, S, "\x1b[0m\x07")
+        with pytest.raises(ReadOnly):
+            await hub.set_metadata(LOCAL, S, {"a": "b"})
+
+
+async def test_a_prompt_takes_a_session_out_of_the_archive(home: Home) -> None:
+    path = home.talk()
+    async with opened(home) as (hub, _):
+        await hub.archive(LOCAL, S)
+        append(path, said("u2", "a1", "again", "2099-01-01T00:00:00Z"))
+        assert await listed(hub) == [S]
+
+
+async def test_renaming_does_not_move_a_session_in_the_list(home: Home) -> None:
+    home.write([said("u1", None, "one", "2026-01-01T00:00:00Z")], S)
+    home.write([said("u1", None, "two", "2026-01-02T00:00:00Z")], S2)
+    async with opened(home) as (hub, _):
+        await hub.set_title(LOCAL, S, "Renamed")
+        assert await listed(hub) == [S2, S]
+
+
+async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> None:
+    path = home.talk()
+    beside = path.with_suffix("") / "subagents"
+    beside.mkdir(parents=True)
+    async with opened(home) as (hub, _):
+        assert (await hub.trash(LOCAL, S)).deleted_at is not None
+        assert not path.exists() and not beside.exists()
+        assert claude.list_sessions() == []
+        assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
+        assert [e.type async for e in hub.history(LOCAL, S)][1] == "user_message"
+        with pytest.raises(Conflict):
+            await hub.archive(LOCAL, S)
+        assert (await hub.restore(LOCAL, S)).deleted_at is None
+        assert path.exists() and beside.exists()
+        assert await listed(hub) == [S] and await listed(hub, trash=True) == []
+        await hub.trash(LOCAL, S)
+        await hub.purge(LOCAL, S)
+        assert await listed(hub, trash=True) == []
+        assert list((home.root / "segue-trash").iterdir()) == []
+
+
+async def test_purging_leaves_nothing(home: Home) -> None:
+    path = home.talk()
+    async with opened(home) as (hub, _):
+        await hub.purge(LOCAL, S)
+        assert not path.exists() and list((home.root / "segue-trash").iterdir()) == []
+        with pytest.raises(NotFound):
+            await hub.get(LOCAL, S)
+
+
+async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) -> None:
+    path = home.talk()
+    (home.root / "sessions").mkdir()
+    entry = {"pid": os.getpid(), "sessionId": S}
+    (home.root / "sessions" / "1.json").write_text(json.dumps(entry))
+    async with opened(home) as (hub, _):
+        with pytest.raises(Busy):
+            await hub.trash(LOCAL, S)
+        with pytest.raises(Busy):
+            await hub.purge(LOCAL, S)
+        assert path.exists() and await listed(hub) == [S]
+
+
+async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) -> None:
+    home.write([user("u1", None, "one", cwd="/w"), assistant("a1", "u1"), user("u2", "a1", "two")])
+    async with opened(home) as (hub, _):
+        fork = await hub.fork(LOCAL, S, title="Other way")
+        assert (fork.source, fork.title, fork.cwd) == ("claude", "Other way", "/w")
+        messages = claude.get_session_messages(fork.id)
+        assert [message.message["content"] for message in messages][::2] == ["one", "two"]
+        history = [event async for event in hub.history(LOCAL, S)]
+        short = await hub.fork(LOCAL, S, at=history[1].seq)
+        assert len(claude.get_session_messages(short.id)) == 1
+        moved = await hub.fork(LOCAL, S, cwd="/elsewhere")
+        assert moved.cwd == "/elsewhere"
+        assert claude.get_session_info(moved.id, "/elsewhere") is not None
+        assert set(await listed(hub)) == {S, fork.id, short.id, moved.id}
+
+
+async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
+    home.write(
+        [user("u1", None, "one"), user("x1", "u1", "left"), assistant("a1", "u1"), title("T")]
+    )
+    async with opened(home) as (hub, _):
+        fork = await hub.fork(LOCAL, S, here=True)
+        assert (fork.source, fork.title) == ("segue", "T (fork)")
+        bodies = [e.body async for e in hub.history(LOCAL, fork.id)]
+        shown = [b for b in bodies if isinstance(b, UserMessage | AgentMessage)]
+        assert [plain(body.content) for body in shown] == ["one", "a1"]
+
+
+async def test_a_prompt_is_refused_with_a_way_out(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        with pytest.raises(ReadOnly, match="fork or import"):
+            await hub.prompt(LOCAL, S, "go on")
+
+
+async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> None:
+    path = home.talk()
+    before = path.read_bytes()
+    async with opened(home, writable=False) as (hub, source):
+        assert (await hub.set_title(LOCAL, S, "Mine")).title == "Mine"
+        await hub.set_tag(LOCAL, S, "exp")
+        assert await listed(hub, tag="exp") == [S]
+        await hub.trash(LOCAL, S)
+        assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
+        assert path.read_bytes() == before
+        source.index.renew()
+        assert await listed(hub, trash=True) == [S]  # the store remembers it
+        await hub.restore(LOCAL, S)
+        assert (await hub.get(LOCAL, S)).title == "Mine"
+
+
+# Following.
+
+
+async def following(hub: Hub, id: str) -> tuple[AsyncIterator[Any], Callable[[], Any]]:
+    last = (await hub.get(LOCAL, id)).last_seq
+    follower = hub.follow(LOCAL, id, last)
+
+    async def following_one() -> Any:
+        async with asyncio.timeout(20):
+            return await anext(follower)
+
+    return follower, following_one
+
+
+@pytest.mark.parametrize("notified", [True, False])
+async def test_what_claude_code_writes_is_followed(
+    home: Home, monkeypatch: pytest.MonkeyPatch, notified: bool
+) -> None:
+    if not notified:
+        monkeypatch.setattr(watch.importlib.util, "find_spec", lambda _: None)
+        monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
+    path = home.talk()
+    async with opened(home) as (hub, _):
+        follower, one = await following(hub, S)
+        waiting = asyncio.ensure_future(one())
+        await asyncio.sleep(0.1)
+        line = as_line(user("u2", "a1", "more"))
+        with path.open("ab") as file:
+            file.write(line[:30])
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        with path.open("ab") as file:
+            file.write(line[30:])
+        event = await waiting
+        assert plain(event.body.content) == "more"
+        append(path, assistant("a2", "u2"), user("u3", "a2"))
+        assert plain((await one()).body.content) == "a2"
+        assert plain((await one()).body.content) == "u3"
+        await follower.aclose()  # type: ignore[attr-defined]
+
+
+async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        changes = hub.changes(LOCAL)
+        waiting = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0.2)
+        path = home.talk(S2)
+        async with asyncio.timeout(20):
+            assert (await waiting).session == S2
+            path.unlink()
+            assert (await anext(changes)).session == S2
+        await changes.aclose()  # type: ignore[attr-defined]
+
+
+# The index.
+
+
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The transcripts that are opened."""
+    seen: list[str] = []
+    real = files.open_regular
+
+    def counting(path: str) -> tuple[int, os.stat_result]:
+        seen.append(path)
+        return real(path)
+
+    monkeypatch.setattr(files, "open_regular", counting)
+    yield seen
+
+
+async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[str]) -> None:
+    for number in range(50):
+        home.talk(ids.new_id(), project=f"-p{number % 3}")
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        assert len(opens) == 50
+        opens.clear()
+        assert len(await listed(hub, limit=1000)) == 50
+    async with opened(home) as (hub, _):  # and not in the next process either
+        assert len(await listed(hub, limit=1000)) == 50
+    assert opens == []
+
+
+async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.talk()
+    looks = 0
+    real = os.scandir
+
+    def counting(path: Any) -> Any:
+        nonlocal looks
+        looks += str(path).startswith(str(home.projects))
+        return real(path)
+
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        monkeypatch.setattr(os, "scandir", counting)
+        await listed(hub)
+        assert looks == 2  # the projects, and the one that there is
+        looks = 0
+        await hub.get(LOCAL, S)
+        assert looks == 0
+
+
+async def test_a_transcript_that_grew_is_read_from_where_it_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write([user(f"u{n}", None, "x" * 1000) for n in range(500)])
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        taken = 0
+        real = os.pread
+
+        def counting(descriptor: int, size: int, offset: int) -> bytes:
+            nonlocal taken
+            data = real(descriptor, size, offset)
+            taken += len(data)
+            return data
+
+        append(path, user("v1", None, "fresh"))
+        monkeypatch.setattr(os, "pread", counting)
+        assert await listed(hub, text="fresh") == [S]
+        assert taken < 200_000 < path.stat().st_size
+        assert (await hub.get(LOCAL, S)).messages == 501
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "gone":
+        for name in path.parent.iterdir():
+            name.unlink()
+    elif how == "garbage":
+        path.write_bytes(b"this is no database at all" * 1000)
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "format":
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA user_version = 7")
+        connection.close()
+    elif how == "pages":
+        data = bytearray(path.read_bytes())
+        data[4096:] = os.urandom(len(data) - 4096)
+        path.write_bytes(data)
+    elif how == "search":
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("DELETE FROM search_data WHERE id > 1")
+        connection.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search"])
+async def test_an_index_that_is_spoilt_is_made_anew(home: Home, how: str) -> None:
+    for id in (S, S2, S3):
+        home.talk(id, say=f"say {id}")
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        path = source.index.path
+    spoil(path, how)
+    async with opened(home) as (hub, source):
+        assert len(await listed(hub)) == 3
+        assert await listed(hub, text="22222222") == [S2]
+        await hub.set_title(LOCAL, S, "Goes on")
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).title == "Goes on"
+
+
+@pytest.mark.parametrize("how", ["gone", "garbage", "pages"])
+async def test_an_index_that_is_spoilt_in_use_is_made_anew(home: Home, how: str) -> None:
+    home.talk(S)
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        source.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spoil(source.index.path, how)
+        home.talk(S2, say="other")
+        assert sorted(await listed(hub)) == [S, S2]
+        assert await listed(hub, text="other") == [S2]
+
+
+async def test_several_hubs_share_one_index(home: Home) -> None:
+    path = home.talk(S)
+    async with opened(home) as (one, _), opened(home) as (two, _):
+        assert await listed(one) == await listed(two) == [S]
+        append(path, title("Seen by both"))
+        home.talk(S2)
+        assert sorted(await listed(one)) == sorted(await listed(two)) == [S, S2]
+        assert (await two.get(LOCAL, S)).title == "Seen by both"
+        await one.set_title(LOCAL, S2, "Other")
+        assert (await two.get(LOCAL, S2)).title == "Other"
+
+
+async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
+    path = home.write([user("u1", None, "secretive words"), assistant("a1", "u1")])
+    async with opened(home) as (hub, source):
+        assert await listed(hub, text="secretive") == [S]
+        path.unlink()
+        assert await listed(hub, text="secretive") == []
+        count = source.index.execute("SELECT count(*) FROM texts").fetchone()
+        hits = source.index.execute("SELECT count(*) FROM search('secretive')").fetchone()
+        assert (count, hits) == ((0,), (0,))
+        assert os.stat(source.index.path).st_mode & 0o777 == 0o600
+
+
+async def test_progress_is_told_in_bytes(home: Home) -> None:
+    sizes = [home.talk(ids.new_id()).stat().st_size for _ in range(4)]
+    told: list[tuple[int, int]] = []
+    async with opened(home, progress=lambda done, total: told.append((done, total))) as (hub, _):
+        await listed(hub)
+    assert [total for _, total in told] == [sum(sizes)] * 4
+    assert [done for done, _ in told][-1] == sum(sizes)
+
+
+async def test_reading_much_leaves_the_loop_to_others(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    home.talk()
+    async with opened(home) as (hub, _):
+        lists = await asyncio.gather(listed(hub), listed(hub), hub.get(LOCAL, S))
+        assert lists[:2] == [[S], [S]]
+        assert isinstance(lists[2], Session)
+
+
+async def test_odd_text_is_kept_and_found(home: Home) -> None:
+    home.write(
+        [
+            user("u1", None, "caf\u00e9 \ud83d half \u6f22\u5b57"),
+            b"\x00\x00" + as_line(title("T")).strip(),
+        ]
+    )
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="café") == [S]
+        assert await listed(hub, text="漢字") == [S]
+        assert (await hub.get(LOCAL, S)).title == "T"
