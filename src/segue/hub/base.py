@@ -18,6 +18,8 @@ from .files import Files
 from .keys import Keys
 from .records import Records
 from .runners import Runners
+from .shares import Shares
+from .visits import Visits
 
 if TYPE_CHECKING:
     from .live import Live
@@ -47,6 +49,8 @@ class Base:
         self.secrets = SecretBox(data_dir)
         self.files = Files(store, self.records)
         self._clone = clone
+        self.visits = Visits(self.records, self.keys)
+        self.shares = Shares(self.records)
         self._live: Live | None = None
         self._overlaid: set[str] = set()
 

@@ -95,6 +95,7 @@ _COMMANDS = {
     "keys": "keys",
     "list": "sessions",
     "new": "sessions",
+    "open": "serve",
     "prompt": "sessions",
     "search": "sessions",
     "serve": "serve",

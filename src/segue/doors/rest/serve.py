@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ...hub import Hub
 from ...model.errors import InvalidInput, Unauthorized
@@ -61,11 +62,11 @@ async def first_key(hub: Hub) -> tuple[Path, str | None]:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, app: ASGIApp) -> None:
         self._door = door
         super().__init__(
             uvicorn.Config(
-                door,
+                app,
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -98,10 +99,15 @@ async def serve(
     *,
     hosts: Sequence[str] = (),
     rate_limit: int = 0,
+    mount: Callable[[Door], ASGIApp] = lambda door: door,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer requests on a socket. `ready` is called once they will be."""
+    """Answer requests on a socket. `ready` is called once they will be.
+
+    `mount` may set something beside the door: the application that is served in its place.
+    """
     sock.listen(2048)  # from here on a client waits in line rather than being refused
     hub.turns.start()  # what a process that died had not begun is done by this one
     ready()
-    await _Server(Door(hub, hosts, rate_limit=rate_limit)).serve(sockets=[sock])
+    door = Door(hub, hosts, rate_limit=rate_limit)
+    await _Server(door, mount(door)).serve(sockets=[sock])

@@ -1,0 +1,115 @@
+"""One request, as a handler sees it; and an address, as the door knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ...hub import Hub
+from ...model import ids
+from ...model.errors import InvalidInput, NotFound
+from ...model.principal import Principal
+from ...model.session import Session
+from . import templates
+from .gates import csrf
+
+if TYPE_CHECKING:
+    from .door import Door
+
+MAX_FORM = 4 * 1024 * 1024
+
+
+class Endpoint(NamedTuple):
+    """A method on an address; `open` ones need no login."""
+
+    method: str
+    path: str
+    handle: Callable[[Call], Awaitable[Response]]
+    open: bool = False
+
+
+class Call:
+    """A request that has passed the gates."""
+
+    def __init__(
+        self,
+        door: Door,
+        request: Request,
+        path: Mapping[str, str],
+        principal: Principal | None = None,
+        token: str = "",
+    ) -> None:
+        self.door = door
+        self.request = request
+        self.path = path
+        self.token = token
+        self._principal = principal
+        self._form: dict[str, str] | None = None
+
+    @property
+    def hub(self) -> Hub:
+        return self.door.hub
+
+    @property
+    def principal(self) -> Principal:
+        assert self._principal is not None, "an open address has no principal"
+        return self._principal
+
+    @property
+    def csrf(self) -> str:
+        return csrf(self.token) if self.token else ""
+
+    @property
+    def scripted(self) -> bool:
+        """Whether our own script asks, which wants a piece and not a page."""
+        return self.request.headers.get("x-segue") is not None
+
+    def param(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str) -> int | None:
+        """A parameter that is a natural number."""
+        given = self.param(name)
+        if not given:
+            return None
+        if not given.isascii() or not given.isdecimal() or len(given) > 9:
+            raise InvalidInput(f"{name} must be a number, not {given!r}")
+        return int(given)
+
+    async def session(self) -> Session:
+        """The session that the address names."""
+        given = self.path["id"]
+        id = ids.parse(given)
+        if id is None:
+            raise NotFound(f"no session {given}")
+        return await self.hub.get(self.principal, id)
+
+    async def form(self) -> dict[str, str]:
+        """The fields that were sent."""
+        if self._form is None:
+            data = b""
+            async for part in self.request.stream():
+                data += part
+                if len(data) > MAX_FORM:
+                    raise InvalidInput("that is more text than can be sent at once")
+            try:
+                pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
+            except ValueError:
+                raise InvalidInput("the form cannot be read") from None
+            self._form = dict(pairs)
+        return self._form
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        values.setdefault("csrf", self.csrf)
+        values.setdefault("principal", self._principal)
+        return HTMLResponse(templates.render(template, **values), status)
+
+    def went(self, address: str) -> Response:
+        """On to another page; our script is told where, and goes by itself."""
+        if self.scripted:
+            return Response(status_code=204, headers={"x-location": address})
+        return RedirectResponse(address, 303)

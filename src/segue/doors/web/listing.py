@@ -1,0 +1,166 @@
+"""The list of sessions: pages by cursor, grouped, searched, filtered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+from starlette.responses import HTMLResponse, Response
+
+from ...hub.reading import Found
+from ...model import clock, text
+from ...model.errors import NotFound
+from ...model.principal import Principal
+from ...model.query import Query, matches
+from ...model.session import Session
+from . import templates
+from .call import Call
+from .filters import NAMES, SHELVES, SINCE, Filters
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+FIRST = 40  # sessions of the first page: more than a screen holds
+LATER = 100
+SEEN = 1000  # sessions whose directories, tags and sources are offered as filters
+
+
+class Row(NamedTuple):
+    """A session in the list; `snippet` and `seq` say where a search found it."""
+
+    session: Session
+    snippet: Markup | None = None
+    seq: int | None = None
+
+
+class Group(NamedTuple):
+    key: str
+    label: str
+    rows: list[Row]
+
+
+class Listed(NamedTuple):
+    """A page of the list, as the template wants it."""
+
+    groups: list[Group]
+    next: str | None
+    filters: Filters
+
+
+async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Listed:
+    """A page of the list that the filters describe."""
+    query = filters.query(LATER if cursor else FIRST)
+    if query.text and text.terms(query.text):
+        found = await call.hub.search(call.principal, query, cursor)
+        rows, following = [_row(each) for each in found.found], found.next
+    else:
+        # Only punctuation, so far: that finds everything.
+        query = replace(query, text=None)
+        page = await call.hub.list(call.principal, query, cursor, bind_filters=False)
+        rows, following = [Row(session) for session in page.sessions], page.next
+    after = filters.address(cursor=following) if following else None
+    return Listed(grouped(rows, filters), after, filters)
+
+
+async def rows(call: Call) -> Response:
+    """A further page, for a list that is being scrolled."""
+    made = await listed(call, filters_of(call), call.param("cursor") or None)
+    return HTMLResponse(str(templates.macros("list.html").rows(made)))
+
+
+async def facets(call: Call) -> Response:
+    """Values to filter by, taken from the sessions that were active last."""
+    page = await call.hub.list(call.principal, Query(limit=SEEN, archived="include"))
+    agents = {session.agent.id for session in page.sessions if session.agent is not None}
+    made = templates.macros("list.html").facets(
+        directories=_common(session.directory for session in page.sessions),
+        tags=_common(session.tag for session in page.sessions if session.tag),
+        sources=_common(session.source for session in page.sessions),
+        agents=await agent_names(call, agents),
+    )
+    return HTMLResponse(str(made))
+
+
+def filters_of(call: Call) -> Filters:
+    return Filters({name: call.param(name) for name in NAMES})
+
+
+async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
+    """What the agents of these ids are called."""
+    names: dict[str, str] = {}
+    for id in sorted(agents):
+        try:
+            record = await call.hub.records.get(call.principal.workspace, "agent", id)
+        except NotFound:
+            continue
+        names[id] = str(record.body.get("name") or id[:8])
+    return names
+
+
+async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
+    """All that the sidebar's template needs."""
+    agent = filters["agent"]
+    return {
+        "list": await listed(call, filters),
+        "chips": filters.chips(await agent_names(call, [agent]) if agent else {}),
+        "shelves": SHELVES,
+        "since": SINCE,
+    }
+
+
+def row_of(principal: Principal, session: Session, filters: Filters) -> str | None:
+    """A session's row, if it belongs in a list with these filters; for lists that update."""
+    if filters.words or session.workspace != principal.workspace:
+        return None
+    query = filters.query(1)
+    if query.cwd is not None:
+        query = replace(query, directories=(query.cwd,))
+    if not matches(query, session):
+        return None
+    made = templates.macros("list.html").row(Row(session), filters)
+    return str(made)
+
+
+def group_of(session: Session, filters: Filters, now: int | None = None) -> tuple[str, str]:
+    """The group that a session stands in: its key and its heading."""
+    if filters.by_project:
+        return session.directory, templates.project(session.directory)
+    today = (clock.now() if now is None else now) // clock.DAY
+    age = today - session.active_at // clock.DAY
+    for days, label in ((0, "Today"), (1, "Yesterday"), (7, "Last 7 days"), (30, "Last 30 days")):
+        if age <= days:
+            return label, label
+    month = datetime.fromtimestamp(session.active_at / clock.SECOND, UTC).strftime("%B %Y")
+    return month, month
+
+
+def grouped(rows: Sequence[Row], filters: Filters) -> list[Group]:
+    now = clock.now()
+    found: dict[str, Group] = {}
+    for row in rows:
+        key, label = group_of(row.session, filters, now)
+        found.setdefault(key, Group(key, label, [])).rows.append(row)
+    return list(found.values())
+
+
+def _row(found: Found) -> Row:
+    from markupsafe import Markup, escape
+
+    snippet = Markup()
+    end = 0
+    for mark in found.marks:
+        hit = found.snippet[mark.start : mark.stop]
+        snippet += escape(found.snippet[end : mark.start]) + Markup("<mark>{}</mark>").format(hit)
+        end = mark.stop
+    snippet += escape(found.snippet[end:])
+    clean = Markup(templates.sendable(snippet))
+    return Row(found.session, clean, None if found.event is None else found.event.seq)
+
+
+def _common(values: Iterable[str]) -> list[str]:
+    """The values, the most frequent first."""
+    from collections import Counter
+
+    return [value for value, _ in Counter(values).most_common(100)]

@@ -1,0 +1,175 @@
+"""One stream a page: the session that is open, as it grows, and the rows of the list that change.
+
+One and not two, because a browser opens only six connections to a server; and a page that nobody
+looks at closes its stream. What was missed meanwhile comes after the seq that the page had last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from ...model import codec, ids
+from ...model.errors import NotFound
+from ...model.event import Event
+from ...model.session import Session
+from ...store.base import Delta
+from . import items, listing, templates, transcript
+from .call import Call
+from .filters import Filters
+from .markdown import markdown
+
+PING_SECONDS = 15.0
+# A message that is being written is rendered anew at most this often.
+PAUSE_SECONDS = 0.06
+_END = object()
+_HEAD = frozenset(
+    {"info_changed", "status_changed", "model_called", "permission_asked", "permission_answered"}
+    | {"user_message", "agent_message", "config_changed"}
+)
+
+
+async def stream(call: Call) -> Response:
+    session: Session | None = None
+    if id := ids.parse(call.param("session")):
+        session = await call.hub.get(call.principal, id)
+    last = call.request.headers.get("last-event-id", "")
+    after = int(last) if last.isascii() and last.isdecimal() else call.number("after") or 0
+    return StreamingResponse(
+        _frames(call, session, after, listing.filters_of(call)),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
+
+
+async def _frames(
+    call: Call, session: Session | None, after: int, filters: Filters
+) -> AsyncIterator[bytes]:
+    # Bounded, so that a slow browser holds back its own stream and not the server's memory.
+    queue: asyncio.Queue[Any] = asyncio.Queue(16)
+    pumps = [asyncio.create_task(_pump(_rows(call, filters), queue))]
+    if session is not None:
+        pumps.append(asyncio.create_task(_pump(_session(call, session, after), queue)))
+    closing = asyncio.create_task(call.door.closing.wait())
+    getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
+    try:
+        yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
+        while True:
+            await asyncio.wait(
+                [getting, closing], timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if closing.done():
+                return
+            if not getting.done():
+                yield b": still here\n\n"
+                continue
+            frame = getting.result()
+            if frame is _END:
+                return
+            yield frame
+            getting = asyncio.create_task(queue.get())
+    finally:
+        for task in (*pumps, getting, closing):
+            task.cancel()
+        await asyncio.gather(*pumps, getting, closing, return_exceptions=True)
+
+
+async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None:
+    try:
+        async for frame in frames:
+            await queue.put(frame)
+    except Exception:
+        await queue.put(_END)  # the browser comes back and hears, by the status, what it is
+        raise
+
+
+async def _session(call: Call, session: Session, after: int) -> AsyncIterator[bytes]:
+    """What happens to the session that is open."""
+    agent = await transcript.agent_name(call, session)
+    begun: dict[str, Event] = {}
+    writing: dict[str, str] = {}
+    async for thing in call.hub.follow(call.principal, session.id, after, deltas=True):
+        if isinstance(thing, Delta):
+            text = writing.get(thing.message, "") + thing.text
+            writing[thing.message] = text
+            html = markdown(text)
+            yield _frame("writing", {"message": thing.message, "kind": thing.kind, "html": html})
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        writing.pop(thing.id, None)
+        try:
+            session = await call.hub.get(call.principal, session.id)
+        except NotFound:
+            break
+        yield await _item(call, session, thing, begun)
+        if thing.type in _HEAD:
+            yield _frame("head", _head(call, session, agent))
+    yield _frame("gone", {"session": session.id})
+
+
+async def _item(call: Call, session: Session, event: Event, begun: dict[str, Event]) -> bytes:
+    """An event as what it adds to the page, or as what it changes there."""
+    view = transcript.view_of(call, session)
+    data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
+    name = items.key(event)
+    show = templates.macros("items.html").item
+    if event.type in items.PAIRS and name is not None:
+        begun[name] = event
+    elif event.type in items.PAIRS.values() and name is not None:
+        first = begun.pop(name, None) or await _beginning(call, session, event)
+        if first is not None:
+            made = items.items([first], {name: event})
+            data |= {"of": first.seq, "html": str(show(view, made[0]))}
+            return _frame("item", data, event.seq)
+    for item in items.items([event], {}):
+        data["html"] = str(show(view, item))
+    return _frame("item", data, event.seq)
+
+
+async def _beginning(call: Call, session: Session, event: Event) -> Event | None:
+    """The event that this one completes."""
+    kind = next(kind for kind, ending in items.PAIRS.items() if ending == event.type)
+    found = await call.hub.events(
+        call.principal,
+        session.id,
+        before=event.seq,
+        types=(kind,),
+        limit=transcript.REACH,
+        backward=True,
+    )
+    return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
+
+
+def _head(call: Call, session: Session, agent: str) -> dict[str, Any]:
+    bits = templates.macros("session_bits.html")
+    view = transcript.view_of(call, session)
+    return {
+        "title": session.title or "Untitled",
+        "meta": str(bits.meta(view, agent, templates.tokens(session.usage))),
+        "notices": str(bits.notices(view)),
+        "composer": str(bits.composer(view)),
+        "shelf": session.shelf,
+        "status": session.status,
+    }
+
+
+async def _rows(call: Call, filters: Filters) -> AsyncIterator[bytes]:
+    """Rows of the list that changed, and whether they belong in it."""
+    async for change in call.hub.changes(call.principal):
+        data: dict[str, Any] = {"session": change.session, "html": None}
+        if not change.gone:
+            try:
+                session = await call.hub.get(call.principal, change.session)
+            except NotFound:
+                continue
+            data["html"] = listing.row_of(call.principal, session, filters)
+            data["group"], data["label"] = listing.group_of(session, filters)
+        yield _frame("row", data)
+
+
+def _frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:
+    place = b"" if seq is None else b"id: %d\n" % seq
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, codec.encode(data))

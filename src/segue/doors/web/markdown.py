@@ -1,0 +1,184 @@
+"""Text that a model or a tool wrote, as HTML that can do nothing.
+
+HTML in it is shown as it stands; what Markdown makes of the rest passes nh3 with a short list of
+tags. Pictures by address are links: a page asks nobody else for anything.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+    from markupsafe import Markup
+    from pygments.formatters import HtmlFormatter
+
+MAX_MARKDOWN = 60_000  # characters beyond which a text is shown as it stands
+MAX_HIGHLIGHT = 20_000  # characters of one piece of code that get colours
+
+_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
+    *("strong", "em", "s", "a", "code", "pre", "span", "table", "thead", "tbody", "tr", "th", "td"),
+    "div",
+}
+_ATTRIBUTES = {
+    "a": {"href", "title", "target"},
+    "ol": {"start"},
+    "code": {"class"},
+    "span": {"class"},
+    "pre": {"tabindex"},
+    "div": {"class", "tabindex"},
+}
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
+
+
+def markdown(text: str) -> Markup:
+    """A text as people read it."""
+    if len(text) > MAX_MARKDOWN:
+        from markupsafe import Markup
+
+        return Markup('<div class="plain">{}</div>').format(_sendable(text))
+    return _markdown(text)
+
+
+@lru_cache(maxsize=2048)
+def _markdown(text: str) -> Markup:
+    import nh3
+    from markupsafe import Markup
+
+    # NULs and lone surrogates cannot be sent in a page.
+    rendered = _parser().render(_sendable(text))
+    clean = nh3.clean(
+        rendered,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+    )
+    return Markup(clean)
+
+
+def code(text: str, language: str = "") -> Markup:
+    """A piece of code with its colours."""
+    from markupsafe import Markup
+
+    inner = highlight(text, language) or html.escape(_sendable(text))
+    return Markup(f'<pre tabindex="0"><code>{inner}</code></pre>')
+
+
+def highlight(text: str, language: str, _: str = "") -> str:
+    """The inside of a `code` element, or nothing where the language is not known."""
+    if not language or len(text) > MAX_HIGHLIGHT:
+        return ""
+    lexer = _lexer(language.lower())
+    if lexer is None:
+        return ""
+    from pygments import highlight as colour
+
+    coloured: str = colour(_sendable(text), lexer, _formatter())
+    return coloured
+
+
+def _sendable(text: str) -> str:
+    if "\0" not in text and text.isprintable():
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+@lru_cache(maxsize=128)
+def _lexer(language: str) -> Any:
+    from pygments.lexers import get_lexer_by_name
+    from pygments.util import ClassNotFound
+
+    try:
+        return get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return None
+
+
+@cache
+def _formatter() -> HtmlFormatter[str]:
+    from pygments.formatters import HtmlFormatter
+
+    return HtmlFormatter(nowrap=True, classprefix="k-")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False, "highlight": highlight})
+    parser.enable(["table", "strikethrough"])
+    parser.core.ruler.push("addresses", _link_addresses)
+    # Wide things scroll by themselves, and can be reached by keyboard to do so.
+    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    parser.add_render_rule("image", _image)
+    parser.add_render_rule("fence", _fence)
+    parser.add_render_rule("code_block", _fence)
+    parser.add_render_rule("link_open", _link)
+    # A page has one first heading, and that is the session's.
+    parser.add_render_rule("heading_open", _heading)
+    parser.add_render_rule("heading_close", _heading)
+    return parser
+
+
+def _fence(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    token = tokens[index]
+    language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+    return str(code(token.content, language))
+
+
+def _heading(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    token = tokens[index]
+    tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    return f"<{tag}>" if token.nesting == 1 else f"</{tag}>\n"
+
+
+def _link(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    address = html.escape(str(tokens[index].attrs.get("href", "")))
+    return f'<a href="{address}" target="_blank">'
+
+
+def _image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    token = tokens[index]
+    address = html.escape(str(token.attrs.get("src", "")))
+    name = html.escape(token.content or "image")
+    return f'<a href="{address}" target="_blank">{name}</a>'
+
+
+def _link_addresses(state: StateCore) -> None:
+    """Make links of addresses that stand in the text, as everybody writes them."""
+    from markdown_it.token import Token
+
+    for block in state.tokens:
+        if block.type != "inline" or "://" not in block.content:
+            continue
+        made: list[Token] = []
+        inside = 0
+        for token in block.children or []:
+            inside += token.nesting if token.type in ("link_open", "link_close") else 0
+            if token.type != "text" or inside:
+                made.append(token)
+                continue
+            end = 0
+            for match in _ADDRESS.finditer(token.content):
+                made.append(_text(token.content[end : match.start()]))
+                made.append(Token("link_open", "a", 1, attrs={"href": match[0]}))
+                made.append(_text(match[0]))
+                made.append(Token("link_close", "a", -1))
+                end = match.end()
+            made.append(_text(token.content[end:]))
+        block.children = made
+
+
+def _text(content: str) -> Token:
+    from markdown_it.token import Token
+
+    return Token("text", "", 0, content=content)

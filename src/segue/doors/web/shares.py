@@ -1,0 +1,86 @@
+"""A session to be read by whoever has its link, and making and revoking that link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import HTMLResponse, Response
+
+from ...model import ids
+from ...model.errors import NotFound
+from ...model.session import Session
+from . import listing, transcript
+from .call import Call
+
+
+async def page(call: Call) -> Response:
+    """Where one sees whether a session is shared, and changes it."""
+    session = await call.session()
+    secret = await call.hub.shares.secret(call.principal, session.id)
+    base = str(call.request.base_url).rstrip("/")
+    link = base + _base(session, secret) if secret else ""
+    values: dict[str, Any] = {"session": session, "link": link, "base": f"/s/{session.id}"}
+    if call.scripted:
+        return call.page("share.html", **values)
+    filters = listing.filters_of(call)
+    return call.page(
+        "app.html", inner="share.html", **await listing.sidebar(call, filters), **values
+    )
+
+
+async def share(call: Call) -> Response:
+    session = await call.session()
+    await call.hub.shares.share(call.principal, session.id)
+    return call.went(f"/s/{session.id}/share")
+
+
+async def unshare(call: Call) -> Response:
+    session = await call.session()
+    await call.hub.shares.revoke(call.principal, session.id)
+    return call.went(f"/s/{session.id}/share")
+
+
+# What a reader sees: the same parts, read by the link's right, and nothing to change.
+
+
+async def shared(call: Call) -> Response:
+    reading, view = await _open(call)
+    return reading.page("shared.html", **await transcript.main(reading, view))
+
+
+async def part(call: Call) -> Response:
+    reading, view = await _open(call)
+    number = reading.number("number") or 0
+    parts = await transcript.read_parts(
+        reading.hub, reading.principal, view.session, number, number
+    )
+    return HTMLResponse(await transcript.shown(view, parts))
+
+
+async def turns(call: Call) -> Response:
+    reading, view = await _open(call)
+    return await transcript.turns_of(reading, view)
+
+
+async def whole(call: Call) -> Response:
+    return await transcript.whole((await _open(call))[0])
+
+
+async def blob(call: Call) -> Response:
+    return await transcript.blob((await _open(call))[0])
+
+
+async def _open(call: Call) -> tuple[Call, transcript.View]:
+    """The request as its link allows it: as somebody who may read the one session."""
+    id = ids.parse(call.path["id"]) or ""
+    secret = call.path["secret"]
+    principal = await call.hub.shares.reader(call.path["workspace"], id, secret)
+    reading = Call(call.door, call.request, call.path, principal)
+    session = await reading.session()
+    if session.shelf == "trash":
+        raise NotFound("this link leads nowhere; its session was deleted")
+    return reading, transcript.View(session, _base(session, secret), False)
+
+
+def _base(session: Session, secret: str) -> str:
+    return f"/shared/{session.workspace}/{session.id}/{secret}"

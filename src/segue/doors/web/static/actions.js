@@ -1,0 +1,99 @@
+// Forms: sent without leaving the page. What was typed stays until the server has it.
+
+import { explain, find, notify, send } from "./dom.js";
+
+const draftOf = (session) => `draft ${session.dataset.id}`;
+
+// Drafts outlive the page: a reload or a lost connection takes nothing away.
+
+export function restoreDraft(session) {
+  const text = find("#text", session);
+  if (!text) return;
+  try {
+    text.value ||= localStorage.getItem(draftOf(session)) ?? "";
+  } catch {
+    // A browser that keeps nothing.
+  }
+}
+
+function keepDraft(session, words) {
+  try {
+    if (words) localStorage.setItem(draftOf(session), words);
+    else localStorage.removeItem(draftOf(session));
+  } catch {
+    // A browser that keeps nothing.
+  }
+}
+
+async function say(form) {
+  const field = find("#text", form);
+  const words = field.value;
+  if (!words.trim()) return;
+  const trouble = find("#trouble");
+  const button = find("button", form);
+  button.disabled = true;
+  try {
+    await send(form.getAttribute("action"), { text: words });
+    const now = find("#text"); // the composer may have been replaced meanwhile
+    if (now?.value === words) now.value = "";
+    keepDraft(find("#main .session"), "");
+    trouble.hidden = true;
+  } catch (error) {
+    trouble.textContent = explain(error);
+    trouble.hidden = false;
+  } finally {
+    button.disabled = false;
+    find("#text")?.focus();
+  }
+}
+
+async function submit(form, submitter, go) {
+  const fields = new FormData(form, submitter);
+  const address = form.getAttribute("action");
+  const session = find("#main .session")?.dataset.id;
+  const verb = form.dataset.verb;
+  if (submitter) submitter.disabled = true;
+  try {
+    const next = await send(address, fields);
+    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    if (verb === "delete") {
+      await go("/");
+      notify("Moved to the trash.", {
+        label: "Undo",
+        act: async () => {
+          try {
+            go(await send(`/s/${session}/restore`, {}));
+          } catch (error) {
+            notify(explain(error));
+          }
+        },
+      });
+    } else if (verb === "archive") {
+      notify("Archived.", { label: "Undo", act: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
+    } else if (verb === "rename") notify("Renamed.");
+    else if (verb === "tag") notify("Tagged.");
+    else if (next && new URL(next, location.href).pathname !== location.pathname) await go(next);
+    else if (next?.endsWith("/share")) await go(next, { remember: false });
+  } catch (error) {
+    notify(explain(error));
+    if (submitter) submitter.disabled = false;
+  }
+  if (submitter?.isConnected && form.id !== "answer") submitter.disabled = false;
+}
+
+export function start(go) {
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post" || form.closest("dialog")) return;
+    event.preventDefault();
+    if (form.id === "say") say(form);
+    else submit(form, event.submitter, go);
+  });
+  document.addEventListener("input", (event) => {
+    if (event.target.id === "text") keepDraft(find("#main .session"), event.target.value);
+  });
+  document.addEventListener("keydown", (event) => {
+    const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    if (event.target.id === "text" && sends) event.target.form.requestSubmit();
+  });
+}

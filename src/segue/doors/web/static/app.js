@@ -1,0 +1,193 @@
+// The session browser: moving between sessions, keys, menus. Everything also works as plain pages.
+
+import * as actions from "./actions.js";
+import { all, announce, copy, explain, find, nodes, notify, text } from "./dom.js";
+import * as list from "./list.js";
+import * as live from "./live.js";
+import { Transcript } from "./transcript.js";
+
+let transcript = null;
+
+// Another page in the main part; the list stays as it is.
+export async function go(address, { remember = true } = {}) {
+  const url = new URL(address, location.href);
+  try {
+    const made = nodes(await text(url.pathname + url.search));
+    if (remember) history.pushState(null, "", url);
+    find("#main").replaceChildren(made);
+  } catch (error) {
+    notify(explain(error));
+    return;
+  }
+  arrive();
+  if (document.body.classList.contains("reading")) find("#main").focus({ preventScroll: true });
+}
+
+function arrive() {
+  transcript?.stop();
+  transcript = null;
+  const session = find("#main .session");
+  document.body.classList.toggle("reading", location.pathname !== "/");
+  const heading = find("#main h1")?.textContent ?? "segue";
+  document.title = location.pathname === "/" ? "segue" : `${heading} · segue`;
+  announce(heading);
+  if (session) {
+    transcript = new Transcript(session, find("#main"));
+    find("#turns-open").hidden = false;
+    actions.restoreDraft(session);
+    highlight(session);
+    session.addEventListener("segue:parts", () => highlight(session));
+  }
+  list.mark();
+  live.connect(session, transcript);
+}
+
+// The words that were searched for, shown without changing the page.
+function highlight(session) {
+  if (!("highlights" in CSS)) return;
+  CSS.highlights.delete("found");
+  const words = (new URLSearchParams(location.search).get("q") ?? "").toLowerCase().match(/[\p{L}\p{N}]+/gu);
+  if (!words || !session.dataset.at) return;
+  const ranges = [];
+  const walker = document.createTreeWalker(find("#parts", session), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node && ranges.length < 500; node = walker.nextNode()) {
+    const lower = node.data.toLowerCase();
+    for (const word of words) {
+      for (let at = lower.indexOf(word); at >= 0; at = lower.indexOf(word, at + word.length)) {
+        if (/[\p{L}\p{N}]/u.test(lower[at - 1] ?? "")) continue;
+        const range = new Range();
+        range.setStart(node, at);
+        range.setEnd(node, at + word.length);
+        ranges.push(range);
+      }
+    }
+  }
+  CSS.highlights.set("found", new Highlight(...ranges));
+}
+
+document.addEventListener("click", (event) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const copied = event.target.closest("[data-copy]");
+  if (copied) {
+    event.preventDefault();
+    copy(new URL(copied.dataset.copy, location.href).href);
+    return;
+  }
+  const from = event.target.closest("[data-copy-from]");
+  if (from) {
+    copy(find(`#${from.dataset.copyFrom}`).value);
+    return;
+  }
+  for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  const link = event.target.closest("a[href]");
+  if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  if (link.dataset.jump) {
+    event.preventDefault();
+    find("#turns")?.close();
+    transcript.reveal(Number(link.dataset.jump));
+    history.replaceState(null, "", link.href);
+    return;
+  }
+  const ours = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
+  if (!ours || link.closest(".chips") || link.matches(".skip, .more")) return;
+  event.preventDefault();
+  const here = find("#main .session")?.dataset.base;
+  if (here && link.pathname === here && link.hash) {
+    history.pushState(null, "", link.href);
+    transcript.session.dataset.at = link.hash.slice(2);
+    transcript.reveal(Number(link.hash.slice(2)));
+    highlight(transcript.session);
+    return;
+  }
+  if (link.pathname === "/" && link.closest("#head")) document.body.classList.remove("reading");
+  go(link.href);
+});
+
+addEventListener("popstate", () => go(location.href, { remember: false }));
+
+// Keys. Letters do nothing while something is being typed.
+
+const keys = {
+  j: () => list.step(1),
+  k: () => list.step(-1),
+  "/": () => {
+    document.body.classList.remove("reading");
+    find("#search input[name=q]").select();
+  },
+  "?": () => find("#help").showModal(),
+  f: () => open("#filter"),
+  n: () => open("#begin"),
+  r: () => find("#text")?.focus(),
+  t: () => turns(),
+  e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
+  g: () => transcript?.reveal(1),
+  G: () => transcript?.toEnd(),
+  "[": () => transcript?.turn(-1),
+  "]": () => transcript?.turn(1),
+};
+
+function open(menu) {
+  find(menu).open = true;
+  find(`${menu} input:not([type=hidden]), ${menu} button`)?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select");
+  if (event.key === "Escape") {
+    const menu = find("details.menu[open]");
+    if (menu) {
+      menu.open = false;
+      find("summary", menu).focus();
+    } else if (typing) event.target.blur();
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
+  if (keys[event.key]) {
+    event.preventDefault();
+    keys[event.key]();
+  }
+});
+
+// Every prompt of the session, to jump to one.
+async function turns() {
+  if (!transcript) return;
+  let dialog = find("#turns");
+  if (!dialog) {
+    dialog = document.createElement("dialog");
+    dialog.id = "turns";
+    dialog.setAttribute("aria-label", "Turns of this session");
+    document.body.append(dialog);
+    dialog.addEventListener("click", async (event) => {
+      if (event.target === dialog) dialog.close();
+      const more = event.target.closest(".more");
+      if (more) {
+        event.preventDefault();
+        more.replaceWith(nodes(await text(more.href)));
+      }
+    });
+  }
+  try {
+    dialog.replaceChildren(nodes(await text(`${transcript.base}/turns`)));
+    dialog.showModal();
+  } catch (error) {
+    notify(explain(error));
+  }
+}
+document.addEventListener("click", (event) => {
+  if (event.target.closest("#turns-open")) turns();
+});
+
+find("#theme")?.addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+});
+
+actions.start(go);
+list.start();
+arrive();

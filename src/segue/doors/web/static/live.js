@@ -1,0 +1,120 @@
+// The stream of what happens elsewhere. One a page, and none while nobody looks at it.
+
+import { find, nodes, signedOut } from "./dom.js";
+import * as list from "./list.js";
+
+let source = null;
+let session = null;
+let transcript = null;
+let lost = null;
+
+export function connect(element, shown) {
+  session = element;
+  transcript = shown;
+  open();
+}
+
+function open() {
+  source?.close();
+  source = null;
+  if (document.hidden) return;
+  const params = new URLSearchParams(list.address());
+  if (session) {
+    params.set("session", session.dataset.id);
+    params.set("after", transcript.lastSeq);
+  }
+  source = new EventSource(`/live?${params}`);
+  const mine = source;
+  const shown = transcript;
+  const on = (name, act) => source.addEventListener(name, (event) => {
+    if (mine === source) act(JSON.parse(event.data));
+  });
+  on("hello", () => {
+    clearTimeout(lost);
+    lost = null;
+    find("#offline").hidden = true;
+  });
+  on("item", (data) => shown.add(data));
+  on("writing", (data) => shown.write(data));
+  on("head", head);
+  on("gone", gone);
+  on("row", (data) => list.update(data));
+  source.addEventListener("error", () => {
+    if (mine !== source) return;
+    // A moment's loss is nobody's business.
+    lost ??= setTimeout(() => { find("#offline").hidden = false; }, 700);
+    if (source.readyState === EventSource.CLOSED) setTimeout(refused, 1000, mine);
+  });
+}
+
+// The browser gave up: because we are signed out, because the session is gone, or for no reason.
+async function refused(which) {
+  if (which !== source) return;
+  try {
+    const address = session ? `${session.dataset.base}/part?number=0` : "/rows";
+    const answer = await fetch(address, { headers: { "x-segue": "1" } });
+    if (answer.status === 401) {
+      find("#offline").hidden = true;
+      return signedOut();
+    }
+    if (answer.status === 404) {
+      gone();
+      session = null;
+    }
+  } catch {
+    // Still no connection.
+  }
+  return open();
+}
+
+function head({ title, meta, notices, composer, status }) {
+  if (!session?.isConnected) return;
+  find("h1", session).textContent = title;
+  document.title = `${title} · segue`;
+  find("#head .meta", session).replaceWith(nodes(meta));
+  find("#notices", session).innerHTML = notices;
+  const name = find("#a-title", session);
+  if (name && name !== document.activeElement) name.value = title === "Untitled" ? "" : title;
+  keepTyping(composer);
+  if (status === "idle") find("#writing", session).replaceChildren();
+}
+
+// The composer changes with the session's state; what is being typed in it must not.
+function keepTyping(html) {
+  const old = find("#composer", session);
+  const made = nodes(html).firstElementChild;
+  const text = find("#text", old);
+  const fresh = find("#text", made);
+  if (text && fresh) {
+    text.placeholder = fresh.placeholder;
+    find(".stop", old)?.remove();
+    const stop = find(".stop", made);
+    if (stop) old.append(stop);
+  } else old.replaceWith(made);
+}
+
+function gone() {
+  if (!session?.isConnected) return;
+  const notices = find("#notices", session);
+  const words = document.createElement("p");
+  words.className = "notice";
+  words.setAttribute("role", "alert");
+  words.textContent = "This session was deleted, here or elsewhere. What you see is what had been loaded.";
+  notices.replaceChildren(words);
+  const composer = find("#composer", session);
+  const text = find("#text", composer);
+  if (text) text.readOnly = true;
+  for (const button of composer.querySelectorAll("button")) button.disabled = true;
+}
+
+document.addEventListener("visibilitychange", async () => {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  } else if (!source) {
+    open();
+    // The list may have changed in any way meanwhile.
+    if (find("#list")?.scrollTop === 0) list.show(list.address(), { remember: false }).catch(() => {});
+  }
+});
+document.addEventListener("segue:list", open);

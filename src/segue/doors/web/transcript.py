@@ -1,0 +1,235 @@
+"""A session's page, and the parts of its history that the page asks for as one scrolls.
+
+A history is cut into parts of PART events each, by seq. A page has the parts near what is looked
+at and nothing else, so that it costs the same however long the history is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from starlette.responses import HTMLResponse, Response
+
+from ...hub import Hub
+from ...model.content import Audio, Image, Resource
+from ...model.errors import NotFound
+from ...model.event import Event, ToolCall, ToolResult
+from ...model.principal import Principal
+from ...model.session import Session
+from . import items, listing, templates
+from .call import Call
+
+PART = 60
+# How far a result may stand from its call, in events of their kinds, to be shown with it.
+REACH = 100
+TURNS = 200
+# Histories of more text than this are rendered beside the event loop, so that others go on.
+HEAVY = 200_000
+
+
+class Part(NamedTuple):
+    """One part of a history, ready to be shown."""
+
+    number: int
+    items: list[items.Item]
+
+
+class View(NamedTuple):
+    """Whose session a template shows and what may be done there; `base` is its address.
+
+    A `file` stands alone: nothing is left out of it, and it links to nothing of ours.
+    """
+
+    session: Session
+    base: str
+    writable: bool
+    csrf: str = ""
+    file: bool = False
+
+
+def part_of(seq: int) -> int:
+    return max(0, seq - 1) // PART
+
+
+async def read_parts(
+    hub: Hub, principal: Principal, session: Session, first: int, last: int
+) -> list[Part]:
+    """The parts from one number to another."""
+    low, high = first * PART, (last + 1) * PART
+    events = await hub.events(
+        principal, session.id, after=low, before=high + 1, limit=(last - first + 1) * PART
+    )
+    outcomes = {
+        str(items.key(event)): event for event in events if event.type in items.PAIRS.values()
+    }
+    begun: dict[str, Event] = {}
+    for kind, ending in items.PAIRS.items():
+        open_here = {items.key(event) for event in events if event.type == kind}
+        if open_here - outcomes.keys() and high < session.last_seq:
+            beyond = await hub.events(
+                principal, session.id, after=high, types=(ending,), limit=REACH
+            )
+            for event in beyond:
+                outcomes.setdefault(str(items.key(event)), event)
+        ended = {items.key(event) for event in events if event.type == ending}
+        if ended - open_here and low > 0:
+            before = await hub.events(
+                principal, session.id, before=low + 1, types=(kind,), limit=REACH, backward=True
+            )
+            begun |= {str(items.key(event)): event for event in before}
+    parts = []
+    for number in range(first, last + 1):
+        inside = [event for event in events if part_of(event.seq) == number]
+        parts.append(Part(number, items.items(inside, outcomes, begun)))
+        begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
+    return parts
+
+
+async def shown(view: View, parts: Sequence[Part]) -> str:
+    """Parts as HTML."""
+    render = templates.macros("items.html").parts
+    if _weight(parts) > HEAVY:
+        return str(await asyncio.to_thread(render, view, parts))
+    return str(render(view, parts))
+
+
+async def main(call: Call, view: View) -> dict[str, Any]:
+    """What the template of a session's page needs: the parts around `at`, or the last ones."""
+    session = view.session
+    at = call.number("at")
+    last = part_of(session.last_seq)
+    if at is None:
+        first, upto = max(0, last - 1), last
+    else:
+        here = min(part_of(at), last)
+        first, upto = max(0, here - 1), min(last, here + 1)
+    parts = await read_parts(call.hub, call.principal, session, first, upto)
+    return {
+        "view": view,
+        "session": session,
+        "transcript": await shown(view, parts),
+        "first": first,
+        "upto": upto,
+        "last": last,
+        "PART": PART,
+        "at": at,
+        "tokens": templates.tokens(session.usage),
+    }
+
+
+def view_of(call: Call, session: Session) -> View:
+    return View(session, f"/s/{session.id}", True, call.csrf)
+
+
+async def page(call: Call) -> Response:
+    """A session, with the list beside it unless our script has that already."""
+    session = await call.session()
+    agent = await agent_name(call, session)
+    values = await main(call, view_of(call, session))
+    values |= {"agent": agent, "command": command(session), "csrf": call.csrf}
+    if call.scripted:
+        return call.page("session.html", **values)
+    filters = listing.filters_of(call)
+    return call.page(
+        "app.html", inner="session.html", **await listing.sidebar(call, filters), **values
+    )
+
+
+async def part(call: Call) -> Response:
+    """One part, for a page that is being scrolled."""
+    session = await call.session()
+    number = call.number("number") or 0
+    parts = await read_parts(call.hub, call.principal, session, number, number)
+    return HTMLResponse(await shown(view_of(call, session), parts))
+
+
+async def turns(call: Call) -> Response:
+    """The prompts of a session, to jump to one."""
+    return await turns_of(call, view_of(call, await call.session()))
+
+
+async def turns_of(call: Call, view: View) -> Response:
+    after = call.number("after") or 0
+    found = await call.hub.events(
+        call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
+    )
+    lines = [(event.seq, event.at, items.first_line(event.body.content)) for event in found]  # type: ignore[union-attr]  # asked for user messages alone
+    more = found[-1].seq if len(found) == TURNS else None
+    made = templates.macros("session_bits.html").turns(view, lines, more)
+    return HTMLResponse(str(made))
+
+
+async def whole(call: Call) -> Response:
+    """All of an event's text, where a page has only the beginning."""
+    session = await call.session()
+    event = await _event(call, session)
+    parts: list[items.Part] = []
+    if isinstance(event.body, ToolCall):
+        parts = items.given(event.body)
+    elif isinstance(event.body, ToolResult):
+        parts = items.gave(event.body)
+    text = "\n\n".join(part.code for part in parts if part.code)
+    return Response(templates.sendable(text), media_type="text/plain; charset=utf-8")
+
+
+async def blob(call: Call) -> Response:
+    """A picture or a file in an event, by its place in there."""
+    session = await call.session()
+    event = await _event(call, session)
+    content = getattr(event.body, "content", ())
+    index = int(call.path["index"])
+    block = content[index] if index < len(content) else None
+    if not isinstance(block, Image | Audio | Resource) or block.data is None:
+        raise NotFound("There is no such picture.")
+    try:
+        data = base64.b64decode(block.data)
+    except (ValueError, binascii.Error):
+        raise NotFound("That picture is damaged.") from None
+    headers = {
+        "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": "private, max-age=31536000, immutable",
+    }
+    mime = block.mime or ""
+    if mime not in templates.PICTURES:
+        mime = "application/octet-stream"
+        headers["content-disposition"] = "attachment"
+    return Response(data, media_type=mime, headers=headers)
+
+
+def command(session: Session) -> str:
+    """What to type to go on with a session in the tool that keeps it."""
+    import shlex
+
+    if session.source == "claude":
+        return f"cd {shlex.quote(session.cwd)} && claude --resume {session.native_id or session.id}"
+    return f"segue prompt {session.id} 'Go on'"
+
+
+async def _event(call: Call, session: Session) -> Event:
+    seq = int(call.path["seq"])
+    found = await call.hub.events(
+        call.principal, session.id, after=seq - 1, before=seq + 1, limit=1
+    )
+    if not found:
+        raise NotFound("There is no such message.")
+    return found[0]
+
+
+async def agent_name(call: Call, session: Session) -> str:
+    """What the session's agent is called, if it has one."""
+    if session.agent is None:
+        return ""
+    return (await listing.agent_names(call, [session.agent.id])).get(session.agent.id, "")
+
+
+def _weight(parts: Sequence[Part]) -> int:
+    size = 0
+    for part in parts:
+        for item in part.items:
+            for block in getattr(item.event.body, "content", ()):
+                size += len(getattr(block, "text", "") or "")
+    return size

@@ -1,0 +1,174 @@
+"""Who gets in, from where, and what a page of another site can do: nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from segue.hub.visits import LINK, STAY
+from segue.model import clock
+from segue.model.principal import LOCAL, Principal
+from tests.doors.web.site import BASE, open_site
+
+
+async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_going(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        session = await site.hub.create(LOCAL, title="Secret plan")
+        page = await site.get(f"/s/{session.id}?at=1", 401)
+        assert "segue open" in page and "Secret plan" not in page
+        _, key = await site.hub.keys.create("local")
+        assert f'value="/s/{session.id}?at=1"' in page
+        answer = await site.client.post(
+            "/login", data={"key": key, "next": f"/s/{session.id}?at=1"}
+        )
+        assert answer.headers["location"] == f"/s/{session.id}?at=1"
+        assert "Secret plan" in await site.get(answer.headers["location"])
+
+
+async def test_a_login_link_works_once(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        first = await site.client.get("/login", params={"token": token})
+        assert first.status_code == 303 and first.headers["location"] == "/"
+        cookie = first.headers["set-cookie"].lower()
+        assert (
+            "httponly" in cookie and "samesite=lax" in cookie and cookie.startswith("segue-8787=")
+        )
+        assert token not in cookie
+        site.client.cookies.clear()
+        assert "has been used" in await site.get(f"/login?token={token}", 401)
+        await site.get("/", 401)
+
+
+@pytest.mark.parametrize("token", ["", "x", "local~", "local~.", "local~abc.def", "~.", "%00", "é"])
+async def test_a_made_up_token_lets_nobody_in(tmp_path: Path, token: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.get("/login", 200 if not token else 401, params={"token": token})
+        answer = await site.client.get("/", headers={"cookie": f"segue-8787={token!a}"})
+        assert answer.status_code == 401
+
+
+async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_site(tmp_path) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        now = clock.now()
+        monkeypatch.setattr(clock, "now", lambda: now + LINK + clock.SECOND)
+        assert "expired" in await site.get(f"/login?token={token}", 401)
+        await site.get("/")
+        monkeypatch.setattr(clock, "now", lambda: now + STAY + clock.SECOND)
+        assert "expired" in await site.get("/", 401)
+
+
+async def test_a_revoked_key_takes_its_browsers_with_it(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        key, secret = await site.hub.keys.create("local")
+        await site.client.post("/login", data={"key": secret})
+        await site.get("/")
+        await site.hub.keys.revoke("local", key.id)
+        assert "no longer valid" in await site.get("/", 401)
+        answer = await site.client.post("/login", data={"key": secret})
+        assert answer.status_code == 401 and "not valid here" in answer.text
+
+
+async def test_signing_out_ends_the_visit(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        held = dict(site.client.cookies)
+        await site.post("/logout")
+        site.client.cookies.update(held)
+        await site.get("/", 401)
+
+
+async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        mine = await site.hub.create(Principal(workspace="team"), title="Ours", cwd="/team")
+        theirs = await site.hub.create(LOCAL, title="Theirs")
+        await site.hub.run(LOCAL, theirs.id, "/say wombat")
+        await site.sign_in(Principal(workspace="team"))
+        home = await site.get("/")
+        assert "Ours" in home and "Theirs" not in home
+        assert "Theirs" not in await site.get("/?q=wombat")
+        for path in (
+            "",
+            "/part?number=0",
+            "/turns",
+            "/export.md",
+            "/share",
+            "/whole/2",
+            "/blob/2/0",
+        ):
+            assert "Theirs" not in await site.get(f"/s/{theirs.id}{path}", 404)
+        for verb in ("prompt", "rename", "delete", "fork", "share", "archive", "cancel"):
+            await site.post(f"/s/{theirs.id}/{verb}", 404, text="x", title="x")
+        assert (await site.client.get(f"/live?session={theirs.id}")).status_code == 404
+        await site.get(f"/s/{mine.id}")
+
+
+async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.sign_in(Principal(workspace="team"))
+        answer = await site.post("/new", cwd="/etc")
+        session = await site.hub.get(
+            Principal(workspace="team"), answer.headers["location"].rpartition("/")[2]
+        )
+        assert session.cwd.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "localhost.evil.example:8787"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+async def test_another_sites_page_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        data = {"csrf": site.csrf, "title": "Taken"}
+        answer = await site.client.post(f"/s/{session.id}/rename", data=data, headers=headers)
+        assert answer.status_code == 403
+        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+
+
+@pytest.mark.parametrize("token", ["", "0" * 32])
+async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: str) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        site.csrf = token
+        answer = await site.post(f"/s/{session.id}/rename", 403, title="Taken")
+        assert "reload" in answer.text
+        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+
+
+@pytest.mark.parametrize(
+    "going", ["//evil.example", "https://evil.example", "/\\evil.example", "/login?token=x", "x"]
+)
+async def test_signing_in_leads_to_no_other_site(tmp_path: Path, going: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        answer = await site.client.get("/login", params={"token": token, "next": going})
+        assert answer.headers["location"] == "/"
+
+
+async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        for path in ("/", "/login", "/nowhere", "/rows"):
+            headers = (await site.client.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["cache-control"] == "no-store"
+        assert "<script" in await site.get("/")
+        assert "onclick" not in await site.get("/") and "style=" not in await site.get("/")
+
+
+@pytest.mark.parametrize("path", ["/static/x/..%2f..%2fdoor.py", "/static/x/door.py", "/static/x/"])
+async def test_only_the_pages_own_files_are_served(tmp_path: Path, path: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.get(f"{BASE}{path}", 404)
