@@ -8,7 +8,7 @@ after the last ordinary page further ones sweep, in id order, what changed since
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -35,9 +35,11 @@ class Page(NamedTuple):
 class _List(Protocol):
     name: str
 
-    async def page(self, query: Query, after: Position | None, backward: bool) -> list[Session]: ...
-    async def mark(self) -> Mark: ...
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]: ...
+    def page(
+        self, query: Query, after: Position | None, backward: bool
+    ) -> Awaitable[list[Session]]: ...
+    def mark(self) -> Awaitable[Mark]: ...
+    def sweep(self, query: Query, mark: Mark, after: str) -> Awaitable[list[Session]]: ...
 
 
 class _Stored:
@@ -47,14 +49,16 @@ class _Stored:
         self._store = store
         self._workspace = workspace
 
-    async def page(self, query: Query, after: Position | None, backward: bool) -> list[Session]:
-        return await self._store.page(self._workspace, query, after, backward)
+    def page(
+        self, query: Query, after: Position | None, backward: bool
+    ) -> Awaitable[list[Session]]:
+        return self._store.page(self._workspace, query, after, backward)
 
-    async def mark(self) -> Mark:
-        return await self._store.mark(self._workspace)
+    def mark(self) -> Awaitable[Mark]:
+        return self._store.mark(self._workspace)
 
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
-        return await self._store.sweep(self._workspace, query, mark, after)
+    def sweep(self, query: Query, mark: Mark, after: str) -> Awaitable[list[Session]]:
+        return self._store.sweep(self._workspace, query, mark, after)
 
 
 class _Unshadowed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -47,6 +48,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(Cursor)
 
 
+@lru_cache(maxsize=64)  # every page of a list asks for the same one
 def fingerprint(query: Query) -> bytes:
     """What ties a cursor to the filters of its list."""
     return blake2b(codec.encode(query.filters()), digest_size=8).digest()
