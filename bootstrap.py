@@ -167,10 +167,13 @@ def bench(arguments: list[str]) -> int:
         there = ", ".join(scripts) or "no script"
         return _complain(f"bench/ has {there}; not {' or '.join(unknown) or 'one to run'}.", 2)
     python = str(prepare("bench", "bench", "postgres") / _executable("python"))
-    for name in names or scripts:
-        status = subprocess.run([python, str(scripts[name]), *passed_on], cwd=ROOT).returncode
-        if status:
-            return _complain(f"bench/{name}.py ended with exit code {status}.", 1)
+    failed = [
+        name
+        for name in names or scripts
+        if subprocess.run([python, str(scripts[name]), *passed_on], cwd=ROOT).returncode
+    ]
+    if failed:
+        return _complain(f"not all was well in bench/: {', '.join(failed)}.", 1)
     return 0
 
 

@@ -26,6 +26,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("deployment", "tag", "cwd", "agent", "status", "source")},
 }
 
+MAX_ARMS = 100  # of a shelf; SQLite merges at most 500 in all
+
 Values = tuple[Any, ...]
 Filters = dict[str, list[Values]]  # driver → the values of its columns, any of which will do
 
@@ -99,9 +101,11 @@ def arms(query: Query, choose: Callable[[int, Filters], str] | None = None) -> l
             continue
         number = SHELVES[shelf]
         driver = None
-        if wanted:
-            usual = next(name for name in DRIVERS if name in wanted)
-            driver = choose(number, wanted) if choose and len(wanted) > 1 else usual
+        # So many directories that a statement of as many arms would be refused are checked instead.
+        able = {name: values for name, values in wanted.items() if len(values) <= MAX_ARMS}
+        if able:
+            usual = next(name for name in DRIVERS if name in able)
+            driver = choose(number, able) if choose and len(able) > 1 else usual
         others = {name: values for name, values in wanted.items() if name != driver}
         options: list[Values] = wanted[driver] if driver else [()]
         found += [Arm(number, driver, values, others) for values in options]
@@ -240,14 +244,13 @@ class Builder:
                     f" AND m.store = {self._arg(args, store)})"
                 )
                 continue
-            tests = [
-                " AND ".join(
-                    f"s.{column} = {self._arg(args, value)}"
-                    for column, value in zip(COLUMNS[name], values, strict=True)
-                )
-                for values in options
-            ]
-            yield f"({' OR '.join(tests)})"
+            if name == "version":
+                ((agent, version),) = options
+                yield f"s.agent = {self._arg(args, agent)}"
+                yield f"s.version = {self._arg(args, version)}"
+                continue
+            given = ", ".join(self._arg(args, value) for (value,) in options)
+            yield f"s.{name} IN ({given})"
 
     def _arg(self, args: list[Any], value: Any) -> str:
         args.append(value)

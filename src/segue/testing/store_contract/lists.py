@@ -168,6 +168,15 @@ class ListContract(Contract):
         assert await listed(store, directories=("/a", "/b")) == ids_of(rows[::-1])
         assert await listed(store, directories=("/b", "/a", "/b")) == ids_of(rows[::-1])
 
+    async def test_thousands_of_directories_are_asked_for_at_once(self, store: Store) -> None:
+        places = tuple(f"/tree/{n}" for n in range(3_000))
+        first = await make(store, cwd=places[0], seconds=1)
+        last = await make(store, cwd=places[-1], seconds=2)
+        await make(store, cwd="/elsewhere")
+        assert await listed(store, directories=places) == [last.id, first.id]
+        assert await listed(store, directories=places, archived="include") == [last.id, first.id]
+        assert await listed(store, directories=places, source="segue") == [last.id, first.id]
+
     async def test_an_agent_is_matched_in_any_version_or_in_one(self, store: Store) -> None:
         one = await make(store, agent=AgentRef(id="a", version=1), seconds=1)
         two = await make(store, agent=AgentRef(id="a", version=2), seconds=2)
