@@ -212,13 +212,13 @@ def test_a_store_that_a_newer_program_closed_to_us_is_refused_and_left_alone(pla
 
 
 def test_a_process_at_work_stops_writing_when_a_newer_program_closes_the_store_to_it(
-    sqlite_place: Place,
+    place: Place,
 ) -> None:
     async def main() -> None:
-        store = await sqlite_place.open()
+        store = await place.open()
         try:
             session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
-            await set_compat(sqlite_place, 99)
+            await set_compat(place, 99)
             with pytest.raises(errors.StoreTooNew, match="upgrade"):
                 await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
             assert await store.get(WORKSPACE, session.id) == session  # it may still be read

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from ...model import errors
+from .. import migrations
 from .migrate import prepare
 
 T = TypeVar("T")
@@ -38,7 +39,8 @@ SETTINGS = {
     "lock_timeout": "30s",
 }
 _OPTIONS: dict[str, Any] = {
-    "server_settings": SETTINGS,
+    # What the database refuses us by, should a newer program close it to this one.
+    "server_settings": {**SETTINGS, "segue.format": str(migrations.load("postgres")[-1].number)},
     "timeout": TO_CONNECT,
     "command_timeout": TO_ANSWER,
 }
@@ -49,6 +51,7 @@ _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
     "42501": (errors.StoreReadOnly, "this user lacks the permission for that in"),
     "55P03": (errors.StoreLocked, "another program has been holding a lock in"),
     "57014": (errors.StoreLocked, "the request was cancelled, or took too long, in"),
+    "SG001": (errors.StoreTooNew, "a newer segue closed it to this one; upgrade segue to write to"),
     "XX001": (errors.StoreCorrupt, "damaged:"),
     "XX002": (errors.StoreCorrupt, "damaged index in"),
     "28P01": (errors.StoreError, "the user name or password was refused by"),
