@@ -211,6 +211,15 @@ def test_a_missing_parent_is_bridged_by_what_came_before(home: Home) -> None:
     assert uuids(home, user("u2", "gone"), assistant("a2", "u2")) == "u2 a2"
 
 
+def test_the_result_of_a_call_whose_line_lost_its_message_is_kept(home: Home) -> None:
+    torn = assistant("c1", "a1")
+    del torn["message"]
+    after = assistant("c2", "c1", call("t2"), "m")
+    answers = [user("r1", "c1", result("t1")), user("r2", "c2", result("t2"))]
+    found = uuids(home, *START, torn, after, *answers, assistant("a2", "r2"))
+    assert sorted(found.split()) == ["a1", "a2", "c1", "c2", "r1", "r2", "u1"]
+
+
 def test_lines_glued_together_are_all_read(home: Home) -> None:
     glued = as_line(user("u2", "a1")).strip() + as_line(assistant("a2", "u2")).strip()
     assert uuids(home, *START, glued, user("u3", "a2")) == "u1 a1 u2 a2 u3"

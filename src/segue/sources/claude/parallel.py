@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 
-from .transcript import MISSING, ROOT, USER, Lookup, Transcript
+from .transcript import ASSISTANT, MISSING, ROOT, USER, Lookup, Transcript
 from .ways import above
 
 
@@ -46,8 +46,7 @@ def with_parallels(
         near = (t.responses[at] for at in (t.parents[number], t.source(number)) if at >= 0)
         response = next((one for one in near if one in last), made.get(uses[0], 0))
         place = last.get(response, ROOT)
-        if place == ROOT and t.parents[number] == MISSING:
-            # The line of its call was lost; the result still was.
+        if place == ROOT and _lost_its_call(t, number):
             place = above(parents, number, on_path.__getitem__, known)
         if place != ROOT:
             results[place].append(number)
@@ -85,6 +84,15 @@ def _responses(
         elif t.kinds[number] == USER:
             answered.update(tools.intersection(t.tool_ids(number)))
     return last, made, answered
+
+
+def _lost_its_call(t: Transcript, number: int) -> bool:
+    """Whether the line that a result hangs on is gone, or is an answer of which nothing is left."""
+    caller = t.parents[number]
+    if caller < 0:
+        return caller == MISSING
+    nothing = not t.responses[caller] and not t.tools[caller]
+    return nothing and t.kinds[caller] == ASSISTANT
 
 
 def _time(entry: Lookup, number: int) -> str:
