@@ -20,7 +20,7 @@ ALLOWED = {
     "secret": {"model"},
     "hub": {"model", "secret", "store", "sources", "agents"},
     "testing": {"model", "store", "sources"},
-    "claude": {"model", "sources", "store"},
+    "claude": {"model", "sources", "store", "hub", "home"},  # the last three for its store alone
     "home": {"store", "hub"},
 }
 

@@ -62,7 +62,7 @@ TYPES = {
     "SessionMessage": "type uuid session_id message parent_tool_use_id parent_agent_id",
     "ForkSessionResult": "session_id",
 }
-STORES = {"SessionStore", "InMemorySessionStore"}
+STORES = {"SessionStore", "InMemorySessionStore", "SegueSessionStore"}
 KEYS = {
     "SessionKey": "project_key session_id subpath",
     "SessionListSubkeysKey": "project_key session_id",

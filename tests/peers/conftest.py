@@ -44,6 +44,12 @@ def claude_sdk_tests(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
+def claude_sdk_source(claude_sdk_tests: Path) -> Path:
+    """The directory to import the real claude-agent-sdk from, without the program it starts."""
+    return claude_sdk_tests.parent / "src"
+
+
+@pytest.fixture(scope="session")
 def claude_program(pytestconfig: pytest.Config) -> Path:
     """Claude Code itself, which the SDK's wheel carries: some hundred megabytes."""
     wheel = fetched(pytestconfig, f"claude-sdk-{VERSION}-wheel", "--only-binary", ":all:")

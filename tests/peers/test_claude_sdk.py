@@ -8,6 +8,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
 from tests.peers.claude_expected import FAILING, RUN
 
 HERE = Path(__file__).parent
@@ -48,3 +50,17 @@ def test_every_file_of_session_tests_is_run(claude_sdk_tests: Path) -> None:
     apart = {"test_session_resume.py", "test_session_store_anyio.py"}
     found = {path.name for path in claude_sdk_tests.glob("test_session*.py")}
     assert found - apart == set(RUN)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_our_store_keeps_all_contracts_of_the_sdk(
+    claude_sdk_source: Path, tmp_path: Path, database: str, request: pytest.FixtureRequest
+) -> None:
+    url = "" if database == "sqlite" else request.getfixturevalue("fresh_database_url")
+    path = os.pathsep.join([str(claude_sdk_source), *sys.path])
+    environ = {**os.environ, "PYTHONPATH": path, "SEGUE_DATA_DIR": str(tmp_path)}
+    environ.pop("SEGUE_DATABASE_URL", None)
+    command = [sys.executable, str(HERE / "claude_conformance.py"), url]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    # One store for each of 14 contracts, and one to see what it can do.
+    assert done.stdout == "15 stores conform\n", done.stderr

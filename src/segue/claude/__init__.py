@@ -10,6 +10,8 @@ takes; they work on the same files, need no Claude Code, and never stumble over 
 Below them in this list is what the SDK does not have.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ..sources.claude.doctor import Diagnosis, Finding
 from ..sources.claude.live import SessionIsLive
 from ..sources.claude.trash import TrashedSession
@@ -67,12 +69,16 @@ from .stored import (
 )
 from .summary import fold_session_summary
 
+if TYPE_CHECKING:
+    from .store import SegueSessionStore
+
 __all__ = [
     "Diagnosis",
     "Finding",
     "ForkSessionResult",
     "InMemorySessionStore",
     "SDKSessionInfo",
+    "SegueSessionStore",
     "SessionIsLive",
     "SessionKey",
     "SessionListSubkeysKey",
@@ -119,3 +125,12 @@ __all__ = [
     "unarchive_session",
     "unpin_session",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SegueSessionStore":
+        raise AttributeError(f"module 'segue.claude' has no attribute {name!r}")
+    # Only this one needs a database; the rest is quick to import.
+    from .store import SegueSessionStore
+
+    return SegueSessionStore

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
-from ..sources.claude import files, read, sidecar, subagents
+from ..sources.claude import files, read, sidecar, subagents, whole
 from ..sources.claude.layout import Home
 from ..sources.claude.locate import find
 from .changes import checked_id
@@ -48,7 +48,7 @@ async def import_session_to_store(
         except files.Unreadable:
             continue
         if about := subagents.about(path):
-            entry = cast("SessionStoreEntry", {**about, "type": "agent_metadata"})
+            entry = cast("SessionStoreEntry", {**about, "type": whole.ABOUT})
             await store.append(key, [entry])
 
 
@@ -57,8 +57,7 @@ def key_of(session: str, agent: str | None = None) -> SessionKey:
     project, name = os.path.split(sidecar.directory(session))
     key: SessionKey = {"project_key": os.path.basename(project), "session_id": name}
     if agent is not None:
-        below = os.path.relpath(agent, sidecar.directory(session)).removesuffix(".jsonl")
-        key["subpath"] = below.replace(os.sep, "/")
+        key["subpath"] = whole.agent_path(session, agent)
     return key
 
 

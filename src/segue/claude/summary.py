@@ -1,26 +1,12 @@
-"""What a list shows of a session, folded from its entries batch by batch.
-
-A store keeps the result beside a session, so that a list of it reads no transcript.
-"""
+"""The fold by which a SessionStore keeps what lists show, so that a list loads no transcript."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from ..sources.claude import read
-from ..sources.claude.prompt import prompt
+from ..sources.claude import summary
 from ..sources.claude.values import SDKSessionInfo
 from .protocol import SessionKey, SessionStoreEntry, SessionSummaryEntry
-
-# An entry's field whose last value counts, and what it is called in a summary.
-_LAST = {
-    "customTitle": "custom_title",
-    "aiTitle": "ai_title",
-    "lastPrompt": "last_prompt",
-    "summary": "summary_hint",
-    "gitBranch": "git_branch",
-    "relocatedCwd": "relocated_cwd",
-}
 
 
 def fold_session_summary(
@@ -34,59 +20,10 @@ def fold_session_summary(
     if prev is not None:
         made = {**prev, "data": dict(prev["data"])}
     for entry in entries:
-        _fold(made["data"], cast("dict[str, Any]", entry))
+        summary.fold(made["data"], cast("dict[str, Any]", entry))
     return made
-
-
-def _fold(data: dict[str, Any], entry: dict[str, Any]) -> None:
-    data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-    at = read.moment(entry.get("timestamp"))
-    if at is not None:
-        data.setdefault("created_at", at // 1000)
-    cwd = entry.get("cwd")
-    if cwd and isinstance(cwd, str):
-        data.setdefault("cwd", cwd)
-    for field, name in _LAST.items():
-        value = entry.get(field)
-        if isinstance(value, str):
-            data[name] = value
-    kind = entry.get("type")
-    if kind == "tag":
-        tag = entry.get("tag")
-        data.pop("tag", None)
-        if tag and isinstance(tag, str):
-            data["tag"] = tag
-    typed = kind == "user" and not entry.get("isMeta") and not entry.get("isCompactSummary")
-    if typed and not data.get("first_prompt_locked"):
-        said = prompt(entry.get("message"))
-        if said.text:
-            data["first_prompt"], data["first_prompt_locked"] = said.text, True
-        if said.command:
-            data.setdefault("command_fallback", said.command)
-        if said.pasted:
-            data.setdefault("pasted", said.pasted)
 
 
 def info_of(entry: SessionSummaryEntry, directory: str | None = None) -> SDKSessionInfo | None:
     """A summary as lists show it; None for a session that they leave out."""
-    data = entry["data"]
-    if data.get("is_sidechain"):
-        return None
-    typed = data.get("first_prompt") if data.get("first_prompt_locked") else None
-    typed = typed or data.get("command_fallback") or None
-    title = data.get("custom_title") or data.get("ai_title") or None
-    summary = title or data.get("last_prompt") or data.get("summary_hint") or typed
-    summary = summary or data.get("pasted")
-    if not summary:
-        return None
-    return SDKSessionInfo(
-        session_id=entry["session_id"],
-        summary=summary,
-        last_modified=entry["mtime"],
-        custom_title=title,
-        first_prompt=typed,
-        git_branch=data.get("git_branch") or None,
-        cwd=data.get("relocated_cwd") or data.get("cwd") or directory or None,
-        tag=data.get("tag") or None,
-        created_at=data.get("created_at"),
-    )
+    return summary.info(entry["session_id"], entry["mtime"], entry["data"], directory)

@@ -131,14 +131,14 @@ class Editing(Base):
 
     async def archive(self, principal: Principal, id: str) -> Session:
         """Hide a session from ordinary lists. Busy while it is running."""
-        return await self._info(principal, id, InfoChanged(archived=True), at_rest=True)
+        return await self._info(principal, id, InfoChanged(archived=True), resting=True)
 
     async def unarchive(self, principal: Principal, id: str) -> Session:
         return await self._info(principal, id, InfoChanged(archived=False))
 
     async def trash(self, principal: Principal, id: str) -> Session:
         """Delete a session so that it can be restored. Busy while it is running."""
-        return await self._info(principal, id, InfoChanged(deleted=True), at_rest=True)
+        return await self._info(principal, id, InfoChanged(deleted=True), resting=True)
 
     async def restore(self, principal: Principal, id: str) -> Session:
         """Take a session out of the trash."""
@@ -152,7 +152,7 @@ class Editing(Base):
                 raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
             await source.delete(id)
             return
-        await self.store.purge(principal.workspace, id, _at_rest)
+        await self.store.purge(principal.workspace, id, at_rest)
         await self.mounts.discard(session)
 
     async def fork(
@@ -278,15 +278,15 @@ class Editing(Base):
             raise
 
     async def _info(
-        self, principal: Principal, id: str, info: InfoChanged, *, at_rest: bool = False
+        self, principal: Principal, id: str, info: InfoChanged, *, resting: bool = False
     ) -> Session:
         _, source = await self._find(principal, id)
         if source is not None:
             return await self._source_info(principal, source, id, info)
 
         def decide(session: Session) -> list[AnyBody]:
-            if at_rest:
-                _at_rest(session)
+            if resting:
+                at_rest(session)
             return [info] if _changes(session, info) else []
 
         session, _ = await self.store.change(principal.workspace, id, decide)
@@ -318,7 +318,8 @@ class Editing(Base):
         return session
 
 
-def _at_rest(session: Session) -> None:
+def at_rest(session: Session) -> None:
+    """Raise Busy while a session is running."""
     if session.status in ("running", "rescheduling"):
         raise Busy(
             f"session {session.id} is {session.status}; cancel its turn or wait for it to end",

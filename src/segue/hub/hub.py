@@ -2,7 +2,7 @@
 
 Each method takes the Principal that asks. A session of another workspace does not exist here.
 Reads never wait on anything but the store, so that with an embedded store a command line can use
-them without an event loop. The parts are Reading, Editing and, here, prompting.
+them without an event loop. The parts are Reading, Editing, Transcripts and, here, prompting.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ..store.base import Record, Store
 from .editing import Editing
 from .reading import Reading
 from .runners import Runners
+from .transcripts import Transcripts
 
 if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
     from .turns import Hold, Turns
 
 
-class Hub(Reading, Editing):
+class Hub(Reading, Editing, Transcripts):
     """Every operation on sessions, for every door."""
 
     def __init__(

@@ -41,6 +41,11 @@ _decode_header: codec.Decoder[Header] = codec.Decoder(Header)
 _decode_line: codec.Decoder[_Line] = codec.Decoder(_Line)
 
 
+def is_export(first_line: bytes) -> bool:
+    """Whether a file that begins so is one of these."""
+    return first_line.startswith(b'{"segue":')
+
+
 async def write(
     session: Session, agents: Iterable[Record], events: AsyncIterator[Event]
 ) -> AsyncIterator[bytes]:

@@ -201,8 +201,12 @@ class InfoChanged(Body, frozen=True, tag="info_changed"):
 
 
 class ConfigChanged(Body, frozen=True, tag="config_changed"):
-    """Only what changed of how the session is run; `options` is a patch by key."""
+    """Only what changed of how and where the session is run; `options` is a patch by key.
 
+    A new `cwd` is given with its links resolved.
+    """
+
+    cwd: str | UnsetType = UNSET
     mode: str | UnsetType | None = UNSET
     options: dict[str, Any] | UnsetType = UNSET
     roots: tuple[str, ...] | UnsetType = UNSET

@@ -176,6 +176,8 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
         for name in ("mode", "roots", "agent", "resources", "git_branch")
         if (value := getattr(body, name)) is not UNSET
     }
+    if body.cwd is not UNSET:
+        changes |= {"cwd": body.cwd, "real_cwd": None}
     if body.options is not UNSET:
         changes["options"] = {**session.options, **body.options}
     return changes

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from itertools import chain
 from typing import IO
 
 import click
 
 from ...hub import Hub
-from ...model.errors import NotFound
+from ...hub.transfer import is_export
+from ...model.errors import InvalidInput, NotFound
 from ...model.event import Event, PermissionAsked, StatusChanged
 from ...model.principal import Principal
 from ...model.query import Query
@@ -166,30 +168,66 @@ async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None
 
 @click.command("export")
 @click.argument("session")
-@click.option("-o", "--output", type=click.File("wb"), default="-", help="The file to write.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["segue", "claude"]),
+    default="segue",
+    show_default=True,
+    help="`segue`: for `segue import`, whole. `claude`: for `claude --resume`.",
+)
+@click.option("-o", "--output", type=click.File("wb"), help="The file to write.")
 @located
-def export_command(where: Where, session: str, output: IO[bytes]) -> None:
-    """Write a session as one JSONL file that `segue import` reads back whole.
+def export_command(where: Where, session: str, form: str, output: IO[bytes] | None) -> None:
+    """Write a session to a file, or to where Claude Code looks for its own.
 
+    \b
     Example: segue export 0198c2 -o session.jsonl
+             segue export 0198c2 --format claude
     """
 
     async def export(hub: Hub, principal: Principal) -> None:
         id = (await hub.named(principal, session)).id
-        async for line in hub.export(principal, id):
-            output.write(line)
+        if form == "segue":
+            file: IO[bytes] = output or sys.stdout.buffer
+            async for line in hub.export(principal, id):
+                file.write(line)
+        elif output is not None:
+            output.writelines(await hub.claude_transcript(principal, id))
+        else:
+            click.echo(await hub.export_claude(principal, id))
+            click.echo(f"Go on with it: claude --resume {id}", err=True)
 
     where.run(export)
 
 
 @click.command("import")
-@click.argument("file", type=click.File("rb"))
+@click.argument("session")
 @click.option("--new-id", is_flag=True, help="Import it as a new session beside the old one.")
 @located
-def import_command(where: Where, file: IO[bytes], new_id: bool) -> None:
-    """Read a session that `segue export` wrote, and print its id.
+def import_command(where: Where, session: str, new_id: bool) -> None:
+    """Read a session and print its id: one that `segue export` wrote, or one of Claude Code.
 
+    SESSION is a file (`-` reads standard input), or the id of a session that Claude Code has. The
+    latter can be imported again; that adds what it has had since.
+
+    \b
     Example: segue import session.jsonl
+             segue import 5f1c9a52-8a4e-4b8e-9a55-0c5f0f3f9d11
     """
-    made = where.run(lambda hub, principal: hub.import_session(principal, file, new_id=new_id))
-    click.echo(made.id)
+
+    async def take(hub: Hub, principal: Principal) -> None:
+        if session == "-" or os.path.isfile(session):
+            with click.open_file(session, "rb") as file:
+                first = file.readline()
+                if session == "-" or is_export(first):
+                    lines = chain([first], file)
+                    click.echo((await hub.import_session(principal, lines, new_id=new_id)).id)
+                    return
+        if new_id:
+            raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
+        made, count = await hub.import_claude(principal, session)
+        click.echo(made.id)
+        click.echo(f"{count} new lines." if count else "Nothing is new.", err=True)
+
+    where.run(take)

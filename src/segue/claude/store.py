@@ -1,0 +1,111 @@
+"""A SessionStore for claude-agent-sdk whose sessions are segue's."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ..hub.mirror import Key, Mirror
+from ..model.principal import check_workspace
+from ..sources.claude.layout import project_key, real
+from .protocol import (
+    SessionKey,
+    SessionListSubkeysKey,
+    SessionStore,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+)
+
+if TYPE_CHECKING:
+    from ..store.base import Store
+
+
+class SegueSessionStore(SessionStore):
+    """Mirrors an agent's sessions into a segue store, and resumes them from there.
+
+        options = ClaudeAgentOptions(session_store=SegueSessionStore())
+
+    Without arguments the store is the one that `segue` commands use. It may also be that of
+    another `data_dir`, a PostgreSQL database, or a `store` that is open already, which then is
+    not closed here. Any session of the store can be resumed, from the directory that it is of.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        database_url: str | None = None,
+        *,
+        store: Store | None = None,
+        workspace: str = "local",
+    ) -> None:
+        self._workspace = check_workspace(workspace)
+        self._where = data_dir, database_url
+        self._given = store
+        self._opened: Store | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the store. A later call opens it again."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        mirror = await self._mirror()
+        here = real(os.curdir)
+        # A session mostly runs where its program does; its entries say so, but not the first.
+        cwd = here if project_key(here) == key["project_key"] else "/"
+        await mirror.append(_key(key), cast("list[dict[str, Any]]", entries), cwd)
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        entries = await (await self._mirror()).load(_key(key))
+        return cast("list[SessionStoreEntry] | None", entries)
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        return [
+            {"session_id": summary["session_id"], "mtime": summary["mtime"]}
+            for summary in await self.list_session_summaries(project_key)
+        ]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        return [
+            {
+                "session_id": known.name,
+                "mtime": known.session.updated_at // 1000,
+                "data": known.summary,
+            }
+            for known in await (await self._mirror()).sessions(project_key)
+        ]
+
+    async def delete(self, key: SessionKey) -> None:
+        await (await self._mirror()).delete(_key(key))
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        return await (await self._mirror()).paths(Key(key["project_key"], key["session_id"]))
+
+    async def _mirror(self) -> Mirror:
+        store = self._given or self._opened
+        if store is None:
+            from ..home import open_hub
+
+            store = (await open_hub(*self._where)).store
+            if self._opened is not None:  # by another task, meanwhile
+                await store.close()
+            store = self._opened = self._opened or store
+        return Mirror(store, self._workspace)
+
+
+def _key(key: SessionKey) -> Key:
+    return Key(key["project_key"], key["session_id"], key.get("subpath") or "")

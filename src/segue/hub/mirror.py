@@ -1,0 +1,282 @@
+"""Claude Code's transcripts as sessions of the store: mirrored, imported, written out again.
+
+A transcript's key is the project that Claude Code counts it to, the session's id there and, for
+the transcript of an agent, its path below the session. The session has the same id here, unless
+that is no UUID or is the session of another project's.
+
+Which sessions a project has is in the store's overlays, with what lists want to know of each, up
+to a seq. That part is a cache: whoever lists brings it up to date from the events behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
+
+from ..model import clock, ids
+from ..model.errors import Conflict, NotFound
+from ..model.event import AnyBody, Draft, Event, InfoChanged
+from ..model.session import Session
+from ..sources.claude import kept, summary
+from ..sources.claude.kept import Line
+from ..sources.claude.layout import is_uuid
+from ..sources.claude.read import Entry
+from ..sources.claude.whole import Whole
+from ..store.base import Store, number
+from .editing import at_rest
+
+_CHUNK = 1000
+
+
+class Key(NamedTuple):
+    """What names a transcript; `path` is empty for a session's own."""
+
+    project: str
+    session: str
+    path: str = ""
+
+
+class Known(NamedTuple):
+    """A session of a project, the summary of its transcript and the paths of its agents'."""
+
+    session: Session
+    summary: dict[str, Any]
+    paths: list[str]
+
+    @property
+    def name(self) -> str:
+        """The session's id as Claude Code has it."""
+        return kept.name(self.session)
+
+
+class _Moved(Exception):
+    """Somebody else wrote between reading a history and adding to it."""
+
+
+class Mirror:
+    """The transcripts of one workspace."""
+
+    def __init__(self, store: Store, workspace: str) -> None:
+        self._store = store
+        self._workspace = workspace
+
+    async def append(self, key: Key, entries: Sequence[Entry], cwd: str = "/") -> None:
+        """Add entries to a transcript; one whose uuid is there already is not added again.
+
+        `cwd` is the directory of a session that begins with entries that do not say.
+        """
+        lines = [Line((entry,)) for entry in entries]
+        while lines:
+            session = await self._find(key)
+            try:
+                if session is None:
+                    await self._begin(key, lines, cwd)
+                else:
+                    await self._extend(session.id, key, lines)
+                return
+            except _Moved:
+                continue
+
+    async def load(self, key: Key) -> list[Entry] | None:
+        """All entries of a transcript, as they were added; None when there are none."""
+        session = await self._shown(key)
+        if session is None:
+            return None
+        events = [event async for event in self._events(session)]
+        lines = kept.agents(events).get(key.path, []) if key.path else kept.lines(session, events)
+        return [entry for line in lines for entry in line.entries] or None
+
+    async def sessions(self, project: str) -> list[Known]:
+        """The sessions of a project that have a transcript of their own."""
+        found = []
+        for id, cached in (await self._store.overlays(self._workspace, _shelf(project))).items():
+            session = await self._store.get(self._workspace, id)
+            if session is None or session.shelf == "trash" or not cached:
+                continue
+            known = await self._known(session, cached)
+            if known.summary:
+                found.append(known)
+        return found
+
+    async def paths(self, key: Key) -> list[str]:
+        """The paths of a session's agents."""
+        session = await self._shown(key)
+        if session is None:
+            return []
+        overlays = await self._store.overlays(self._workspace, _shelf(key.project))
+        return (await self._known(session, overlays.get(session.id, {}))).paths
+
+    async def delete(self, key: Key) -> None:
+        """Remove a session with its agents' transcripts, or one of those. Busy while it runs."""
+        session = await self._find(key)
+        if session is None:
+            return
+        if key.path:
+            if key.path in await self.paths(key):
+                gone = kept.forgotten(key.path)
+                await self._store.change(self._workspace, session.id, lambda _: [gone])
+            return
+        await self._store.purge(self._workspace, session.id, at_rest)
+        await self._store.set_overlay(self._workspace, _shelf(key.project), session.id, {})
+
+    async def take(self, whole: Whole) -> tuple[Session, int]:
+        """Import a session, or what its files have beyond what is here; how many lines that are.
+
+        Conflict when another session has its id, or when it is in the trash.
+        """
+        while True:
+            session = await self._find(Key(whole.project, whole.session))
+            try:
+                if session is None:
+                    return await self._take_all(whole)
+                return await self._take_rest(session, whole)
+            except _Moved:
+                continue
+
+    async def whole(self, session: Session) -> Whole:
+        """A session of any make, as Claude Code would keep it."""
+        return _whole(session, [event async for event in self._events(session)])
+
+    # One attempt each: _Moved when another process was faster.
+
+    async def _begin(self, key: Key, lines: Sequence[Line], cwd: str) -> None:
+        drafts = kept.created(key.project, key.session, [] if key.path else lines, cwd)
+        begun = drafts[0].at or clock.now()
+        drafts += kept.drafts(key.session, key.path, lines, begun)
+        id = await self._enter(key)
+        try:
+            await self._store.create(self._workspace, id, drafts)
+        except Conflict:
+            raise _Moved from None
+
+    async def _extend(self, id: str, key: Key, lines: Sequence[Line]) -> None:
+        added = list(kept.drafts(key.session, key.path, lines, clock.now()))
+
+        def decide(row: Session) -> list[AnyBody | Draft]:
+            return [*([] if key.path else kept.noted(row, key.project, lines)), *added]
+
+        try:
+            await self._store.change(self._workspace, id, decide)
+        except NotFound:
+            raise _Moved from None
+
+    async def _take_all(self, whole: Whole) -> tuple[Session, int]:
+        key = Key(whole.project, whole.session)
+        drafts = kept.created(key.project, key.session, whole.lines, "/")
+        begun, taken = drafts[0].at or clock.now(), set[str]()
+        for path, lines in whole.transcripts().items():
+            drafts += kept.drafts(whole.session, path, lines, begun, taken)
+        if whole.archived:
+            drafts.append(Draft(body=InfoChanged(archived=True, extra=kept.MORE)))
+        id = await self._enter(key)
+        if id != ids.parse(whole.session):
+            raise Conflict(f"there is another session {whole.session} already", session=id)
+        try:
+            session = await self._store.load(self._workspace, id, number(drafts, 0, begun))
+        except Conflict:
+            raise _Moved from None
+        return session, sum(map(len, whole.transcripts().values()))
+
+    async def _take_rest(self, session: Session, whole: Whole) -> tuple[Session, int]:
+        if session.shelf == "trash":
+            raise Conflict(
+                f"session {session.id} is in the trash; restore it first", session=session.id
+            )
+        events = [event async for event in self._events(session)]
+        here = _whole(session, events).transcripts()
+        taken, new, count = {event.id for event in events}, list[Draft](), 0
+        for path, lines in whole.transcripts().items():
+            missing = _beyond(lines, here.get(path, []))
+            new += kept.drafts(whole.session, path, missing, session.active_at, taken)
+            count += len(missing)
+        if not count:
+            return session, 0
+        noted = kept.noted(session, whole.project, whole.lines)
+
+        def decide(row: Session) -> list[AnyBody | Draft]:
+            if row.last_seq != session.last_seq:
+                raise _Moved
+            return [*noted, *new]
+
+        try:
+            session, _ = await self._store.change(self._workspace, session.id, decide)
+        except NotFound:
+            raise _Moved from None
+        return session, count
+
+    # Finding.
+
+    async def _find(self, key: Key) -> Session | None:
+        """The session of a key, on whatever shelf it is."""
+        for id in _ids(key):
+            session = await self._store.get(self._workspace, id)
+            if session and (kept.project(session), kept.name(session)) == key[:2]:
+                return session
+        return None
+
+    async def _shown(self, key: Key) -> Session | None:
+        session = await self._find(key)
+        return None if session is None or session.shelf == "trash" else session
+
+    async def _enter(self, key: Key) -> str:
+        """The id for a new session of that key, which its project knows from now on."""
+        held = await self._store.held(self._workspace, _ids(key))
+        id = next((id for id in _ids(key) if id not in held), None)
+        if id is None:
+            raise _Moved
+        await self._store.set_overlay(self._workspace, _shelf(key.project), id, {"seq": 0})
+        return id
+
+    async def _known(self, session: Session, cached: dict[str, Any]) -> Known:
+        """What the cache says, brought up to date."""
+        data, paths = dict(cached.get("summary", {})), list(cached.get("paths", ()))
+        seq = cached.get("seq", 0)
+        if seq < session.last_seq:
+            events = [event async for event in self._events(session, seq)]
+            for line in kept.lines(session, events):
+                for entry in line.entries:
+                    summary.fold(data, entry)
+            paths = kept.paths(events, paths)
+            cache = {"seq": events[-1].seq, "summary": data, "paths": paths}
+            shelf = _shelf(kept.project(session))
+            await self._store.set_overlay(self._workspace, shelf, session.id, cache)
+        return Known(session, data, paths)
+
+    async def _events(self, session: Session, after: int = 0) -> AsyncIterator[Event]:
+        while True:
+            batch = await self._store.events(self._workspace, session.id, after=after, limit=_CHUNK)
+            for event in batch:
+                yield event
+            if len(batch) < _CHUNK:
+                return
+            after = batch[-1].seq
+
+
+def _shelf(project: str) -> str:
+    """The name of a project's part of the overlays."""
+    return f"claude/{project}"
+
+
+def _ids(key: Key) -> list[str]:
+    """The ids that the session of a key may have here, the best first."""
+    own = [key.session.lower()] if is_uuid(key.session) else []
+    return [*own, ids.derived_id("claude", key.project, key.session)]
+
+
+def _whole(session: Session, events: Sequence[Event]) -> Whole:
+    lines, agents = list(kept.lines(session, events)), kept.agents(events)
+    return Whole(kept.project(session), kept.name(session), lines, agents)
+
+
+def _beyond(lines: Sequence[Line], here: Sequence[Line]) -> list[Line]:
+    """The lines that are not here, or not as often."""
+    left = Counter(line.data() for line in here)
+    missing = []
+    for line in lines:
+        data = line.data()
+        if left[data]:
+            left[data] -= 1
+        else:
+            missing.append(line)
+    return missing

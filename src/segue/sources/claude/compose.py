@@ -1,0 +1,291 @@
+"""Events of any session as lines that Claude Code resumes from.
+
+The same events always give the same lines, ids included: what is written out, continued there and
+read in again is known by them. A model's interface takes a conversation only when every call is
+answered right after the message that makes it, so results move up to their calls, and a call that
+nothing answered is closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from ...model import clock, codec, ids
+from ...model.content import Block, Content, Diff, Image, Other, Resource, ResourceLink, Text, plain
+from ...model.event import (
+    AgentMessage,
+    AgentThought,
+    Body,
+    Compacted,
+    Event,
+    Failed,
+    Foreign,
+    InfoChanged,
+    Interrupted,
+    ModelCalled,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from .read import Entry
+
+DIALECT = "claude"
+UNANSWERED = "The session ended before this call did."
+INTERRUPTED = "[Request interrupted by user]"
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_MADE_UP = "<synthetic>"  # the model of messages that no model wrote
+
+
+class Composer:
+    """Writes the events of one session as entries, each behind the one before."""
+
+    def __init__(self, session: str, cwd: str, git_branch: str | None = None) -> None:
+        self._session = session
+        self._cwd = cwd
+        self._branch = git_branch
+        self._last: str | None = None
+        self._run: list[Event] = []  # what the agent said and called since somebody else spoke
+        self._results: dict[str, Event] = {}
+        self._answered: set[str] = set()
+
+    def after(self, uuid: str | None) -> None:
+        """Go on behind an entry that stands there already."""
+        self._last = uuid
+
+    def entries(self, events: Sequence[Event]) -> Iterator[Entry]:
+        """The entries of some events, up to which the history is told."""
+        for event in events:
+            if isinstance(event.body, ToolResult):
+                self._results.setdefault(event.body.call_id, event)
+        for event in events:
+            if event.body.thread is None:
+                yield from self._entries(event)
+        yield from self._end_of_run()
+
+    def _entries(self, event: Event) -> Iterator[Entry]:
+        body = event.body
+        if isinstance(body, AgentMessage | AgentThought | ToolCall | ModelCalled):
+            self._run.append(event)
+            return
+        if (step := _STEPS.get(type(body))) is None:
+            return
+        yield from self._end_of_run()
+        yield from step(self, event, body)
+
+    def _end_of_run(self) -> Iterator[Entry]:
+        run, self._run = self._run, []
+        spoken = [event for event in run if not isinstance(event.body, ModelCalled)]
+        if not spoken:
+            return
+        told = [event.body for event in run if isinstance(event.body, ModelCalled)]
+        spent, model = Usage(), None
+        for each in told:
+            spent, model = spent + each.usage, each.model or model
+        calls: list[tuple[Event, ToolCall]] = []
+        message = _message(spoken[0], model or _MADE_UP)
+        for event in spoken:
+            for number, block in enumerate(_agent_blocks(event.body)):
+                said: Entry = {
+                    **message,
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [block],
+                }
+                said |= {"stop_reason": None, "stop_sequence": None, "usage": _usage(spent)}
+                yield self._entry(event, "assistant", number, message=said)
+                spent = Usage()  # told once
+            if isinstance(event.body, ToolCall) and event.body.call_id not in self._answered:
+                calls.append((event, event.body))
+        for event, call in calls:
+            yield from self._result(event, call)
+
+    def _result(self, event: Event, call: ToolCall) -> Iterator[Entry]:
+        self._answered.add(call.call_id)
+        found = self._results.get(call.call_id)
+        told = found.body if found is not None else None
+        block: Entry = {"tool_use_id": _name(call.call_id), "type": "tool_result"}
+        if isinstance(told, ToolResult):
+            given = _blocks(told.content) or _text(told.output)
+            block |= {"content": given, "is_error": told.status != "completed"}
+        else:
+            block |= {"content": UNANSWERED, "is_error": True}
+        said = {"role": "user", "content": [block]}
+        more: Entry = {"message": said, "sourceToolAssistantUUID": event.id}
+        if found is not None:
+            yield self._entry(found, "user", 0, **more)
+        else:
+            yield self._entry(event, "user", 1, **more)
+
+    def _user(self, event: Event, body: UserMessage | SystemMessage) -> Iterator[Entry]:
+        blocks = _blocks(body.content)
+        if blocks:
+            plain_text = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
+            content = blocks[0]["text"] if plain_text else blocks
+            more = {"isMeta": True} if isinstance(body, SystemMessage) else {}
+            said = {"role": "user", "content": content}
+            yield self._entry(event, "user", 0, message=said, **more)
+
+    def _interrupted(self, event: Event, body: Interrupted) -> Iterator[Entry]:
+        said = {"role": "user", "content": [{"type": "text", "text": INTERRUPTED}]}
+        yield self._entry(event, "user", 0, message=said)
+
+    def _failed(self, event: Event, body: Failed) -> Iterator[Entry]:
+        said: Entry = {"id": f"msg_{event.id.replace('-', '')}", "model": _MADE_UP}
+        said |= {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "text", "text": body.message}],
+        }
+        yield self._entry(
+            event, "assistant", 0, message=said, isApiErrorMessage=True, error=body.code
+        )
+
+    def _compacted(self, event: Event, body: Compacted) -> Iterator[Entry]:
+        before, self._last = self._last, None
+        told: Entry = {"trigger": body.trigger}
+        if body.tokens_before is not None:
+            told["preTokens"] = body.tokens_before
+        yield self._entry(
+            event,
+            "system",
+            0,
+            logicalParentUuid=before,
+            subtype="compact_boundary",
+            content="Conversation compacted",
+            level="info",
+            compactMetadata=told,
+        )
+        summary = {"role": "user", "content": plain(body.summary) or "(no summary was kept)"}
+        yield self._entry(
+            event,
+            "user",
+            1,
+            message=summary,
+            isVisibleInTranscriptOnly=True,
+            isCompactSummary=True,
+        )
+
+    def _info(self, event: Event, body: InfoChanged) -> Iterator[Entry]:
+        if body.title is not UNSET:
+            kind, field = ("custom-title", "customTitle")
+            if body.by != "person":
+                kind, field = ("ai-title", "aiTitle")
+            yield {"type": kind, field: body.title or "", "sessionId": self._session}
+        if body.tag is not UNSET:
+            yield {"type": "tag", "tag": body.tag or "", "sessionId": self._session}
+
+    def _foreign(self, event: Event, body: Foreign) -> Iterator[Entry]:
+        if body.dialect == DIALECT and isinstance(body.raw, dict):
+            yield body.raw
+
+    def _entry(self, event: Event, kind: str, number: int, **fields: Any) -> Entry:
+        uuid = event.id if number == 0 else ids.derived_id(DIALECT, event.id, str(number))
+        entry = {
+            "parentUuid": self._last,
+            "isSidechain": False,
+            "type": kind,
+            **fields,
+            "uuid": uuid,
+            "timestamp": clock.to_rfc3339(event.at)[:-4] + "Z",
+            "userType": "external",
+            "cwd": self._cwd,
+            "sessionId": self._session,
+        }
+        if self._branch is not None:
+            entry["gitBranch"] = self._branch
+        self._last = uuid
+        return entry
+
+
+_STEPS: dict[type[Body], Callable[[Composer, Event, Any], Iterable[Entry]]] = {
+    UserMessage: Composer._user,
+    SystemMessage: Composer._user,
+    Interrupted: Composer._interrupted,
+    Failed: Composer._failed,
+    Compacted: Composer._compacted,
+    InfoChanged: Composer._info,
+    Foreign: Composer._foreign,
+    ToolResult: lambda *_: (),  # it stands behind its call already
+}
+
+
+def _message(event: Event, model: str) -> Entry:
+    id = f"msg_{event.id.replace('-', '')}"
+    return {"id": id, "type": "message", "role": "assistant", "model": model}
+
+
+def _agent_blocks(body: Body) -> list[Entry]:
+    match body:
+        case AgentMessage():
+            return _blocks(body.content)
+        case AgentThought():
+            return _thought(body)
+        case ToolCall():
+            given = body.input if isinstance(body.input, dict) else {"input": body.input}
+            name = body.name if body.server is None else f"mcp__{body.server}__{body.name}"
+            call = {"type": "tool_use", "id": _name(body.call_id), "name": _name(name)[:128]}
+            return [{**call, "input": {} if body.input is None else given}]
+    return []
+
+
+def _thought(body: AgentThought) -> list[Entry]:
+    # A thought that carries no signature of the model's maker is refused when it comes back.
+    signature = (body.extra.get(DIALECT) or {}).get("signature")
+    if isinstance(signature, str) and signature:
+        return [{"type": "thinking", "thinking": plain(body.content), "signature": signature}]
+    return [{"type": "text", "text": f"<thinking>\n{plain(body.content)}\n</thinking>"}]
+
+
+def _name(text: str) -> str:
+    """An id or a tool's name, in the letters that the interface takes."""
+    return _ODD.sub("_", text) or "_"
+
+
+def _blocks(content: Content) -> list[Entry]:
+    return [made for block in content if (made := _block(block))]
+
+
+def _block(block: Block) -> Entry | None:
+    match block:
+        case Text(text=text):
+            return {"type": "text", "text": text} if text.strip() else None
+        case Image(data=str(data), mime=mime):
+            source = {"type": "base64", "media_type": mime, "data": data}
+            return {"type": "image", "source": source}
+        case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
+            return {"type": "image", "source": {"type": "url", "url": uri}}
+        case Resource(data=str(data), mime="application/pdf"):
+            source = {"type": "base64", "media_type": "application/pdf", "data": data}
+            return {"type": "document", "source": source}
+        case Resource(text=str(text), uri=uri):
+            return {"type": "text", "text": f"{uri}\n\n{text}"}
+        case ResourceLink(uri=uri) | Resource(uri=uri) | Image(uri=str(uri)):
+            return {"type": "text", "text": f"[{uri}]"}
+        case Diff(path=path, old=old, new=new):
+            removed = "".join(f"-{line}\n" for line in (old or "").splitlines())
+            added = "".join(f"+{line}\n" for line in new.splitlines())
+            return {"type": "text", "text": f"{path}\n{removed}{added}"}
+        case Other(dialect="claude", raw=dict(raw)):
+            return raw
+    return {"type": "text", "text": f"[{type(block).__name__.lower()}]"}
+
+
+def _text(output: Any) -> str:
+    if output is None:
+        return ""
+    return output if isinstance(output, str) else codec.encode(output).decode()
+
+
+def _usage(spent: Usage) -> Entry:
+    return {
+        "input_tokens": spent.input_tokens,
+        "cache_creation_input_tokens": spent.cache_5m_tokens + spent.cache_1h_tokens,
+        "cache_read_input_tokens": spent.cache_read_tokens,
+        "output_tokens": spent.output_tokens,
+    }

@@ -1,0 +1,417 @@
+"""Importing Claude Code's sessions into the store, and writing sessions out as transcripts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from segue import LOCAL, Hub, Query, claude, errors, open_hub
+from segue.doors.cli.main import segue
+from segue.hub.mirror import Mirror
+from segue.model.content import Diff, Image, Resource, Text
+from segue.model.event import (
+    AgentMessage,
+    AgentThought,
+    Compacted,
+    Failed,
+    Interrupted,
+    ModelCalled,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from segue.sources.claude import whole
+from segue.store.memory import MemoryStore
+from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def within(tmp_path: Path) -> Callable[[Callable[[Hub], Awaitable[T]]], T]:
+    """Runs a function with a hub over the store of this test."""
+
+    def do(work: Callable[[Hub], Awaitable[T]]) -> T:
+        async def run() -> T:
+            async with await open_hub(tmp_path / "data") as hub:
+                return await work(hub)
+
+        return asyncio.run(run())
+
+    return do
+
+
+Within = Callable[[Callable[[Hub], Awaitable[Any]]], Any]
+
+
+def text(*parts: str) -> tuple[Text, ...]:
+    return tuple(Text(text=part) for part in parts)
+
+
+def transcripts(home: Path) -> list[Path]:
+    return sorted(home.glob("projects/*/*.jsonl"))
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    """All transcripts of a home, by their place in it."""
+    found = sorted((home / "projects").rglob("*.jsonl"))
+    return {str(path.relative_to(home)): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_session_of_a_home_comes_back_byte_for_byte(
+    homes: Path, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a store and out into an empty home, agents' transcripts and all."""
+    paths = [path for path in transcripts(homes / version) if holds_session(path)]
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+
+    async def through() -> None:
+        store = MemoryStore()
+        mirror, hub = Mirror(store, "local"), Hub(store, tmp_path)
+        for path in paths:
+            session, count = await mirror.take(whole.read(str(path)))
+            assert count > 0
+            assert await mirror.take(whole.read(str(path))) == (session, 0)
+            await hub.export_claude(LOCAL, session.id)
+
+    asyncio.run(through())
+    made, theirs = contents(tmp_path), contents(homes / version)
+    for path in paths:
+        place = str(path.relative_to(homes / version))
+        assert made[place].splitlines() == [line for line in theirs[place].splitlines() if line]
+    agents = {place for place in theirs if "/subagents/" in place}
+    assert {place: made.get(place) for place in agents} == {p: theirs[p] for p in agents}
+
+
+def holds_session(path: Path) -> bool:
+    """Whether a file is the transcript of a session: not empty, nor of an agent beside them."""
+    return not path.name.startswith("agent-") and path.stat().st_size > 0
+
+
+def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> None:
+    odd = [
+        b'{"type":"user","uuid":"u1","message":{"content":"a\xffb"}}',
+        b"\0" * 9 + b'{"type":"user","uuid":"u2","parentUuid":"u1","message":{"content":"x"}}',
+        b'{"type":"user","mess',
+        b'{"type":"tag","tag":"a","sessionId":"s"}{"type":"tag","tag":"b","sessionId":"s"}',
+        b'{ "type": "mode",  "mode": "plan" }',
+        b'{"type":"x","n":1e-07,"text":"\\u00e9"}',
+        b'{"type":"user","uuid":"u1","message":{"content":"the same id again"}}',
+    ]
+    path = home.write(odd)
+    within(lambda hub: hub.import_claude(LOCAL, str(path)))
+    path.unlink()
+    written = within(lambda hub: hub.export_claude(LOCAL, S))
+    assert Path(written).read_bytes().split(b"\n") == [*odd, b""]
+
+
+def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
+    home: Home, within: Within
+) -> None:
+    lines = [user("u1", None, "hi", cwd="/w"), assistant("a1", "u1"), title("One"), title("One")]
+    home.write(lines)
+    session, count = within(lambda hub: hub.import_claude(LOCAL, S))
+    assert (session.id, session.cwd, session.title, count) == (S, "/w", "One", 4)
+    assert within(lambda hub: hub.import_claude(LOCAL, S))[1] == 0
+    home.write([*lines, title("Two"), user("u2", "a1", "more")])
+    session, count = within(lambda hub: hub.import_claude(LOCAL, S))
+    assert (session.title, session.messages, count) == ("Two", 3, 2)
+
+    async def found(hub: Hub) -> list[str]:
+        return [each.session.id for each in (await hub.search(LOCAL, Query(text="more"))).found]
+
+    assert within(found) == [S]
+
+
+def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> None:
+    lines = [user("u1", None), {"type": "mode", "mode": "plan"}, assistant("a1", "u1")]
+
+    async def work(hub: Hub) -> int:
+        store = claude.SegueSessionStore(store=hub.store)
+        await store.append({"project_key": "-w", "session_id": S}, lines[:2])
+        _, count = await hub.import_claude(LOCAL, S)
+        return count
+
+    home.write(lines)
+    assert within(work) == 1
+
+
+def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within) -> None:
+    lines = [user("u1", None), *(title(f"Title {n}") for n in range(5)), assistant("a1", "u1")]
+    home.write(lines[:3])
+
+    async def work(hub: Hub) -> Any:
+        await hub.import_claude(LOCAL, S)
+        home.write(lines)
+        took = await asyncio.gather(*(hub.import_claude(LOCAL, S) for _ in range(5)))
+        assert sorted(count for _, count in took) == [0, 0, 0, 0, 4]
+        return await hub.mirror(LOCAL).whole(await hub.get(LOCAL, S))
+
+    assert [line.entries[0] for line in within(work).lines] == lines
+
+
+def test_a_file_from_elsewhere_is_imported_by_what_it_says(
+    home: Home, within: Within, tmp_path: Path
+) -> None:
+    path = home.talk(cwd="/some/where")
+    copy = tmp_path / "mailed.jsonl"
+    shutil.move(path, copy)
+    session, _ = within(lambda hub: hub.import_claude(LOCAL, str(copy)))
+    assert (session.id, session.cwd) == (S, "/some/where")
+    written = within(lambda hub: hub.export_claude(LOCAL, S))
+    assert Path(written).parent.name == "-some-where"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "no transcript"),
+        (b"hello\n", "no transcript"),
+        (b'{"type":"user","uuid":"u"}\n', "which session"),
+        (b'{"a":1}\n', "no transcript"),
+    ],
+)
+def test_what_is_no_transcript_is_refused(
+    tmp_path: Path, within: Within, content: bytes, why: str
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(errors.InvalidInput, match=why):
+        within(lambda hub: hub.import_claude(LOCAL, str(tmp_path / "file")))
+
+
+@pytest.mark.parametrize("named", [S, "nothing", "/", "\0"])
+def test_what_is_not_there_is_not_found(home: Home, within: Within, named: str) -> None:
+    with pytest.raises(errors.NotFound):
+        within(lambda hub: hub.import_claude(LOCAL, named))
+
+
+def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) -> None:
+    path = home.talk()
+    before = path.read_bytes()
+    within(lambda hub: hub.import_claude(LOCAL, S))
+    with pytest.raises(errors.Conflict, match="already"):
+        within(lambda hub: hub.export_claude(LOCAL, S))
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within: Within) -> None:
+    async def work(hub: Hub) -> str:
+        store = claude.SegueSessionStore(store=hub.store)
+        await store.append({"project_key": "-w", "session_id": S}, [user("u1", None)])
+        for subpath in ("../../evil", "/evil", "subagents/agent-1", "a/./b", ""):
+            key = {"project_key": "-w", "session_id": S, "subpath": subpath}
+            await store.append(key, [user("x", None)])
+        return await hub.export_claude(LOCAL, S)
+
+    written = Path(within(work))
+    below = sorted(str(path.relative_to(home.projects)) for path in home.root.rglob("*.jsonl"))
+    assert below == [f"-w/{S}.jsonl", f"-w/{S}/subagents/agent-1.jsonl"]
+    assert written.stat().st_mode & 0o777 == 0o600
+
+
+# Sessions of another make.
+
+CALL = ToolCall(call_id="call:1", name="read_file", input={"path": "a.txt"})
+
+
+async def made(hub: Hub, *bodies: Any) -> str:
+    session = await hub.create(LOCAL, cwd="/w", title="Mine", id=S2)
+    await hub.append(LOCAL, session.id, *bodies)
+    return session.id
+
+
+def exported(within: Within, *bodies: Any) -> list[Any]:
+    """The messages that Claude Code would go on from."""
+
+    async def work(hub: Hub) -> None:
+        await hub.export_claude(LOCAL, await made(hub, *bodies))
+
+    within(work)
+    return [(each.type, each.message["content"]) for each in claude.get_session_messages(S2)]
+
+
+def test_a_conversation_becomes_a_chain_of_messages(home: Home, within: Within) -> None:
+    usage = ModelCalled(usage=Usage(input_tokens=5, output_tokens=7), model="m-1")
+    said = exported(
+        within,
+        UserMessage(content=text("Read a.txt")),
+        AgentMessage(content=text("Reading.")),
+        CALL,
+        usage,
+        ToolResult(call_id="call:1", content=text("the text")),
+        AgentMessage(content=text("Done.")),
+    )
+    use = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "a.txt"}}
+    told = {
+        "tool_use_id": "call_1",
+        "type": "tool_result",
+        "content": [{"type": "text", "text": "the text"}],
+        "is_error": False,
+    }
+    assert said == [
+        ("user", "Read a.txt"),
+        ("assistant", [{"type": "text", "text": "Reading."}]),
+        ("assistant", [use]),
+        ("user", [told]),
+        ("assistant", [{"type": "text", "text": "Done."}]),
+    ]
+    info = claude.get_session_info(S2)
+    assert info is not None
+    assert (info.custom_title, info.cwd) == ("Mine", "/w")
+    lines = [each.message for each in claude.get_session_messages(S2) if each.type == "assistant"]
+    assert lines[0]["id"] == lines[1]["id"] != lines[2]["id"]
+    assert (lines[0]["model"], lines[0]["usage"]["output_tokens"]) == ("m-1", 7)
+
+
+def test_a_call_that_nothing_answered_is_closed(home: Home, within: Within) -> None:
+    said = exported(within, UserMessage(content=text("Go")), CALL, UserMessage(content=text("?")))
+    assert said[2][1][0]["is_error"] is True
+    assert [kind for kind, _ in said] == ["user", "assistant", "user", "user"]
+
+
+def test_results_stand_behind_their_calls_in_whatever_order_they_came(
+    home: Home, within: Within
+) -> None:
+    said = exported(
+        within,
+        UserMessage(content=text("Go")),
+        ToolCall(call_id="1", name="a"),
+        ToolCall(call_id="2", name="b", server="box"),
+        ToolResult(call_id="2", status="failed", output={"why": "no"}),
+        AgentMessage(content=text("Half.")),
+        ToolResult(call_id="1", content=text("yes")),
+        ToolResult(call_id="never called"),
+        AgentMessage(content=text("All.")),
+    )
+    shape = [(kind, [block["type"] for block in content]) for kind, content in said[1:]]
+    assert shape == [
+        ("assistant", ["tool_use"]),
+        ("assistant", ["tool_use"]),
+        ("user", ["tool_result"]),
+        ("user", ["tool_result"]),
+        ("assistant", ["text"]),
+        ("assistant", ["text"]),
+    ]
+    assert said[2][1][0]["name"] == "mcp__box__b"
+    results = {block["tool_use_id"]: block for kind, (block, *_) in said[3:5]}
+    assert results["1"]["content"] == [{"type": "text", "text": "yes"}]
+    assert (results["2"]["content"], results["2"]["is_error"]) == ('{"why":"no"}', True)
+
+
+def test_pictures_files_and_changes_are_shown_to_the_model(home: Home, within: Within) -> None:
+    content = (
+        Text(text="Look"),
+        Image(mime="image/png", data="aGk="),
+        Image(uri="https://example.org/a.png"),
+        Resource(uri="file:///a.txt", text="inside"),
+        Resource(uri="b.pdf", data="aGk=", mime="application/pdf"),
+        Diff(path="/w/a", old="x", new="y"),
+    )
+    ((_, blocks),) = exported(within, UserMessage(content=content))
+    assert [block["type"] for block in blocks] == [
+        "text",
+        "image",
+        "image",
+        "text",
+        "document",
+        "text",
+    ]
+    assert blocks[1]["source"] == {"type": "base64", "media_type": "image/png", "data": "aGk="}
+    assert blocks[5]["text"] == "/w/a\n-x\n+y\n"
+
+
+def test_after_a_compaction_the_model_sees_its_summary_and_the_file_has_all(
+    home: Home, within: Within
+) -> None:
+    said = exported(
+        within,
+        UserMessage(content=text("First")),
+        Compacted(summary=text("So far: first."), trigger="manual", tokens_before=9),
+        UserMessage(content=text("Second")),
+    )
+    assert [content for _, content in said] == ["So far: first.", "Second"]
+    tree = claude.get_session_tree(S2)
+    assert tree is not None
+    whole_way = [each.message["content"] for each in tree.path() if each.type == "user"]
+    assert whole_way == ["First", "So far: first.", "Second"]
+
+
+def test_thoughts_come_with_their_signature_or_as_text(home: Home, within: Within) -> None:
+    signed = AgentThought(content=text("deep"), extra={"claude": {"signature": "sig"}})
+    said = exported(
+        within, UserMessage(content=text("?")), signed, AgentThought(content=text("mine"))
+    )
+    assert said[1][1] == [{"type": "thinking", "thinking": "deep", "signature": "sig"}]
+    assert said[2][1] == [{"type": "text", "text": "<thinking>\nmine\n</thinking>"}]
+
+
+def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
+    home: Home, within: Within
+) -> None:
+    exported(
+        within,
+        SystemMessage(content=text("Be kind.")),
+        UserMessage(content=text("?")),
+        Failed(message="overloaded", code="overloaded_error"),
+        Interrupted(),
+    )
+    (path,) = transcripts(home.root)
+    entries = [line.entries[0] for line in whole.read(str(path)).lines]
+    told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
+    assert told[0]["isMeta"] is True
+    assert told[2]["isApiErrorMessage"] is True
+    assert told[3]["message"]["content"][0]["text"].startswith("[Request interrupted")
+
+
+def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
+    home: Home, within: Within
+) -> None:
+    exported(
+        within,
+        UserMessage(content=text("Go")),
+        CALL,
+        Compacted(summary=text("Gone.")),
+        AgentMessage(content=text("a", "b")),
+    )
+    (path,) = transcripts(home.root)
+    last = claude.get_session_messages(S2)[-1].uuid
+    with path.open("ab") as file:
+        file.write(as_line(user("u9", last, "On", sessionId=S2)))
+    session, count = within(lambda hub: hub.import_claude(LOCAL, S2))
+    assert (session.id, session.source, count) == (S2, "segue", 1)
+
+
+# The command.
+
+
+def command(tmp_path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(segue, [*arguments, "--data-dir", str(tmp_path / "data")])
+
+
+def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
+    path = home.talk(cwd="/w")
+    taken = command(tmp_path, "import", S)
+    assert (taken.exit_code, taken.stdout, taken.stderr) == (0, f"{S}\n", "2 new lines.\n")
+    assert command(tmp_path, "import", str(path)).stderr == "Nothing is new.\n"
+    before = path.read_bytes()
+    out = tmp_path / "out.jsonl"
+    command(tmp_path, "export", S, "--format", "claude", "-o", str(out))
+    assert out.read_bytes() == before
+    os.unlink(path)
+    written = command(tmp_path, "export", S, "--format", "claude")
+    assert written.stdout == f"{path}\n"
+    assert f"claude --resume {S}" in written.stderr
+    assert path.read_bytes() == before
+    again = command(tmp_path, "export", S, "--format", "claude")
+    assert isinstance(again.exception, errors.Conflict)

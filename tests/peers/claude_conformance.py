@@ -1,0 +1,31 @@
+"""Holds SegueSessionStore to the contracts of claude-agent-sdk, which must be on the path.
+
+`python claude_conformance.py DATABASE_URL`, or with an empty one for the embedded store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from itertools import count
+
+from claude_agent_sdk.testing import run_session_store_conformance
+
+from segue.claude import SegueSessionStore
+
+
+async def main(url: str | None) -> None:
+    made: list[SegueSessionStore] = []
+    workspace = count()
+
+    def make() -> SegueSessionStore:
+        made.append(SegueSessionStore(database_url=url, workspace=f"w{next(workspace)}"))
+        return made[-1]
+
+    await run_session_store_conformance(make)
+    for store in made:
+        await store.close()
+    print(f"{len(made)} stores conform")
+
+
+asyncio.run(main(sys.argv[1] or None))
