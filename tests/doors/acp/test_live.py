@@ -1,13 +1,17 @@
 """What clients hear of a session that others are in too, in this process or another."""
 
 import asyncio
+import json
 import os
 import sys
+from urllib.request import Request, urlopen
 
 from segue.model.principal import LOCAL
+from tests.clients.rest_server import serving
 from tests.doors.acp.conversation import conversation
 from tests.doors.acp.harness import Client, Update, is_rest
 from tests.doors.acp.house import House
+from tests.doors.rest.api import HEADERS
 
 
 def info(client: Client) -> list[dict[str, object]]:
@@ -165,3 +169,32 @@ async def test_two_workspaces_see_no_session_cross_over(house: House, version: i
         params = {"sessionId": id, "cwd": "/", "mcpServers": []}
         assert (await two.refusal("session/resume", params)).code == -32002
         assert len((await one.ask("session/list"))["sessions"]) == 1
+
+
+async def test_a_change_over_http_reaches_every_editor_until_it_closes(
+    house: House, version: int
+) -> None:
+    """Three real processes again: the agents of two editors, and a server."""
+    async with house.child(version) as (client, _), house.child(3 - version) as (other, _):
+        id = await client.new("/")
+        await other.open("resume", id, "/")
+        with serving(house.data) as server:
+
+            def rename(title: str) -> None:
+                request = Request(
+                    f"{server.url}/v1/sessions/{id}",
+                    json.dumps({"title": title}).encode(),
+                    {**HEADERS, "x-api-key": server.key, "content-type": "application/json"},
+                )
+                urlopen(request).close()
+
+            await asyncio.to_thread(rename, "Over HTTP")
+            for each in (client, other):
+                await each.until(lambda update: update.body.get("title") == "Over HTTP")
+            await other.ask("session/close", {"sessionId": id})
+            await asyncio.to_thread(rename, "Again")
+            await client.until(lambda update: update.body.get("title") == "Again")
+            # Of a closed session the harness refuses to be told.
+            rows = (await other.ask("session/list"))["sessions"]
+            assert [row["title"] for row in rows] == ["Again"]
+            assert "Again" not in str(other.updates())

@@ -1,5 +1,6 @@
 """`segue.serve_acp`: any agent as an ACP agent, with as much memory as it wants."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from tests.doors.acp.conversation import conversation
 from tests.doors.acp.harness import Client
 from tests.doors.acp.house import House
 
-EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
+ROOT = Path(__file__).parent.parent.parent.parent
+EXAMPLES = ROOT / "examples"
 ECHO = (str(EXAMPLES / "echo_agent.py"),)
 COUNTER = (str(EXAMPLES / "in_memory_agent.py"),)
+SHOUT = (str(EXAMPLES / "forgetful_agent.py"),)
+ARCHIVE = (str(EXAMPLES / "archive_agent.py"),)
 
 
 def program(options: str) -> tuple[str, str]:
@@ -54,6 +58,18 @@ async def rows(client: Client, **params: Any) -> list[dict[str, Any]]:
 def test_the_echo_agent_is_ten_lines_of_code() -> None:
     lines = Path(ECHO[0]).read_text().splitlines()
     assert len([line for line in lines[1:] if line.strip()]) <= 10
+
+
+async def test_the_readme_s_ten_lines_are_an_agent(house: House, version: int) -> None:
+    (code,) = (
+        block
+        for block in re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        if "serve_acp" in block
+    )
+    async with house.child(version, program=("-c", code)) as (client, _):
+        id = await client.new("/")
+        await client.run(id, "Hello")
+        assert ("agent", "You said: Hello") in conversation(client.updates())
 
 
 async def test_ten_lines_have_every_method(house: House, version: int) -> None:
@@ -174,10 +190,11 @@ async def test_an_agent_without_memory_lists_nothing_and_says_so(
     house: House, version: int
 ) -> None:
     kept = {"list", "close", "additionalDirectories"}
-    async with house.child(version, program=program("persist=None"), greet=False) as (client, _):
+    async with house.child(version, program=SHOUT, greet=False) as (client, _):
         assert markers(client, await client.initialize()) == kept
         id = await client.new("/")
         assert await client.run(id, "hello") == "end_turn"
+        assert ("agent", "HELLO") in conversation(client.updates())
         assert await client.run(id, "again") == "end_turn"
         assert await rows(client) == []
         assert (await client.refusal("session/list", {"cwd": "relative"})).code == -32602
@@ -199,8 +216,7 @@ async def test_a_list_without_load_is_an_archive(house: House, version: int) -> 
         id = await client.new("/")
         await client.run(id, "kept")
     left_out = {"load", "resume", "delete", "fork", "title", "archive"}
-    words = program(f'name="echo", without={left_out!r}')
-    async with house.child(version, program=words, greet=False) as (client, _):
+    async with house.child(version, program=ARCHIVE, greet=False) as (client, _):
         assert markers(client, await client.initialize()) == EVERYTHING - left_out
         (row,) = await rows(client)
         assert row["sessionId"] == id and "archived" not in row
