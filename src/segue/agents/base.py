@@ -26,6 +26,7 @@ from ..model.event import (
     Draft,
     Event,
     Option,
+    OutcomeDefined,
     ToolCall,
     ToolKind,
     ToolResult,
@@ -63,14 +64,31 @@ class Tools(Protocol):
     """The MCP servers that are connected for a session."""
 
     def servers(self) -> Sequence[str]: ...
+    async def offered(self) -> Sequence[McpTool]:
+        """What the servers' tools are, now."""
+        ...
+
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool; its result, with an empty call_id. A failure is a result too."""
         ...
 
 
+class McpTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that a connected MCP server offers."""
+
+    server: str
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = {}
+
+
 class Port(Protocol):
     """What the turn engine does for a Turn."""
 
+    @property
+    def session(self) -> Session: ...
+    @property
+    def local(self) -> bool: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def history(self) -> list[Event]: ...
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer: ...
@@ -82,14 +100,33 @@ class Turn:
     """One prompt being answered."""
 
     def __init__(
-        self, port: Port, session: Session, prompt: Content, turn_id: str, tools: Tools
+        self,
+        port: Port,
+        prompt: Content,
+        turn_id: str,
+        tools: Tools,
+        outcome: OutcomeDefined | None = None,
     ) -> None:
         self._port = port
         self._stream: _Stream | None = None
-        self.session = session
+        self._left: list[AnyBody] = []
         self.prompt = prompt
         self.id = turn_id
         self.tools = tools
+        self.outcome = outcome  # what the prompt asks to be reached, if it is such a prompt
+
+    @property
+    def session(self) -> Session:
+        """The session as of the last event that this turn stored."""
+        return self._port.session
+
+    @property
+    def local(self) -> bool:
+        """Whether everybody who spoke in this turn is the local user.
+
+        For anybody else an agent runs programs confined, or not at all.
+        """
+        return self._port.local
 
     @property
     def text(self) -> str:
@@ -104,7 +141,8 @@ class Turn:
     @property
     def roots(self) -> tuple[str, ...]:
         """Every directory that the agent may work in, `cwd` first."""
-        return (self.session.cwd, *self.session.roots)
+        session = self.session
+        return (session.cwd, *session.roots)
 
     async def history(self) -> list[Event]:
         """Everything before this turn's prompt."""
@@ -164,12 +202,21 @@ class Turn:
 
     def cut(self) -> list[Draft]:
         """What was streamed and not stored, as a partial message: the engine's last question."""
-        return self._finish(partial=True)
+        left, self._left = self._left, []
+        return [*self._finish(partial=True), *(Draft(body=body) for body in left)]
 
-    async def finish(self) -> None:
-        """Store what was streamed."""
-        if self._stream is not None:
-            await self.emit()
+    def leave(self, *bodies: AnyBody) -> None:
+        """Have events stored with the turn's end: for an agent that is being cancelled."""
+        self._left += bodies
+
+    async def finish(
+        self, *, partial: bool = False, extra: dict[str, Any] | None = None
+    ) -> list[Event]:
+        """Store what was streamed; `partial` if it never came to its end."""
+        if self._stream is None:
+            return []
+        self._stream.partial, self._stream.extra = partial, extra or {}
+        return await self.emit()
 
     def _finish(self, partial: bool = False) -> list[Draft]:
         stream, self._stream = self._stream, None
@@ -182,21 +229,29 @@ class _Stream:
         self.kind = kind
         self.parts: list[str] = []
         self.size = 0
+        self.partial = False
+        self.extra: dict[str, Any] = {}
 
     def draft(self, partial: bool) -> Draft:
-        return written(self.id, self.kind, "".join(self.parts), partial)
+        text = "".join(self.parts)
+        return written(self.id, self.kind, text, partial or self.partial, self.extra)
 
 
-def written(id: str, kind: Streamed, text: str, partial: bool) -> Draft:
+def written(
+    id: str, kind: Streamed, text: str, partial: bool, extra: dict[str, Any] | None = None
+) -> Draft:
     """A streamed message as the event it becomes."""
     body = AgentMessage if kind == "message" else AgentThought
-    return Draft(id=id, body=body(content=(Text(text=text),), partial=partial))
+    return Draft(id=id, body=body(content=(Text(text=text),), partial=partial, extra=extra or {}))
 
 
 class NoTools:
     """No MCP servers at all."""
 
     def servers(self) -> Sequence[str]:
+        return ()
+
+    async def offered(self) -> Sequence[McpTool]:
         return ()
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:

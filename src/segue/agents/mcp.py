@@ -1,7 +1,8 @@
 """MCP servers for a session: connected when it is opened, released when it is closed.
 
 Each connection lives in a task of its own, because what opens it must also close it. The SDK is
-imported with the first server, not before: it is larger than all the rest of us.
+imported with the first server, not before: it is larger than all the rest of us. For anybody but
+the local user, programs run confined or not at all, and addresses must be public.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 from ..acp.wire import Http, McpServer, Stdio
 from ..model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from ..model.event import ToolResult
+from .base import McpTool
+from .tools.web import transport
 
 if TYPE_CHECKING:
     from mcp import Client
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
+MAX_TOOLS = 1000
 
 
 class McpServers:
@@ -31,11 +35,14 @@ class McpServers:
 
     @classmethod
     async def connect(
-        cls, servers: Sequence[McpServer], cwd: str
+        cls, servers: Sequence[McpServer], cwd: str, *, local: bool, private: bool = False
     ) -> tuple[McpServers, dict[str, str]]:
-        """Those that could be connected, and for the others why they could not."""
+        """Those that could be connected, and for the others why they could not.
+
+        `local` says that the local user asks; `private`, that others may name private addresses.
+        """
         self = cls()
-        links = {server.name: _Link(server, cwd) for server in servers}
+        links = {server.name: _Link(server, cwd, local, private) for server in servers}
         failures: dict[str, str] = {}
         try:
             reasons = await asyncio.gather(*(link.open() for link in links.values()))
@@ -55,6 +62,10 @@ class McpServers:
 
     def servers(self) -> Sequence[str]:
         return tuple(self._links)
+
+    async def offered(self) -> Sequence[McpTool]:
+        found = await asyncio.gather(*(link.offered() for link in self._links.values()))
+        return [tool for tools in found for tool in tools]
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         link = self._links.get(server)
@@ -76,9 +87,11 @@ class McpServers:
 class _Link:
     """One server's connection, and the task that owns it."""
 
-    def __init__(self, server: McpServer, cwd: str) -> None:
+    def __init__(self, server: McpServer, cwd: str, local: bool, private: bool) -> None:
         self._server = server
         self._cwd = cwd
+        self._local = local
+        self._private = local or private
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self.client: Client | None = None
@@ -92,6 +105,31 @@ class _Link:
             return ready.result()
         await self.close()
         return f"did not answer within {CONNECT_SECONDS:.0f} s"
+
+    async def offered(self) -> list[McpTool]:
+        """The server's tools; none if it does not say."""
+        try:
+            return [] if self.client is None else await self._list(self.client)
+        except Exception:  # a server without tools, or one that is going
+            return []
+
+    async def _list(self, client: Client) -> list[McpTool]:
+        found: list[McpTool] = []
+        cursor: str | None = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            found += [
+                McpTool(
+                    server=self._server.name,
+                    name=tool.name,
+                    description=tool.description or "",
+                    input_schema=dict(tool.input_schema),
+                )
+                for tool in page.tools
+            ]
+            cursor = page.next_cursor
+            if not cursor or len(found) > MAX_TOOLS:
+                return found
 
     async def close(self) -> None:
         if self._task is None:
@@ -127,12 +165,11 @@ class _Link:
 
             # The server's words go nowhere: our standard error is the client's to read.
             quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
-            parameters = StdioServerParameters(
-                command=self._server.command,
-                args=self._server.args,
-                env={variable.name: variable.value for variable in self._server.env},
-                cwd=self._cwd,
-            )
+            command, *args = [self._server.command, *self._server.args]
+            env = {variable.name: variable.value for variable in self._server.env}
+            if not self._local:
+                (command, *args), env = _confined([command, *args], env, self._cwd)
+            parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
             return Client(stdio_client(parameters, errlog=quiet))
         return Client(await self._http(stack, self._server))
 
@@ -141,8 +178,27 @@ class _Link:
         from mcp.client.streamable_http import streamable_http_client
 
         headers = {header.name: header.value for header in server.headers}
-        client = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=60))
+        client = await stack.enter_async_context(
+            httpx2.AsyncClient(
+                headers=headers,
+                timeout=60,
+                transport=None if self._private else transport(private=False),
+                trust_env=self._private,
+            )
+        )
         return streamable_http_client(server.url, http_client=client)
+
+
+def _confined(
+    command: list[str], env: dict[str, str], cwd: str
+) -> tuple[list[str], dict[str, str]]:
+    from .tools.base import Context
+    from .tools.bash import environment, launched, scratch
+    from .tools.roots import Roots
+
+    context = Context("mcp", Roots([cwd]), local=False, config={})
+    place = scratch(context)
+    return launched(command, context, place), {**environment(False, place), **env}
 
 
 def _cause(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from ..model.session import Session
 from ..secret import SecretBox
 from ..sources.base import Source
 from ..store.base import Record, Store
+from .config import Config
 from .files import Files
 from .keys import Keys
 from .records import Records
@@ -44,6 +45,7 @@ class Base:
         self.data_dir = data_dir
         self.sources = tuple(sources)
         self.runners = runners or Runners()
+        self.config = Config(store)
         self.keys = Keys(store)
         self.records = Records(store)
         self.secrets = SecretBox(data_dir)

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from ..model import clock, ids
 from ..model.content import Block, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
-from ..model.event import Event, StatusChanged
+from ..model.event import Event, OutcomeDefined, StatusChanged
 from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
@@ -59,6 +61,7 @@ class Hub(Reading, Editing, Transcripts):
             self._live.close()
         for source in self.sources:
             await source.close()
+        await self.runners.close()
         await self.store.close()
 
     async def __aenter__(self) -> Hub:
@@ -90,7 +93,42 @@ class Hub(Reading, Editing, Transcripts):
         The prompt is durable when this returns. It runs in the process that holds the session
         open, else here; NoAgent if that is impossible.
         """
-        from .turns import prompt_body
+        return await self._prompt(principal, id, content, turn_id, extra=extra or {})
+
+    async def define_outcome(
+        self,
+        principal: Principal,
+        id: str,
+        description: str,
+        rubric: dict[str, Any],
+        max_iterations: int = 3,
+        *,
+        turn_id: str | None = None,
+    ) -> OutcomeDefined:
+        """Ask a session's agent to reach something, and to be graded until it has.
+
+        A turn of its own, like a prompt's; its id is the event's.
+        """
+        outcome = OutcomeDefined(
+            outcome_id=ids.new_id(),
+            description=description,
+            rubric=rubric,
+            max_iterations=max_iterations,
+        )
+        await self._prompt(principal, id, description, turn_id, outcome=outcome)
+        return outcome
+
+    async def _prompt(
+        self,
+        principal: Principal,
+        id: str,
+        content: str | Block | Iterable[Block],
+        turn_id: str | None,
+        *,
+        extra: dict[str, Any] | None = None,
+        outcome: OutcomeDefined | None = None,
+    ) -> str:
+        from .running import Prompt
 
         session = await self._native(principal, id)
         name = (principal.workspace, id)
@@ -106,7 +144,8 @@ class Hub(Reading, Editing, Transcripts):
             if not self.runners.can_build(spec):
                 self.runners.build(spec)  # says why not
         turn_id = turn_id or ids.new_id()
-        body = prompt_body(blocks, extra or {})
+        prompt = Prompt(content=blocks, extra=extra or {}, local=principal.local, outcome=outcome)
+        body: dict[str, Any] = to_builtins(prompt)
         await self.store.put_inbox(*name, "prompt", turn_id, body)
         await self.turns.kick(name)
         return turn_id
@@ -209,15 +248,17 @@ class Hub(Reading, Editing, Transcripts):
         return await self.turns.hold((principal.workspace, id), agent, tools)
 
     async def _spec(self, session: Session) -> dict[str, Any]:
+        """A session's agent: its record, what the session overrides, what is configured."""
+        config = await self.config.all(session.workspace)
         if session.agent is None:
-            return {"kind": "default"}
+            return {"kind": "default", "config": config}
         record: Record | None = await self.store.get_record(
             session.workspace, "agent", session.agent.id, session.agent.version
         )
         if record is None:
             raise NoAgent(f"the agent of session {session.id} is not known here")
-        spec: dict[str, Any] = record.body.get("spec", {"kind": "default"})
-        return spec
+        spec = record.body.get("spec", {"kind": "default"})
+        return {**record.body, **session.agent.overrides, "config": config, **spec}
 
     async def _build(self, session: Session) -> Agent:
         return self.runners.build(await self._spec(session))

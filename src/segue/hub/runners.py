@@ -1,16 +1,20 @@
 """Which agents this process can build, from the specification that a session's agent has.
 
-A specification is a small dict: `{"kind": "demo"}`, `{"kind": "model", "model": …}`. Kinds are
-registered with a factory; heavy ones import what they need when they are first built.
+A specification is a dict: its `kind` chooses the factory; beside it stand the agent's own settings
+(model, system prompt, tools …, with what the session overrides) and the workspace's `config`. Heavy
+kinds import what they need when they are first built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..agents.base import Agent
 from ..model.errors import NoAgent
+
+if TYPE_CHECKING:
+    from ..agents.model import ModelAgents
 
 Spec = Mapping[str, Any]
 Factory = Callable[[Spec], Agent]
@@ -26,7 +30,18 @@ class Runners:
     """A registry of agent kinds."""
 
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
-        self._factories: dict[str, Factory] = {"demo": _demo, "default": _demo, **(factories or {})}
+        self._models: ModelAgents | None = None
+        self._factories: dict[str, Factory] = {
+            "demo": _demo,
+            "model": self._model,
+            "default": self._default,
+            **(factories or {}),
+        }
+
+    async def close(self) -> None:
+        """End what agents keep between turns: shells, connections."""
+        if self._models is not None:
+            await self._models.close()
 
     def register(self, kind: str, factory: Factory) -> None:
         self._factories[kind] = factory
@@ -47,3 +62,16 @@ class Runners:
                 " prompt the session from the program that has it open"
             )
         return factory(spec)
+
+    def _default(self, spec: Spec) -> Agent:
+        """The model that the agent names or the workspace has configured; else the demo agent."""
+        from ..agents.model.settings import model_of
+
+        return _demo(spec) if model_of(spec) is None else self._model(spec)
+
+    def _model(self, spec: Spec) -> Agent:
+        if self._models is None:
+            from ..agents.model import ModelAgents
+
+            self._models = ModelAgents()
+        return self._models.build(spec)

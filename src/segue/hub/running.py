@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from ..agents.base import Agent, Answer, Streamed, Tools, Turn, written
-from ..model import ids
+from ..model import codec, ids
 from ..model.closing import closing
 from ..model.content import Content
 from ..model.errors import LeaseLost, NotFound, SegueError
@@ -21,6 +22,7 @@ from ..model.event import (
     InfoChanged,
     Interrupted,
     Option,
+    OutcomeDefined,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
@@ -52,9 +54,18 @@ def partials(deltas: Iterable[Delta]) -> list[Draft]:
     ]
 
 
-def decode_prompt(body: dict[str, Any]) -> tuple[Content, dict[str, Any]]:
-    content: Content = msgspec.convert(body["content"], Content)
-    return content, body.get("extra", {})
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A prompt as an inbox row carries it; `local` says that the local user sent it."""
+
+    content: Content
+    extra: dict[str, Any] = {}
+    local: bool = False
+    outcome: OutcomeDefined | None = None
+
+    def draft(self, id: str) -> Draft:
+        if self.outcome is not None:
+            return Draft(id=id, body=self.outcome)
+        return Draft(id=id, body=UserMessage(content=self.content, extra=self.extra))
 
 
 class Running:
@@ -77,6 +88,7 @@ class Running:
         self._agent = agent
         self._tools = tools
         self._session: Session | None = None
+        self._local = False
         self._first = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._unflushed: list[Delta] = []
@@ -100,16 +112,16 @@ class Running:
     # The engine's side.
 
     async def run(self, number: int, turn_id: str, body: dict[str, Any]) -> None:
-        content, extra = decode_prompt(body)
+        prompt: Prompt = codec.convert(body, Prompt)
         session, events = await self._store.change(
             *self._name,
-            lambda current: _begin(current, turn_id, content, extra),
+            lambda current: _begin(current, turn_id, prompt),
             lease=self._lease,
             consume=[number],
         )
-        self._session = session
+        self._session, self._local = session, prompt.local
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
-        turn = Turn(self, session, content, turn_id, self._tools)
+        turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome)
         self._task = asyncio.get_running_loop().create_task(self._agent.run(turn))
         try:
             reason = await self._supervise(turn)
@@ -188,7 +200,9 @@ class Running:
             body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note)
             return [Draft(id=item.id, body=body), _waiting(session, left)]
 
-        await self._store.change(*self._name, decide, lease=self._lease, consume=[item.number])
+        self._session, _ = await self._store.change(
+            *self._name, decide, lease=self._lease, consume=[item.number]
+        )
         del self._asks[ask_id]
         future.set_result(Answer(option=option, note=note))
 
@@ -210,6 +224,15 @@ class Running:
         self._live.written(self._name)
 
     # The Turn's side.
+
+    @property
+    def session(self) -> Session:
+        assert self._session is not None  # a Turn has begun
+        return self._session
+
+    @property
+    def local(self) -> bool:
+        return self._local
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
@@ -259,18 +282,19 @@ class Running:
     async def more(self) -> list[Event]:
         self._check()
         items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
+        # An outcome is a turn of its own, and what was asked after it waits for it.
+        items = list(takewhile(lambda item: not item.body.get("outcome"), items))
         if not items:
             return []
-        drafts = []
-        for item in items:
-            content, extra = decode_prompt(item.body)
-            drafts.append(Draft(id=item.id, body=UserMessage(content=content, extra=extra)))
-        _, events = await self._store.change(
+        prompts = [codec.convert(item.body, Prompt) for item in items]
+        drafts = [prompt.draft(item.id) for item, prompt in zip(items, prompts, strict=True)]
+        self._session, events = await self._store.change(
             *self._name,
             lambda _: drafts,
             lease=self._lease,
             consume=[item.number for item in items],
         )
+        self._local = self._local and all(prompt.local for prompt in prompts)
         return events
 
     def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None:
@@ -307,14 +331,13 @@ class Running:
             return
 
 
-def _begin(
-    session: Session, turn_id: str, content: Content, extra: dict[str, Any]
-) -> list[AnyBody | Draft]:
+def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
     bodies: list[AnyBody | Draft] = [
         StatusChanged(status="running", turn=turn_id),
-        Draft(id=turn_id, body=UserMessage(content=content, extra=extra)),
+        prompt.draft(turn_id),
     ]
-    if session.title is None and session.title_by is None and (title := title_from(content)):
+    untitled = session.title is None and session.title_by is None
+    if untitled and (title := title_from(prompt.content)):
         bodies.append(InfoChanged(title=title, by="auto"))
     if session.archived_at is not None:
         bodies.append(InfoChanged(archived=False))

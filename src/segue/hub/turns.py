@@ -16,12 +16,9 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-import msgspec
-
 from ..agents.base import Agent, NoTools, Tools
 from ..model import clock, ids
 from ..model.closing import closing
-from ..model.content import Content
 from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from ..model.event import AnyBody, Draft, Interrupted
 from ..model.session import Session
@@ -326,8 +323,3 @@ class _Driver:
         finally:
             self._running = None
         return True
-
-
-def prompt_body(content: Content, extra: dict[str, Any]) -> dict[str, Any]:
-    """A prompt as an inbox row carries it."""
-    return {"content": msgspec.to_builtins(content), "extra": extra}

@@ -30,7 +30,7 @@ class Opening(Base):
     async def session_new(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         await self._tidy()
-        async with await connect(servers, request.cwd) as connected:
+        async with await connect(servers, request.cwd, local=self._principal.local) as connected:
             session = await self._hub.create(
                 self._principal,
                 cwd=request.cwd,
@@ -45,7 +45,7 @@ class Opening(Base):
     async def session_fork(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
-        async with await connect(servers, request.cwd) as connected:
+        async with await connect(servers, request.cwd, local=self._principal.local) as connected:
             # Here, whoever keeps its parent: the client forks a session to go on with it.
             fork = await self._hub.fork(
                 self._principal, parent.id, cwd=request.cwd, origin="acp", here=True
@@ -81,7 +81,9 @@ class Opening(Base):
                 await opened.replay()
             if replay or self._version == 2:
                 await opened.ready()
-            async with await connect(servers, session.cwd) as connected:
+            async with await connect(
+                servers, session.cwd, local=self._principal.local
+            ) as connected:
                 await self._begin(opened, session, connected)
         return session
 

@@ -68,10 +68,10 @@ class Connected:
             await self.tools.close()
 
 
-async def connect(servers: Sequence[wire.McpServer], cwd: str) -> Connected:
+async def connect(servers: Sequence[wire.McpServer], cwd: str, *, local: bool) -> Connected:
     """Connect what can be; the failures say why the others could not."""
     if not servers:
         return Connected(None, {})
     from ...agents.mcp import McpServers
 
-    return Connected(*await McpServers.connect(servers, cwd))
+    return Connected(*await McpServers.connect(servers, cwd, local=local))

@@ -89,6 +89,7 @@ def located(command: F) -> F:
 # Each command, and the module that has it.
 _COMMANDS = {
     "acp": "acp",
+    "config": "config",
     "demo": "demo",
     "export": "sessions",
     "import": "sessions",

@@ -1,0 +1,122 @@
+"""The model agent: any provider's model through pydantic-ai, with tools.
+
+An agent is made for each turn; what lasts longer than a turn (shells, connections to MCP servers
+and to providers) is kept by ModelAgents, one for each hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...model.event import Failed
+from ...model.lifecycle import StopReason
+from ..base import NoTools, Tools, Turn
+from ..tools import Context, Roots, Shells
+from .settings import Settings, read
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from ..mcp import McpServers
+
+__all__ = ["ModelAgent", "ModelAgents", "Settings"]
+
+
+class ModelAgents:
+    """Makes model agents, and keeps what outlives their turns."""
+
+    def __init__(self) -> None:
+        self.shells = Shells()
+        self._models: dict[tuple[str, str | None], Model] = {}
+        self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
+
+    def build(self, spec: Mapping[str, Any]) -> ModelAgent:
+        return ModelAgent(read(spec), self)
+
+    async def model(self, settings: Settings) -> Model:
+        """The model, its client opened once for all turns."""
+        from .models import make, preload
+
+        key = (settings.model, settings.base_url)
+        if key not in self._models:
+            # Seconds of imports, during which leases must be renewed and others answered.
+            await asyncio.to_thread(preload, settings.model)
+            model = make(*key)
+            await model.__aenter__()
+            self._models[key] = model
+        return self._models[key]
+
+    async def servers(self, turn: Turn, settings: Settings) -> Tools:
+        """The MCP servers that the session's agent names, connected while this process lasts."""
+        session = turn.session.id
+        known = self._servers.get(session)
+        if known is not None and known[:2] != (settings, turn.local):
+            del self._servers[session]
+            await known[2].close()
+            known = None
+        if known is not None:
+            return known[2]
+        if not settings.servers:
+            return NoTools()
+        from ..mcp import McpServers
+
+        connected, failures = await McpServers.connect(
+            settings.servers,
+            turn.cwd,
+            local=turn.local,
+            private=bool(settings.config.get("web.private")),
+        )
+        for name, why in failures.items():
+            await turn.emit(
+                Failed(
+                    message=f"the MCP server {name!r} could not be connected: {why}",
+                    code="mcp_connection_failed_error",
+                    retry="exhausted",
+                )
+            )
+        if not failures:
+            self._servers[session] = (settings, turn.local, connected)
+        return connected
+
+    async def close(self) -> None:
+        await self.shells.close()
+        servers, self._servers = self._servers, {}
+        for _, _, connected in servers.values():
+            await connected.close()
+        models, self._models = self._models, {}
+        for model in models.values():
+            await model.__aexit__(None, None, None)
+
+
+class ModelAgent:
+    """Answers with a model and tools."""
+
+    def __init__(self, settings: Settings, kept: ModelAgents) -> None:
+        self._settings = settings
+        self._kept = kept
+
+    async def run(self, turn: Turn) -> StopReason:
+        from .models import ModelUnusable
+
+        settings = self._settings
+        try:
+            model = await self._kept.model(settings)
+        except ModelUnusable as error:
+            await turn.emit(
+                Failed(message=str(error), code="model_request_failed_error", retry="terminal")
+            )
+            return "error"
+        from .loop import Loop
+
+        session = turn.session
+        context = Context(
+            session=session.id,
+            roots=Roots((session.directory, *session.roots), strict=not turn.local),
+            local=turn.local,
+            config=settings.config,
+            shells=self._kept.shells,
+        )
+        servers = await self._kept.servers(turn, settings)
+        return await Loop(turn, model, settings, context, servers).run()

@@ -1,0 +1,253 @@
+"""The tools that the model is offered in one turn, and what becomes of its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tools import ToolDefinition
+
+from ...model import ids
+from ...model.event import ConfigChanged, Event, Location, ToolCall, ToolKind, ToolResult
+from ..base import McpTool, Tools, Turn
+from ..tools import BUILT_IN, Context, Tool, ToolError, failed
+from .conversation import DIALECT, tool_name
+from .permission import options, remembered, verdict
+from .settings import CustomTool, Policy, Settings, Toolset
+
+_DENIED = {
+    "plan": "the session is in plan mode: look, and say what you would do",
+    "ask": "the user did not allow this",
+}
+# MCP servers that a client brings along were chosen by whoever asks.
+_BROUGHT = Toolset(policy="always_ask")
+
+
+class Offer(NamedTuple):
+    """One tool, whoever runs it."""
+
+    name: str
+    kind: ToolKind
+    policy: Policy
+    definition: ToolDefinition
+    built_in: Tool | None = None
+    mcp: McpTool | None = None
+
+
+class Call(NamedTuple):
+    """A call of the model's, as far as it is understood."""
+
+    event: ToolCall
+    offer: Offer | None
+    given: Any = None
+    refused: str | None = None
+
+
+class Toolbox:
+    """Everything on offer, by the name that the model knows it by."""
+
+    def __init__(self, turn: Turn, context: Context, settings: Settings, servers: Tools) -> None:
+        self._turn = turn
+        self._context = context
+        self._servers = (turn.tools, servers)
+        self._offers: dict[str, Offer] = {}
+        self._settings = settings
+
+    async def open(self) -> list[ToolDefinition]:
+        """Look what there is."""
+        settings = self._settings
+        offers: list[Offer] = []
+        if settings.built_in is not None:
+            offers += self._built_in(settings.built_in)
+        offers += [_custom(tool) for tool in settings.custom]
+        for servers in self._servers:
+            for tool in await servers.offered():
+                enabled, policy = settings.mcp.get(tool.server, _BROUGHT).of(tool.name)
+                if enabled:
+                    offers.append(_mcp(tool, policy))
+        for offer in offers:
+            self._offers.setdefault(offer.definition.name, offer)
+        return [offer.definition for offer in self._offers.values()]
+
+    def _built_in(self, toolset: Toolset) -> list[Offer]:
+        found = []
+        for tool in BUILT_IN.values():
+            enabled, policy = toolset.of(tool.name)
+            if tool.name == "web_search" and not self._context.config.get("web.search"):
+                continue
+            if enabled:
+                definition = ToolDefinition(
+                    name=tool.name, description=tool.about, parameters_json_schema=tool.schema()
+                )
+                found.append(Offer(tool.name, tool.kind, policy, definition, built_in=tool))
+        return found
+
+    # Calls.
+
+    def understand(self, part: ToolCallPart) -> Call:
+        """A call as an event, and why it cannot be done if it cannot."""
+        offer = self._offers.get(part.tool_name)
+        arguments, wrong = _arguments(part)
+        event = ToolCall(
+            call_id=ids.new_id(),
+            name=part.tool_name,
+            input=arguments,
+            extra=_kept(part),
+        )
+        if offer is None:
+            return Call(event, None, refused=f"there is no tool {part.tool_name!r}")
+        title: str | None = None
+        locations: tuple[Location, ...] = ()
+        given = arguments
+        if offer.built_in is not None and wrong is None:
+            try:
+                given = offer.built_in.read(arguments)
+                title = offer.built_in.title(given)
+                target = offer.built_in.target(given)
+                locations = () if target is None else (Location(path=self._path(target)),)
+            except ToolError as error:
+                wrong = str(error)
+        event = ToolCall(
+            call_id=event.call_id,
+            name=offer.name,
+            title=title,
+            kind=offer.kind,
+            input=arguments,
+            locations=locations,
+            server=None if offer.mcp is None else offer.mcp.server,
+            custom=offer.built_in is None and offer.mcp is None,
+            extra=self._evaluated(event.extra, offer),
+        )
+        return Call(event, offer, given, wrong)
+
+    def _path(self, target: str) -> str:
+        try:
+            return self._context.roots.resolve(target).path
+        except ToolError:
+            return target
+
+    def _evaluated(self, extra: dict[str, Any], offer: Offer) -> dict[str, Any]:
+        """What was decided about the call, for doors that show it."""
+        decided = verdict(self._turn.session, _key(offer), offer.kind, offer.policy)
+        return {**extra, "permission": {"policy": offer.policy, "verdict": decided}}
+
+    async def perform(self, calls: Sequence[Call]) -> list[Event]:
+        """Do what was called for and may be done; the results, stored.
+
+        Questions are asked together. What runs here then runs in its order; what runs elsewhere
+        does not wait for that.
+        """
+        allowed = await _gathered([self._may(call) for call in calls])
+        here = asyncio.Lock()
+        results = await _gathered(
+            [self._do(call, why, here) for call, why in zip(calls, allowed, strict=True)]
+        )
+        return [event for events in results for event in events]
+
+    async def _may(self, call: Call) -> str | None:
+        """Why a call may not be done; None if it may."""
+        offer, turn = call.offer, self._turn
+        if offer is None or call.refused is not None:
+            return call.refused or "there is no such tool"
+        if call.event.custom:
+            return None  # whoever runs it decides
+        key = _key(offer)
+        decided = verdict(turn.session, key, offer.kind, offer.policy)
+        if decided == "deny":
+            return _DENIED["plan"]
+        if decided == "allow":
+            return None
+        title = call.event.title or f"{offer.name} {json.dumps(call.event.input)[:200]}"
+        answer = await turn.ask(title, options(key), call.event.call_id)
+        if not answer.allowed:
+            note = f": {answer.note}" if answer.note else ""
+            return _DENIED["ask"] + note
+        if answer.option is not None and answer.option.kind == "allow_always":
+            await turn.emit(ConfigChanged(options=remembered(turn.session, key)))
+        return None
+
+    async def _do(self, call: Call, refused: str | None, here: asyncio.Lock) -> list[Event]:
+        if refused is not None:
+            result = failed(refused)
+        elif call.offer is not None and call.offer.mcp is not None:
+            result = await self._elsewhere(call.offer.mcp, call.given)
+        else:
+            async with here:
+                result = await self._here(call)
+                return await self._store(call, result)
+        return await self._store(call, result)
+
+    async def _store(self, call: Call, result: ToolResult) -> list[Event]:
+        return await self._turn.emit(
+            ToolResult(
+                call_id=call.event.call_id,
+                status=result.status,
+                content=result.content,
+                output=result.output,
+            )
+        )
+
+    async def _here(self, call: Call) -> ToolResult:
+        assert call.offer is not None and call.offer.built_in is not None
+        try:
+            return await call.offer.built_in.run(self._context, call.given)
+        except ToolError as error:
+            return failed(str(error))
+
+    async def _elsewhere(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
+        for servers in self._servers:
+            if tool.server in servers.servers():
+                return await servers.call(tool.server, tool.name, arguments)
+        return failed(f"the MCP server {tool.server!r} is no longer connected")
+
+
+async def _gathered(work: Sequence[Any]) -> list[Any]:
+    """All of it at once; the first error ends the rest."""
+    if len(work) == 1:
+        return [await work[0]]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+    return [task.result() for task in tasks]
+
+
+def _custom(tool: CustomTool) -> Offer:
+    schema = tool.input_schema or {"type": "object"}
+    definition = ToolDefinition(
+        name=tool.name, description=tool.description, parameters_json_schema=schema
+    )
+    return Offer(tool.name, "other", "always_allow", definition)
+
+
+def _mcp(tool: McpTool, policy: Policy) -> Offer:
+    definition = ToolDefinition(
+        name=tool_name(tool.name, tool.server),
+        description=tool.description,
+        parameters_json_schema=tool.input_schema or {"type": "object"},
+    )
+    return Offer(tool.name, "other", policy, definition, mcp=tool)
+
+
+def _key(offer: Offer) -> str:
+    """The name under which somebody always allows a tool."""
+    return offer.definition.name
+
+
+def _arguments(part: ToolCallPart) -> tuple[Any, str | None]:
+    if part.args is None or part.args == "":
+        return {}, None
+    if not isinstance(part.args, str):
+        return dict(part.args), None
+    try:
+        found = json.loads(part.args)
+    except ValueError:
+        return {"raw": part.args}, "the arguments are no JSON"
+    return (found, None) if isinstance(found, dict) else ({"raw": found}, "they are no object")
+
+
+def _kept(part: ToolCallPart) -> dict[str, Any]:
+    names = ("id", "provider_name", "provider_details")
+    kept = {name: value for name in names if (value := getattr(part, name)) is not None}
+    return {DIALECT: kept} if kept else {}

@@ -1,0 +1,16 @@
+"""The built-in tools, named and called as `agent_toolset_20260401` has them."""
+
+from .base import Context, Tool, ToolError, failed
+from .bash import BASH
+from .files import EDIT, READ, WRITE
+from .find import GLOB, GREP
+from .roots import Roots
+from .shell import Shells
+from .web import FETCH
+from .websearch import SEARCH
+
+BUILT_IN: dict[str, Tool] = {
+    tool.name: tool for tool in (BASH, READ, WRITE, EDIT, GLOB, GREP, FETCH, SEARCH)
+}
+
+__all__ = ["BUILT_IN", "Context", "Roots", "Shells", "Tool", "ToolError", "failed"]

@@ -1,0 +1,78 @@
+"""What a built-in tool is, and what it has to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ...model.content import Block, as_content
+from ...model.event import ToolKind, ToolResult
+from .roots import Roots, ToolError
+
+__all__ = ["Context", "Tool", "ToolError", "done", "failed", "shortened"]
+
+# As much as a model reads with profit of one result; what is longer loses its middle.
+MAX_OUTPUT = 30_000
+
+
+class Context(NamedTuple):
+    """A session's directories, who is asking, and what the workspace has configured."""
+
+    session: str
+    roots: Roots
+    local: bool
+    config: Mapping[str, Any]
+    shells: Any = None  # Shells; a name that would be imported in a circle
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of a tool."""
+
+
+class Tool(NamedTuple):
+    """A tool of the agent toolset: how the model sees it, and what it does."""
+
+    name: str
+    kind: ToolKind
+    about: str
+    input: type[Input]
+    title: Callable[[Any], str]
+    run: Callable[[Context, Any], Awaitable[ToolResult]]
+    target: Callable[[Any], str | None] = lambda _: None  # the file that a call touches
+
+    def schema(self) -> dict[str, Any]:
+        """The arguments as a JSON schema of one level."""
+        (_, whole) = msgspec.json.schema_components([self.input], ref_template="{name}")
+        found = dict(whole[self.input.__name__])
+        found.pop("title", None)
+        return found
+
+    def read(self, arguments: Any) -> Input:
+        """Arguments that fit; ToolError says what does not."""
+        try:
+            return msgspec.convert(arguments, self.input)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise ToolError(f"these arguments do not fit: {error}") from None
+
+
+Status = Literal["completed", "failed"]
+
+
+def done(*content: str | Block, status: Status = "completed") -> ToolResult:
+    blocks = [block for each in content for block in as_content(each)]
+    return ToolResult(call_id="", status=status, content=tuple(blocks))
+
+
+def failed(why: str) -> ToolResult:
+    return done(why, status="failed")
+
+
+def shortened(text: str, limit: int = MAX_OUTPUT) -> str:
+    """Text that fits, its middle left out where it does not."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n\n[… {left_out} characters left out …]\n\n{text[-half:]}"

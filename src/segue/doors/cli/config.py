@@ -1,0 +1,114 @@
+"""The commands on settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from ...hub import Hub
+from ...hub.config import SETTINGS
+from ...model.errors import InvalidInput
+from ...model.principal import Principal
+from .main import Where, located
+
+
+@click.group("config")
+def config_command() -> None:
+    """Settings of a workspace: which model answers, and what its tools may do.
+
+    Example: segue config set model anthropic:claude-sonnet-4-6
+    """
+
+
+@config_command.command("set")
+@click.argument("name")
+@click.argument("value")
+@located
+def set_(where: Where, name: str, value: str) -> None:
+    """Set one. `segue config list --all` shows what there is.
+
+    \b
+    Examples:
+        segue config set model anthropic:claude-sonnet-4-6
+        segue config set model openai:gpt-5
+        segue config set model ollama:qwen3
+        segue config set model.base_url http://127.0.0.1:11434/v1
+    """
+
+    async def do(hub: Hub, principal: Principal) -> dict[str, Any]:
+        if name == "model":
+            _check(value)
+        await hub.config.set(principal.workspace, name, value)
+        return dict(await hub.config.all(principal.workspace))
+
+    config = where.run(do)
+    if name.startswith("model") and "model" in config:
+        _warn(config)
+
+
+@config_command.command("get")
+@click.argument("name")
+@located
+def get(where: Where, name: str) -> None:
+    """Print one setting; exit code 1 if it is not set.
+
+    Example: segue config get model
+    """
+    if name not in SETTINGS:
+        raise InvalidInput(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
+    config = where.run(lambda hub, principal: hub.config.all(principal.workspace))
+    if name not in config:
+        sys.exit(1)
+    click.echo(_written(config[name]))
+
+
+@config_command.command("unset")
+@click.argument("name")
+@located
+def unset(where: Where, name: str) -> None:
+    """Forget one setting.
+
+    Example: segue config unset model
+    """
+    where.run(lambda hub, principal: hub.config.unset(principal.workspace, name))
+
+
+@config_command.command("list")
+@click.option("--all", "every", is_flag=True, help="Also what is not set, and what each means.")
+@located
+def list_(where: Where, every: bool) -> None:
+    """List the settings.
+
+    Example: segue config list --all
+    """
+    config = where.run(lambda hub, principal: hub.config.all(principal.workspace))
+    for name, setting in SETTINGS.items():
+        if name in config:
+            click.echo(f"{name} = {_written(config[name])}")
+        elif every:
+            click.echo(f"{name} (not set; for example {setting.example})")
+        if every:
+            click.echo(f"    {setting.about}")
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check(model: str) -> None:
+    """Refuse what cannot be the name of a model."""
+    provider, _, name = model.partition(":")
+    if not provider or not name:
+        raise InvalidInput(f"{model!r} is no model: write provider:name, as in openai:gpt-5")
+
+
+def _warn(config: dict[str, Any]) -> None:
+    """Say at once what the first prompt would fail of."""
+    from ...agents.model.models import ModelUnusable, make
+
+    try:
+        make(config["model"], config.get("model.base_url"))
+    except ModelUnusable as error:
+        click.echo(f"segue: it is set, but cannot be used yet: {error}", err=True)

@@ -1,0 +1,259 @@
+"""A model provider on a loopback address, which says what a test tells it to.
+
+It speaks the Messages API and chat completions, streamed, as the real clients expect them, and does
+what real ones do at their worst: overload, nonsense, silence, a connection that breaks.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass
+class Say:
+    text: str
+
+
+@dataclass
+class Think:
+    text: str
+    signature: str = "signed"
+
+
+@dataclass
+class Use:
+    name: str
+    input: Any
+    raw: str | None = None  # the arguments as they are streamed, where they are not the input
+
+
+@dataclass
+class Fail:
+    """No stream at all, but an error."""
+
+    status: int = 529
+    kind: str = "overloaded_error"
+    message: str = "Overloaded"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Wait:
+    """Nothing more until the event is set; `reached` says that we are here."""
+
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Cut:
+    """The connection breaks."""
+
+
+@dataclass
+class Garbage:
+    """Something that is no event."""
+
+    data: str = "event: content_block_delta\ndata: {not json\n\n"
+
+
+@dataclass
+class Stop:
+    """How the response ends, where that is not by itself."""
+
+    reason: str
+
+
+Step = Say | Think | Use | Fail | Wait | Cut | Garbage | Stop
+Script = Sequence[Step] | Callable[[dict[str, Any]], Sequence[Step]]
+
+
+class Broken(Exception):
+    pass
+
+
+class Provider:
+    """Answers each request with the next script; with a plain "done" when there is none left."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts: list[Script] = list(scripts)
+        self.requests: list[dict[str, Any]] = []
+        self.input_tokens = 10
+        self.url = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(Broken, ConnectionError, asyncio.IncompleteReadError):
+                while await self._answer(reader, writer):
+                    pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = head.split("\r\n")
+        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:])}
+        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
+        self.requests.append(body)
+        script = self.scripts.pop(0) if self.scripts else [Say("done")]
+        steps = script(body) if callable(script) else script
+        if steps and isinstance(steps[0], Fail):
+            await _error(writer, steps[0])
+            return True
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+            b"request-id: req_1\r\n\r\n"
+        )
+        chat = "/chat/completions" in lines[0]
+        frames = _chat(steps, self) if chat else _messages(steps, self)
+        async for frame in frames:
+            data = frame.encode()
+            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+
+async def _error(writer: asyncio.StreamWriter, fail: Fail) -> None:
+    error = {"type": fail.kind, "message": fail.message}
+    data = json.dumps({"type": "error", "error": error}).encode()
+    headers = "".join(f"{name}: {value}\r\n" for name, value in fail.headers.items())
+    writer.write(
+        f"HTTP/1.1 {fail.status} X\r\ncontent-type: application/json\r\n{headers}"
+        f"content-length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
+    await writer.drain()
+
+
+async def _odd(step: Step) -> str:
+    match step:
+        case Wait():
+            step.reached.set()
+            await step.event.wait()
+            return ""
+        case Cut() | Fail():
+            raise Broken
+        case Garbage():
+            return step.data
+    raise AssertionError(step)
+
+
+def _event(kind: str, **fields: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 5] for at in range(0, len(text), 5)] or [""]
+
+
+async def _messages(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]:
+    message = {
+        "id": f"msg_{len(provider.requests)}",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-6",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": provider.input_tokens, "output_tokens": 1},
+    }
+    yield _event("message_start", message=message)
+    reason, index = "end_turn", -1
+    for step in steps:
+        match step:
+            case Say():
+                block: dict[str, Any] = {"type": "text", "text": ""}
+                deltas = [{"type": "text_delta", "text": each} for each in _pieces(step.text)]
+            case Think():
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": e} for e in _pieces(step.text)]
+                deltas.append({"type": "signature_delta", "signature": step.signature})
+            case Use():
+                reason = "tool_use"
+                id = f"toolu_{len(provider.requests)}_{index + 1}"
+                block = {"type": "tool_use", "id": id, "name": step.name, "input": {}}
+                raw = json.dumps(step.input) if step.raw is None else step.raw
+                deltas = [{"type": "input_json_delta", "partial_json": e} for e in _pieces(raw)]
+            case Stop():
+                reason = step.reason
+                continue
+            case _:
+                if text := await _odd(step):
+                    yield text
+                continue
+        index += 1
+        yield _event("content_block_start", index=index, content_block=block)
+        for delta in deltas:
+            yield _event("content_block_delta", index=index, delta=delta)
+        yield _event("content_block_stop", index=index)
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    yield _event("message_delta", delta=delta, usage={"output_tokens": 7})
+    yield _event("message_stop")
+
+
+async def _chat(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]:
+    def chunk(delta: dict[str, Any], reason: str | None = None) -> str:
+        found = {
+            "id": "chat_1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "local",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+        }
+        return f"data: {json.dumps(found)}\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
+    reason, calls = "stop", 0
+    for step in steps:
+        match step:
+            case Say():
+                for piece in _pieces(step.text):
+                    yield chunk({"content": piece})
+            case Think():
+                for piece in _pieces(step.text):
+                    yield chunk({"reasoning": piece})
+            case Use():
+                reason = "tool_calls"
+                raw = json.dumps(step.input) if step.raw is None else step.raw
+                function = {"name": step.name, "arguments": ""}
+                call = {"index": calls, "id": f"call_{len(provider.requests)}_{calls}"}
+                yield chunk({"tool_calls": [{**call, "type": "function", "function": function}]})
+                for piece in _pieces(raw):
+                    named = {"index": calls, "function": {"arguments": piece}}
+                    yield chunk({"tool_calls": [named]})
+                calls += 1
+            case Stop():
+                reason = step.reason
+            case _:
+                if text := await _odd(step):
+                    yield text
+    yield chunk({}, reason)
+    usage = {"prompt_tokens": provider.input_tokens, "completion_tokens": 7, "total_tokens": 17}
+    empty = {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "local"}
+    yield f"data: {json.dumps({**empty, 'choices': [], 'usage': usage})}\n\n"
+    yield "data: [DONE]\n\n"

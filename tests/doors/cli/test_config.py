@@ -1,0 +1,59 @@
+"""`segue config`: settings of a workspace, from the command line to the agent that answers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def segue(place: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return subprocess.run(
+        [sys.executable, "-m", "segue", *args],
+        env={**clean, "SEGUE_DATA_DIR": str(place), **env},
+        capture_output=True,
+        text=True,
+        cwd=place,
+    )
+
+
+def test_a_setting_is_set_shown_listed_and_unset(tmp_path: Path) -> None:
+    assert segue(tmp_path, "config", "get", "web.private").returncode == 1
+    assert segue(tmp_path, "config", "set", "web.private", "yes").returncode == 0
+    assert segue(tmp_path, "config", "get", "web.private").stdout == "true\n"
+    assert segue(tmp_path, "config", "list").stdout == "web.private = true\n"
+    elsewhere = segue(tmp_path, "config", "list", "--workspace", "other")
+    assert (elsewhere.returncode, elsewhere.stdout) == (0, "")
+    assert segue(tmp_path, "config", "unset", "web.private").returncode == 0
+    assert segue(tmp_path, "config", "list").stdout == ""
+    assert "bash.confine (not set" in segue(tmp_path, "config", "list", "--all").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("modle", "x", "there is no setting 'modle'"),
+        ("model", "sonnet", "write provider:name"),
+        ("model.max_turns", "0", "no number above 0"),
+        ("web.private", "maybe", "neither true nor false"),
+        ("bash.confine", "loose", "not one of write, strict, off"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, name: str, value: str, why: str) -> None:
+    done = segue(tmp_path, "config", "set", name, value)
+    assert done.returncode == 2 and why in done.stderr
+    assert segue(tmp_path, "config", "list").stdout == ""
+
+
+def test_a_model_without_its_key_is_told_at_once_and_fails_a_prompt_in_words(
+    tmp_path: Path,
+) -> None:
+    done = segue(tmp_path, "config", "set", "model", "anthropic:claude-sonnet-4-6")
+    assert done.returncode == 0
+    assert "ANTHROPIC_API_KEY" in done.stderr and "Pydantic" not in done.stderr
+    asked = segue(tmp_path, "prompt", "new", "Hi")
+    assert asked.returncode == 1
+    assert "ANTHROPIC_API_KEY" in asked.stdout + asked.stderr
+    assert "Traceback" not in asked.stderr
