@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from segue import claude
+from segue import LOCAL, Hub, claude, open_hub
+from segue.model.content import Image, Text
+from segue.model.event import (
+    AgentMessage,
+    AgentThought,
+    Compacted,
+    Interrupted,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 
 pytestmark = pytest.mark.full
+T = TypeVar("T")
+HERE = Path(__file__).parent
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 class Model(BaseHTTPRequestHandler):
@@ -65,9 +80,35 @@ class Claude:
 
     def say(self, prompt: str, cwd: Path | None = None, resume: str | None = None) -> str:
         """Send one prompt, and give the session's id."""
+        command = [str(self._program), "-p", prompt, "--output-format", "json"]
+        command += ["--resume", resume] if resume else []
+        told = json.loads(self._run(command, cwd or self.project).rpartition("\n")[2])
+        assert told["is_error"] is False, told
+        id: str = told["session_id"]
+        return id
+
+    def say_through_sdk(self, prompt: str, resume: str | None = None, home: str = "home") -> str:
+        """The same by the SDK, with our store as its mirror."""
+        sdk = self._program.parent.parent.parent
+        command = [sys.executable, str(HERE / "claude_agent.py"), prompt]
+        command += [resume] if resume else []
+        path = os.pathsep.join([str(sdk), *sys.path])
+        environ = {"PYTHONPATH": path, "SEGUE_DATA_DIR": str(self._root / "data")}
+        return self._run(command, self.project, home, **environ)
+
+    def within(self, work: Callable[[Hub], Awaitable[T]]) -> T:
+        """Run a function with a hub over the store that mirrors."""
+
+        async def run() -> T:
+            async with await open_hub(self._root / "data") as hub:
+                return await work(hub)
+
+        return asyncio.run(run())
+
+    def _run(self, command: list[str], cwd: Path, home: str = "home", **more: str) -> str:
         environ = {
             "HOME": str(self._root),
-            "CLAUDE_CONFIG_DIR": str(self._root / "home"),
+            "CLAUDE_CONFIG_DIR": str(self._root / home),
             "PATH": os.defpath,
             "LANG": "C.UTF-8",
             "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{self._port}",
@@ -75,22 +116,17 @@ class Claude:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",
         }
-        command = [str(self._program), "-p", prompt, "--output-format", "json"]
-        command += ["--resume", resume] if resume else []
         done = subprocess.run(
             command,
-            cwd=cwd or self.project,
-            env=environ,
+            cwd=cwd,
+            env=environ | more,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
             timeout=120,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        told = json.loads(done.stdout.strip().rpartition("\n")[2])
-        assert told["is_error"] is False, told
-        id: str = told["session_id"]
-        return id
+        return done.stdout.strip()
 
 
 @pytest.fixture
@@ -196,3 +232,141 @@ def test_titles_and_tags_stay_when_it_goes_on(cli: Claude) -> None:
     info = claude.get_session_info(id)
     assert info is not None
     assert (info.custom_title, info.tag) == ("The title", "the-tag")
+
+
+# Through the store.
+
+
+def words(*texts: str) -> tuple[Text, ...]:
+    return tuple(Text(text=text) for text in texts)
+
+
+def blocks(cli: Claude) -> list[tuple[str, dict[str, Any]]]:
+    """What the model got with the last prompt: each block, and who said it."""
+    found = []
+    for message in cli.model.asked[-1]:
+        content = message["content"]
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        found += [(message["role"], block) for block in content]
+    return found
+
+
+def test_its_sdk_mirrors_into_our_store_and_resumes_in_an_empty_home(cli: Claude) -> None:
+    id = cli.say_through_sdk("first words")
+    assert cli.say_through_sdk("second words", id, home="another") == id
+    assert remembered(cli, "first words")
+    assert not list((Path(os.environ["CLAUDE_CONFIG_DIR"]).parent / "another").rglob("*.jsonl"))
+
+    async def look(hub: Hub) -> None:
+        (session,) = (await hub.list(LOCAL)).sessions
+        assert (session.id, session.cwd) == (id, str(cli.project))
+        assert (session.title, session.messages) == ("first words", 4)
+        store = claude.SegueSessionStore(store=hub.store)
+        read = await claude.get_session_messages_from_store(store, id, str(cli.project))
+        said = [each.message["content"] for each in read if each.type == "user"]
+        assert said == ["first words", "second words"]
+
+    cli.within(look)
+
+
+def test_what_was_mirrored_is_what_it_wrote(cli: Claude) -> None:
+    id = cli.say_through_sdk("first words")
+    (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
+    written = [json.loads(line) for line in path.read_bytes().splitlines()]
+
+    async def mirrored(hub: Hub) -> Any:
+        key = {"project_key": path.parent.name, "session_id": id}
+        return await claude.SegueSessionStore(store=hub.store).load(key)
+
+    kept = cli.within(mirrored)
+    told = [entry for entry in written if entry["type"] in ("user", "assistant", "system")]
+    assert [entry for entry in kept if entry["type"] in ("user", "assistant", "system")] == told
+    # Whatever the mirror did not get, an import does.
+    cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    assert cli.within(lambda hub: hub.import_claude(LOCAL, id))[1] == 0
+
+
+def test_it_goes_on_with_a_session_that_segue_made(cli: Claude) -> None:
+    picture = Image(mime="image/png", data=PNG)
+
+    async def make(hub: Hub) -> str:
+        session = await hub.create(LOCAL, cwd=str(cli.project), title="Mine")
+        await hub.append(
+            LOCAL,
+            session.id,
+            UserMessage(content=words("forgotten words")),
+            AgentMessage(content=words("forgotten answer")),
+            Compacted(summary=words("the summary"), trigger="manual", tokens_before=100),
+            UserMessage(content=(*words("see this"), picture)),
+            AgentThought(content=words("a thought")),
+            AgentThought(content=words("signed"), extra={"claude": {"signature": "c2ln"}}),
+            AgentMessage(content=words("Reading.")),
+            ToolCall(call_id="call:1", name="Read", input={"file_path": "/x"}),
+            ToolCall(call_id="call:2", name="lookup", server="box", input={}),
+            ToolResult(call_id="call:2", content=words("second result")),
+            ToolResult(call_id="call:1", content=(*words("first result"), picture)),
+            AgentMessage(content=words("The answer.")),
+            ToolCall(call_id="call:3", name="Bash", input={"command": "sleep 9"}),
+            Interrupted(),
+        )
+        await hub.export_claude(LOCAL, session.id)
+        return session.id
+
+    id = cli.within(make)
+    assert cli.say("go on", resume=id) == id
+    got = blocks(cli)
+    kinds = [(role, block["type"]) for role, block in got if role != "system"]
+    assert kinds[:8] == [
+        ("user", "text"),
+        ("user", "text"),
+        ("user", "image"),
+        ("assistant", "text"),
+        ("assistant", "thinking"),
+        ("assistant", "text"),
+        ("assistant", "tool_use"),
+        ("assistant", "tool_use"),
+    ]
+    results = {block["tool_use_id"]: block for _, block in got if block["type"] == "tool_result"}
+    assert list(results) == ["call_1", "call_2", "call_3"]
+    assert results["call_3"]["is_error"] is True
+    assert remembered(cli, "the summary") and remembered(cli, "The answer.")
+    assert not remembered(cli, "forgotten")
+    # What it has added comes back, and nothing else.
+    session, added = cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    assert (session.id, session.title, session.source) == (id, "Mine", "segue")
+    assert added > 1
+
+    async def texts(hub: Hub) -> list[str]:
+        events = [event async for event in hub.history(LOCAL, id)]
+        said = [event.body for event in events if isinstance(event.body, UserMessage)]
+        return [block.text for body in said for block in body.content if isinstance(block, Text)]
+
+    said_there = [text for text in cli.within(texts) if not text.startswith("<")]
+    assert said_there == ["forgotten words", "see this", "go on"]
+
+
+def test_its_sdk_goes_on_with_a_session_that_segue_made_without_any_file(cli: Claude) -> None:
+    async def make(hub: Hub) -> str:
+        session = await hub.create(LOCAL, cwd=str(cli.project))
+        await hub.run(LOCAL, session.id, "said to segue")
+        return session.id
+
+    id = cli.within(make)
+    assert cli.say_through_sdk("said to claude", id) == id
+    assert remembered(cli, "said to segue")
+    assert cli.within(lambda hub: hub.get(LOCAL, id)).messages == 4
+
+
+def test_it_goes_on_with_a_session_that_was_imported_and_written_out_again(cli: Claude) -> None:
+    id = cli.say("first words")
+    cli.say("/compact", resume=id)
+    cli.say("second words", resume=id)
+    (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
+    before = path.read_bytes()
+    cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    claude.delete_session(id)
+    assert cli.within(lambda hub: hub.export_claude(LOCAL, id)) == str(path)
+    assert path.read_bytes() == before
+    assert cli.say("third words", resume=id) == id
+    assert remembered(cli, "This session is being continued") and remembered(cli, "second words")
