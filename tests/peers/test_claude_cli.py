@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -30,7 +31,9 @@ from segue.model.event import (
 pytestmark = pytest.mark.full
 T = TypeVar("T")
 HERE = Path(__file__).parent
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+PNG += "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+GUIDE = HERE.parent.parent / "docs" / "claude.md"
 
 
 class Model(BaseHTTPRequestHandler):
@@ -89,9 +92,13 @@ class Claude:
 
     def say_through_sdk(self, prompt: str, resume: str | None = None, home: str = "home") -> str:
         """The same by the SDK, with our store as its mirror."""
+        program = [str(HERE / "claude_agent.py"), prompt, *([resume] if resume else [])]
+        return self.python(program, home)
+
+    def python(self, arguments: list[str], home: str = "home") -> str:
+        """Run a program that imports the SDK; gives what it prints."""
         sdk = self._program.parent.parent.parent
-        command = [sys.executable, str(HERE / "claude_agent.py"), prompt]
-        command += [resume] if resume else []
+        command = [sys.executable, *arguments]
         path = os.pathsep.join([str(sdk), *sys.path])
         environ = {"PYTHONPATH": path, "SEGUE_DATA_DIR": str(self._root / "data")}
         return self._run(command, self.project, home, **environ)
@@ -268,6 +275,12 @@ def test_its_sdk_mirrors_into_our_store_and_resumes_in_an_empty_home(cli: Claude
         assert said == ["first words", "second words"]
 
     cli.within(look)
+
+
+def test_the_guides_program_with_the_sdk_runs_as_it_stands(cli: Claude) -> None:
+    (program,) = re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    id = cli.python(["-c", program])
+    assert cli.within(lambda hub: hub.get(LOCAL, id)).title == "Hello"
 
 
 def test_what_was_mirrored_is_what_it_wrote(cli: Claude) -> None:
