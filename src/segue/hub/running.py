@@ -97,11 +97,14 @@ class Running:
         self._task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
         self._cancel_id: str | None = None
+        self._cut_off: str | None = None
         self._abandoned = False
         self._over = False
 
-    def cancel(self) -> None:
+    def cancel(self, why: str | None = None) -> None:
+        """End the turn: as somebody wished or, with `why`, because it is cut off."""
         self._cancelled = True
+        self._cut_off = why
         self._wake.set()
 
     def abandon(self) -> None:
@@ -213,6 +216,9 @@ class Running:
         if isinstance(reason, Exception):
             why = reason.message if isinstance(reason, SegueError) else _describe(reason)
             tail.append(Failed(message=why, code=type(reason).__name__))
+        elif stop == "cancelled" and self._cut_off is not None:
+            stop, why = "error", self._cut_off
+            tail.append(Interrupted(reason=why))
         elif stop == "cancelled":
             why = "the turn was cancelled"
             tail.append(Draft(id=self._cancel_id, body=Interrupted()))

@@ -78,6 +78,19 @@ class Turns:
         self._spawn(self._renew())
         self._spawn(self._watch_over())
 
+    async def drain(self, seconds: float, why: str) -> None:
+        """Begin nothing more, and let the turns that run end; those that take longer are cut.
+
+        Prompts that have not begun stay in their inboxes, for another process to take up. `why`
+        is told of the turns that were cut.
+        """
+        self._closed = True
+        drivers = list(self._drivers.values())
+        tasks = [driver.retire() for driver in drivers]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        await asyncio.gather(*(driver.stop(why) for driver in drivers))
+
     async def close(self) -> None:
         """Cancel this process's turns and give back its leases."""
         self._closed = True
@@ -225,14 +238,19 @@ class _Driver:
     def busy(self) -> bool:
         return self._running is not None
 
-    async def stop(self) -> None:
-        """Cancel the running turn, and end."""
+    def retire(self) -> asyncio.Task[None]:
+        """Begin no further turn; what is done when the one that runs has ended."""
+        assert self.task is not None  # set as soon as it was made
         self._stopping = True
         self.wake.set()
+        return self.task
+
+    async def stop(self, why: str | None = None) -> None:
+        """Cancel the running turn, and end. With `why` it was nobody's wish, but cut off."""
+        task = self.retire()
         if self._running is not None:
-            self._running.cancel()
-        if self.task is not None:
-            await asyncio.wait([self.task])
+            self._running.cancel(why)
+        await asyncio.wait([task])
 
     def lost(self) -> None:
         """The lease is gone: nothing may be written any more."""

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..rest import Door
 
 
-def beside(door: Door, hub: Hub, hosts: tuple[str, ...]) -> ASGIApp:
+def beside(door: Door) -> ASGIApp:
     """The API and the session browser as one application, told apart by the address."""
     from ..rest.routes import OPEN
     from ..web import Door as Pages
 
-    pages = Pages(hub, hosts, door.closing)
+    pages = Pages(door.hub, door.hosts, door.closing)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,10 +13,8 @@ from ...model.principal import Principal
 from . import browser
 from .main import Where, located
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
-    from ..rest import Door
+# What to print beneath the address: three things to try, with a URL and the file of the key.
+Tries = Callable[[str, Path], str]
 
 
 @click.command("serve")
@@ -39,19 +39,32 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to log on standard error, as lines of JSON; `info` has one for each request.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that serve together, on the embedded store or PostgreSQL.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds that turns under way may still take when the server is stopped.",
+)
 @located
-def serve_command(
-    where: Where, host: str, port: int, hosts: tuple[str, ...], rate_limit: int, log_level: str
-) -> None:
+def serve_command(where: Where, **options: Any) -> None:
     """Serve sessions over HTTP: pages for a browser, and the API of the `anthropic` clients.
 
-    The first start makes a key for the workspace `local`, keeps it in the data directory,
-    readable by you alone, and shows it. `segue keys create` makes further ones. A browser comes
-    in by the link that is shown, once; `segue open` makes another.
+    The first start makes a key for the workspace, keeps it in the data directory, readable by
+    you alone, and shows it. `segue keys create` makes further ones. A browser comes in by the
+    link that is shown, once; `segue open` makes another. /healthz, /readyz and /metrics need no
+    key.
 
-    Example: segue serve --port 8787
+    Example: segue serve --port 8787 --workers 2
     """
-    _serve(where, host, port, hosts, rate_limit, log_level)
+    serve(where, **options)
 
 
 @click.command("open")
@@ -68,58 +81,68 @@ def open_command(where: Where, no_browser: bool, port: int) -> None:
     """
     url = browser.running(where.directory)
     if url is None:
-        _serve(where, "127.0.0.1", port, show=not no_browser)
+        serve(where, port=port, show=not no_browser)
     else:
         link = where.run(lambda hub, principal: browser.link(hub, principal, url))
         browser.show(link, not no_browser)
 
 
-def _serve(
+def serve(
     where: Where,
-    host: str,
-    port: int,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8787,
     hosts: tuple[str, ...] = (),
     rate_limit: int = 0,
     log_level: str = "warning",
-    *,
+    workers: int = 1,
+    grace: float = 10.0,
     show: bool = False,
+    tries: Tries | None = None,
 ) -> None:
+    """Serve until a signal says to stop; `show` opens a browser."""
     from ..rest import logs, serve
+    from ..rest.workers import supervise
 
     logs.start(log_level)
-
     sock = serve.listen(host, port)
-    served = (host, *hosts)
+    url = serve.address(sock)
+    serving = serve.Serving(
+        directory=where.directory,
+        database_url=where.database_url,
+        hosts=(host, *hosts),
+        rate_limit=-(-rate_limit // workers),  # each worker counts by itself
+        log_level=log_level,
+        grace=grace,
+    )
 
-    async def run(hub: Hub, principal: Principal) -> None:
-        path, secret = await serve.first_key(hub)
-        url = serve.address(sock)
-        link = await browser.link(hub, principal, url)
+    async def prepare(hub: Hub, principal: Principal) -> tuple[Path, str | None, str]:
+        path, secret = await serve.first_key(hub, principal.workspace)
+        return path, secret, await browser.link(hub, principal, url)
 
-        def ready() -> None:
-            click.echo(f"Serving on {url}")
-            if secret is None:
-                click.echo(f"The key of workspace {serve.WORKSPACE!r} is in {path}")
-            else:
-                click.echo(f"Key of workspace {serve.WORKSPACE!r}: {secret}")
-                click.echo(f"It is kept in {path}")
-            click.echo(f"In a browser, once: {link}")
-            click.echo(_tries(url, str(path)))
-            if show:
-                browser.show(link)
+    path, secret, link = where.run(prepare)
 
-        def mount(door: Door) -> ASGIApp:
-            return browser.beside(door, hub, served)
+    def ready() -> None:
+        workspace = where.principal.workspace
+        click.echo(f"Serving on {url}")
+        if secret is None:
+            click.echo(f"The key of workspace {workspace!r} is in {path}")
+        else:
+            click.echo(f"Key of workspace {workspace!r}: {secret}")
+            click.echo(f"It is kept in {path}")
+        click.echo(f"In a browser, once: {link}")
+        click.echo((tries or _tries)(url, path))
+        if show:
+            browser.show(link)
 
-        with browser.told(where.directory, url):
-            await serve.serve(
-                hub, sock, hosts=served, rate_limit=rate_limit, mount=mount, ready=ready
-            )
-
-    where.run(run)
+    with browser.told(where.directory, url):
+        if workers == 1:
+            serve.run(serve.serve(serving, sock, mount=browser.beside, ready=ready))
+        else:
+            supervise(serving, sock, workers, mount=browser.beside, ready=ready)
 
 
-def _tries(url: str, key: str) -> str:
+def _tries(url: str, key: Path) -> str:
     return f"""
 Three things to try:
 

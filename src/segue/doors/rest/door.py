@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import ClientDisconnect
@@ -30,12 +30,20 @@ from .logs import FIELDS
 from .metrics import Metrics, Series
 from .params import Params
 from .routes import OPEN, ROUTES, Routes
+from .session_out import Kept
 from .shown import Shown
 
 log = logging.getLogger("segue.rest")
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 VERSIONS = (b"2023-06-01", b"2026-10-21")
+
+
+class Together(Protocol):
+    """The counts of several processes that serve as one."""
+
+    def share(self, own: Series) -> None: ...
+    def together(self, own: Series) -> Series: ...
 
 
 class Door:
@@ -45,15 +53,24 @@ class Door:
     minute each key may send.
     """
 
-    def __init__(self, hub: Hub, hosts: Iterable[str] = (), *, rate_limit: int = 0) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        hosts: Iterable[str] = (),
+        *,
+        rate_limit: int = 0,
+        together: Together | None = None,
+    ) -> None:
         self.hub = hub
         self.agents = Agents(hub)
+        self.kept = Kept()
         self.shown = Shown()
         self.metrics = Metrics()
         self.closing = asyncio.Event()
-        self._hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
+        self.hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
         self._limits = Limits(rate_limit) if rate_limit else None
         self._routes = Routes(ROUTES)
+        self._together = together
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,7 +105,11 @@ class Door:
         await send({"type": "http.response.body", "body": body})
 
     def series(self) -> Series:
-        """What has been counted so far."""
+        """What has been counted so far, by all who serve together."""
+        own = self.own_series()
+        return own if self._together is None else self._together.together(own)
+
+    def own_series(self) -> Series:
         return self.metrics.series(self.hub.turns.running, self.hub.store.vitals())
 
     def _note(self, call: Call, status: int, seconds: float) -> None:
@@ -126,10 +147,10 @@ class Door:
     def _check_origin(self, headers: dict[bytes, bytes]) -> None:
         """A page in a browser must not reach us under a name of its own choosing."""
         host = _host("//" + headers.get(b"host", b"").decode("latin-1"))
-        if host not in self._hosts:
+        if host not in self.hosts:
             raise errors.Refused(f"host {host!r} is not served here; see segue serve --allow-host")
         origin = headers.get(b"origin")
-        if origin is not None and _host(origin.decode("latin-1")) not in self._hosts:
+        if origin is not None and _host(origin.decode("latin-1")) not in self.hosts:
             raise errors.Refused(f"origin {origin.decode('latin-1')!r} is not served here")
 
     async def _principal(self, headers: dict[bytes, bytes]) -> Principal:

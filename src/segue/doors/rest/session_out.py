@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...model import clock, ids
+from ...model import clock, codec, ids
 from ...model.event import Usage
 from ...model.session import Outcome, Session
 
@@ -67,7 +67,6 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     resources: tuple[dict[str, Any], ...]
     outcome_evaluations: list[OutcomeOut]
     status: str
-    stats: Stats
     usage: UsageOut
     budget: None
     created_at: datetime
@@ -76,6 +75,7 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     source: str
     cwd: str
     tag: str | None
+    stats: Stats  # the last, for Kept
 
 
 def status(session: Session) -> str:
@@ -85,7 +85,6 @@ def status(session: Session) -> str:
 
 def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) -> SessionOut:
     archived = session.archived_at
-    ended = session.terminated_at if archived is None else archived
     active = session.active_seconds(now)
     moment = clock.to_datetime
     deployment = session.deployment_id
@@ -100,7 +99,6 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         session.resources,
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
         session.status if archived is None else "terminated",
-        Stats(active, max(0, (now if ended is None else ended) - session.created_at) / 1e6),
         usage(session.usage, active),
         None,
         moment(session.created_at),
@@ -109,7 +107,52 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         session.source,
         session.cwd,
         session.tag,
+        Stats(active, _duration(session, now)),
     )
+
+
+class Kept:
+    """What sessions show as, encoded, for as long as their rows stay the same.
+
+    Lists are asked for over and over. Of a session at rest only the duration moves by itself: it
+    comes last.
+    """
+
+    MOST = 5000
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[object, ...], bytes] = {}
+
+    def show(
+        self, session: Session, agent: msgspec.Raw, environment_id: str, now: int
+    ) -> msgspec.Raw | SessionOut:
+        if session.running_since is not None:
+            return show(session, agent, environment_id, now)
+        # A row changes with its last event; a source's, or one whose directory is spelt as the
+        # client spells it, with the others too.
+        name = (
+            session.workspace,
+            session.id,
+            session.last_seq,
+            session.updated_at,
+            session.archived_at,
+            session.title,
+            session.tag,
+            session.cwd,
+        )
+        head = self._heads.get(name)
+        if head is None:
+            whole = codec.encode(show(session, agent, environment_id, now))
+            head = whole[: whole.rindex(b":") + 1]
+            if len(self._heads) >= self.MOST:
+                self._heads.clear()
+            self._heads[name] = head
+        return msgspec.Raw(b"%b%.6f}}" % (head, _duration(session, now)))
+
+
+def _duration(session: Session, now: int) -> float:
+    ended = session.terminated_at if session.archived_at is None else session.archived_at
+    return max(0, (now if ended is None else ended) - session.created_at) / 1e6
 
 
 @lru_cache(1024)  # a list names a few of them over and over

@@ -79,21 +79,13 @@ class Update(bodies.Body, frozen=True):
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
-async def render(call: Call, sessions: Sequence[Session]) -> list[SessionOut]:
-    now = clock.now()
-    workspace, agents = call.workspace, call.door.agents
-    built_in = await call.hub.records.built_in_environment(workspace)
-    shown = []
-    for session in sessions:
-        agent = agents.kept(workspace, session.agent)
-        if agent is None:
-            agent = await agents.resolve(workspace, session.agent)
-        shown.append(show(session, agent, session.environment_id or built_in, now))
-    return shown
-
-
 async def one(call: Call, session: Session) -> SessionOut:
-    return (await render(call, [session]))[0]
+    agent = await call.door.agents.resolve(call.workspace, session.agent)
+    return show(session, agent, session.environment_id or await _here(call), clock.now())
+
+
+async def _here(call: Call) -> str:
+    return await call.hub.records.built_in_environment(call.workspace)
 
 
 async def list_(call: Call) -> dict[str, Any]:
@@ -104,8 +96,16 @@ async def list_(call: Call) -> dict[str, Any]:
         None if token is None else paging.strip(token),
         bind_filters=False,
     )
+    now, here = clock.now(), await _here(call)
+    agents, kept = call.door.agents, call.door.kept
+    shown = []
+    for session in page.sessions:
+        agent = agents.kept(call.workspace, session.agent)
+        if agent is None:
+            agent = await agents.resolve(call.workspace, session.agent)
+        shown.append(kept.show(session, agent, session.environment_id or here, now))
     return {
-        "data": await render(call, page.sessions),
+        "data": shown,
         "next_page": None if page.next is None else paging.PREFIX + page.next,
         "prev_page": None if page.prev is None else paging.PREFIX + page.prev,
     }
