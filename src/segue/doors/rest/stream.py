@@ -125,6 +125,7 @@ async def _frames(
     follower = call.hub.follow(call.principal, session.id, seq - 1, deltas=bool(deltas))
     closing = asyncio.ensure_future(call.door.closing.wait())
     following: asyncio.Future[Any] = asyncio.ensure_future(anext(follower, None))
+    call.door.metrics.streams += 1
     try:
         while True:
             await asyncio.wait(
@@ -155,6 +156,7 @@ async def _frames(
     except SegueError as error:
         yield _frame(errors.envelope(error, call.request_id))
     finally:
+        call.door.metrics.streams -= 1
         closing.cancel()
         following.cancel()
         await asyncio.gather(following, closing, return_exceptions=True)

@@ -1,0 +1,300 @@
+"""Several workers on one store: streams cross them, and the death of one is borne by the others."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from segue.home import open_hub
+from segue.model import ids
+from tests.doors.rest.api import HEADERS, message
+
+PROGRAM = Path(__file__).with_name("children") / "serving.py"
+
+
+class Crew:
+    """The workers, and a client of theirs."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path, database: str) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self.directory, self.database = directory, database
+        self.url, self.key = process.stdout.readline().split()
+        headers = {**HEADERS, "x-api-key": self.key}
+        # A new connection for each request: any of the workers may get it.
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=30, limits=limits)
+
+    def workers(self) -> list[psutil.Process]:
+        """Those that serve, without multiprocessing's own helper."""
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.http.request(method, path, **({} if body is None else {"json": body}))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def session(self) -> str:
+        agent = self.ok("GET", "/v1/agents")["data"][0]["id"]
+        place = self.ok("GET", "/v1/environments")["data"][0]["id"]
+        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": place})["id"]
+
+    def send(self, session: str, text: str) -> None:
+        self.ok("POST", f"/v1/sessions/{session}/events", {"events": [message(text)]})
+
+    def events(self, session: str) -> list[dict[str, Any]]:
+        return self.ok("GET", f"/v1/sessions/{session}/events")["data"]
+
+    def until(self, session: str, count: int, kind: str) -> list[dict[str, Any]]:
+        """The events, once there are so many of a kind."""
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            found = self.events(session)
+            if sum(event["type"] == kind for event in found) >= count:
+                return found
+            time.sleep(0.05)
+        raise AssertionError([event["type"] for event in self.events(session)])
+
+    async def runner(self, session: str) -> int:
+        """The process that runs a session's turn."""
+        async with await open_hub(self.directory, self.database or None) as hub:
+            lease = await hub.store.lease_of("local", ids.parse(session) or "")
+            assert lease is not None
+            return int(lease.holder.split(":")[1])
+
+
+@contextmanager
+def crew(
+    directory: Path, database: str = "", *, workers: int = 2, grace: float = 10.0
+) -> Iterator[Crew]:
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(directory), database, str(workers), str(grace)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    try:
+        found = Crew(process, directory, database)
+        yield found
+        found.http.close()
+    finally:
+        process.terminate()
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+class Listener(threading.Thread):
+    """Reads a stream until a session has come to rest so many times."""
+
+    def __init__(self, crew: Crew, session: str, rests: int) -> None:
+        super().__init__(daemon=True)
+        self._crew, self._session, self._rests = crew, session, rests
+        self.seen: list[dict[str, Any]] = []
+        self.open = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        path = f"/v1/sessions/{self._session}/events/stream"
+        left = self._rests
+        with self._crew.http.stream("GET", path) as answer:
+            for line in answer.iter_lines():
+                self.open.set()
+                if line.startswith("data: ") and "ping" not in line:
+                    event = json.loads(line[6:])
+                    self.seen.append(event)
+                    left -= event["type"] == "session.status_idle"
+                    if not left:
+                        return
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return ""
+    url: str = request.getfixturevalue("fresh_database_url")
+    return url
+
+
+def test_streams_on_every_worker_show_a_turn_of_any(tmp_path: Path, database: str) -> None:
+    with crew(tmp_path, database) as team:
+        session = team.session()
+        listeners = [Listener(team, session, 3) for _ in range(8)]
+        assert all(listener.open.wait(20) for listener in listeners)
+        for number in range(3):
+            team.send(session, f"/say {number}\n/tool x y")
+            team.until(session, number + 1, "session.status_idle")
+        for listener in listeners:
+            listener.join(20)
+        whole = team.events(session)
+        assert [listener.seen for listener in listeners] == [whole] * 8
+
+
+async def test_a_worker_killed_in_a_turn_leaves_it_closed_and_the_others_serve_on(
+    tmp_path: Path, database: str
+) -> None:
+    with crew(tmp_path, database) as team:
+        session = team.session()
+        team.send(session, "/say begun\n/tool x\n/wait 60")
+        team.send(session, "/say picked up")  # waits, unbegun
+        team.until(session, 1, "agent.message")
+        before = {worker.pid for worker in team.workers()}
+        killed = await team.runner(session)
+        assert killed in before
+        os.kill(killed, signal.SIGKILL)
+        found = team.until(session, 2, "session.status_idle")
+        errors = [event["error"]["message"] for event in found if event["type"] == "session.error"]
+        assert errors == ["the process that ran this turn ended before it did"]
+        ends = [event["stop_reason"]["type"] for event in found if event["type"].endswith("_idle")]
+        assert ends == ["retries_exhausted"] * 2 + ["end_turn"] * 2
+        said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
+        assert said == ["begun", "picked up"]
+        # Another took its place.
+        deadline = time.monotonic() + 20
+        while len(team.workers()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        after = {worker.pid for worker in team.workers()}
+        assert len(after) == 2 and killed not in after
+        team.send(session, "/say still here")
+        assert "still here" in str(team.until(session, 3, "session.status_idle"))
+
+
+def test_workers_end_with_the_process_that_watches_over_them(tmp_path: Path) -> None:
+    with crew(tmp_path) as team:
+        team.session()
+        workers = team.workers()
+        assert len(workers) == 2
+        team.process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
+
+
+def test_the_counts_of_all_workers_are_told_by_each_and_outlive_them(tmp_path: Path) -> None:
+    with crew(tmp_path) as team:
+        for _ in range(20):
+            team.ok("GET", "/v1/models")
+
+        def counted() -> float:
+            told = team.http.get("/metrics").text
+            for line in told.splitlines():
+                if line.startswith("segue_http_requests_total") and "/v1/models" in line:
+                    return float(line.split()[-1])
+            return 0.0
+
+        deadline = time.monotonic() + 20
+        while {counted() for _ in range(10)} != {20.0}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(1.5)  # what a worker has counted in its last second dies with it
+        killed = team.workers()[0]
+        killed.kill()
+        while len(team.workers()) < 2 or killed.pid in {each.pid for each in team.workers()}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert {counted() for _ in range(10)} == {20.0}
+
+
+def test_a_server_that_is_stopped_lets_its_turns_end(tmp_path: Path) -> None:
+    with crew(tmp_path, grace=20) as team:
+        session = team.session()
+        team.send(session, "/say begun\n/wait 1.5\n/say done")
+        team.send(session, "/say later")
+        team.until(session, 1, "agent.message")
+        team.process.terminate()
+        assert team.process.wait(60) == 0
+    with crew(tmp_path, workers=1) as team:
+        found = team.until(session, 2, "session.status_idle")
+        said = [event["content"][0]["text"] for event in found if event["type"] == "agent.message"]
+        assert said == ["begun", "done", "later"]
+        assert not [event for event in found if event["type"] == "session.error"]
+
+
+def test_a_turn_that_outlasts_the_grace_is_cut_and_says_so(tmp_path: Path) -> None:
+    with crew(tmp_path, grace=0.2) as team:
+        session = team.session()
+        team.send(session, "/say begun\n/wait 60")
+        team.until(session, 1, "agent.message")
+        team.process.terminate()
+        assert team.process.wait(60) == 0
+    with crew(tmp_path, workers=1) as team:
+        found = team.events(session)
+        assert found[-1]["stop_reason"] == {"type": "retries_exhausted"}
+        (error,) = [event["error"] for event in found if event["type"] == "session.error"]
+        assert error["message"] == "the server was stopped before this turn had ended"
+        assert "user.interrupt" not in {event["type"] for event in found}
+
+
+def test_five_hundred_streams_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    sessions, each, turns = 10, 50, 3
+    with crew(tmp_path) as team, ExitStack() as stack:
+        names = [team.session() for _ in range(sessions)]
+        idle = [(worker.num_fds(), worker.memory_info().rss) for worker in team.workers()]
+        streams = [
+            (name, stack.enter_context(_stream(team, name))) for name in names for _ in range(each)
+        ]
+        held = [worker.num_fds() for worker in team.workers()]
+        assert sum(held) - sum(fds for fds, _ in idle) >= sessions * each
+        _counted(team, sessions * each)
+        for number in range(turns):
+            for name in names:
+                team.send(name, f"/say {number}\n/tool x y")
+        whole = {name: team.until(name, turns, "session.status_idle") for name in names}
+        for name, answer in streams:
+            assert _read(answer, len(whole[name])) == whole[name]
+        grown = sum(worker.memory_info().rss for worker in team.workers())
+        grown -= sum(rss for _, rss in idle)
+        assert grown < sessions * each * 400_000, "a stream should cost well under 400 kB"
+        stack.close()
+        _counted(team, 0)
+        deadline = time.monotonic() + 20
+        while sum(worker.num_fds() for worker in team.workers()) > sum(f for f, _ in idle) + 20:
+            assert time.monotonic() < deadline, "streams that were closed keep their sockets"
+            time.sleep(0.1)
+
+
+def _counted(team: Crew, streams: int) -> None:
+    """Wait until that is how many streams the workers say are open."""
+    deadline = time.monotonic() + 20
+    while f"segue_streams_open {streams}\n" not in team.http.get("/metrics").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@contextmanager
+def _stream(team: Crew, session: str) -> Iterator[Any]:
+    """A socket with an open stream: a thread or a client each would be the heavier part."""
+    import socket
+
+    host, port = team.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 30) as sock:
+        lines = [f"GET /v1/sessions/{session}/events/stream HTTP/1.1", f"Host: {host}"]
+        headers = {**HEADERS, "x-api-key": team.key}
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        file = sock.makefile("rb")
+        while not file.readline().startswith(b"event: ping"):
+            pass
+        yield file
+        file.close()
+
+
+def _read(file: Any, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        line = file.readline()
+        assert line
+        if line.startswith(b"data: ") and b'"ping"' not in line:
+            found.append(json.loads(line[6:]))
+    return found
