@@ -37,6 +37,8 @@ class Handler:
     async def notification(self, method: str, params: Any) -> None:
         if method == "fail":
             raise ValueError
+        if method == "slow":
+            await self.go_on.wait()
         self.heard.append((method, params))
 
 
@@ -187,3 +189,20 @@ async def test_waiting_requests_do_not_keep_others_from_being_heard() -> None:
             await peer.say(id=number, method="wait")
         await peer.say(method="$/cancel_request", params={"requestId": 0})
         assert (await peer.hear())["id"] == 0
+
+
+async def test_a_peer_that_tells_faster_than_it_is_heard_is_not_read_from_any_more() -> None:
+    async with connected(size=1) as (_, handler, peer):
+        told = 0
+        try:
+            async with asyncio.timeout(1):
+                for number in range(CROWD * 2):
+                    await peer.say(method="slow", params=number)
+                    told += 1
+        except TimeoutError:
+            pass
+        assert told <= CROWD + 2 and handler.heard == []
+        handler.go_on.set()
+        await peer.say(id=1, method="echo", params="last")
+        assert (await peer.hear())["result"] == {"asked": "last"}
+        assert [params for _, params in handler.heard[:told]] == list(range(told))

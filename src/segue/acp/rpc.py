@@ -2,9 +2,9 @@
 
 A `Connection` reads messages, starts a task for each request in the order they come, and answers
 each exactly once. Writing waits for the peer to read: whoever produces updates is slowed down by a
-slow reader, and a peer that asks without reading the answers is not read from any more; so nothing
-piles up here. `$/cancel_request` cancels the task of a request that came in, and is sent when a
-request of ours is given up.
+slow reader. A peer that asks without reading the answers, or that tells faster than it is heard, is
+not read from any more; so nothing piles up here. `$/cancel_request` cancels the task of a request
+that came in, and is sent when a request of ours is given up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
 
 CANCEL_REQUEST = "$/cancel_request"
-CROWD = 256  # messages being dealt with, above which the peer must read before it may send more
+CROWD = 256  # messages being dealt with, above which the peer has to wait before it may send more
 
 Id = str | int | None
 
@@ -109,6 +109,7 @@ class Connection:
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._answering: dict[Id, asyncio.Task[None]] = {}  # those that may still be cancelled
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unheard = asyncio.Semaphore(CROWD)
         self._gone = False
 
     @property
@@ -198,7 +199,7 @@ class Connection:
             if "id" in message:
                 await self._start(message["id"], method, message.get("params"))
             else:
-                self._notice(method, message.get("params"))
+                await self._notice(method, message.get("params"))
         elif "method" not in message and ("result" in message or "error" in message):
             self._settle(message)
         else:
@@ -234,12 +235,13 @@ class Connection:
         except Disconnected:
             return
 
-    def _notice(self, method: str, params: Any) -> None:
+    async def _notice(self, method: str, params: Any) -> None:
         if method == CANCEL_REQUEST:
             wanted = _as_id(params.get("requestId")) if isinstance(params, dict) else None
             if request := self._answering.get(wanted):
                 request.cancel()
             return
+        await self._unheard.acquire()
         self._spawn(self._hear(method, params))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -255,6 +257,8 @@ class Connection:
             log.info("%s: %s", method, error.message)  # nobody to answer
         except Exception:
             log.exception("%s failed", method)
+        finally:
+            self._unheard.release()
 
     def _settle(self, message: dict[str, Any]) -> None:
         future = self._asked.get(_id_of(message))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import sys
 from collections.abc import Awaitable, Callable
 
 from .rpc import Disconnected, LineTooLong
@@ -88,15 +87,27 @@ def streams(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Lines
     return Lines(reader.read, _write(writer), writer)
 
 
+def reserve_stdio() -> None:
+    """See to it that the standard streams are there, before something else gets their numbers.
+
+    Some programs start others with a stream closed.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+
+
 async def own_stdio() -> Lines:
-    """This process's own standard streams.
+    """This process's own standard streams, which `reserve_stdio` has been over.
 
     Whatever else is printed goes to standard error from here on: nothing but messages may stand
     on standard output.
     """
-    output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    read = await _reading(sys.stdin.fileno())
+    output = os.dup(1)
+    os.dup2(2, 1)
+    read = await _reading(0)
     if _can_be_waited_for(output):
         writer = await _stream(output)
         return Lines(read, _write(writer), writer)

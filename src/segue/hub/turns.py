@@ -121,7 +121,11 @@ class Turns:
         Where another process holds it, prompts go on running there.
         """
         self._holds[name] = (agent, tools or NoTools())
-        await self.kick(name)
+        try:
+            await self.kick(name)
+        except BaseException:
+            self._holds.pop(name, None)
+            raise
         return Hold(self, name)
 
     def answers(self, name: Name) -> bool:

@@ -248,6 +248,28 @@ async def test_an_empty_input_is_an_end(house: House, tmp_path: Path) -> None:
         assert (process.returncode, complaints) == (0, b"")
 
 
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+async def test_a_stream_that_is_closed_from_the_start_is_no_accident(
+    house: House, tmp_path: Path, closed: str
+) -> None:
+    script = tmp_path / "requests.jsonl"
+    script.write_text(
+        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+        '{"jsonrpc":"2.0","id":2,"method":"session/list"}\n'
+    )
+    command = f"{sys.executable} -m segue acp --data-dir {house.data} {closed}"
+    with script.open() as file:
+        process = await asyncio.create_subprocess_shell(
+            command,
+            stdin=file,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, complaints = await process.communicate()
+    assert (process.returncode, complaints) == (0, b"")
+    assert output.count(b"result") == (2 if closed == "2>&-" else 0)
+
+
 async def test_set_up_says_which_agents_there_are(house: House) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "segue", "acp", "--setup", "--data-dir", str(house.data)),

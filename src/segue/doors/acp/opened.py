@@ -243,6 +243,10 @@ class Opened:
             return
         except SegueError as error:
             log.warning("session %s: %s", self.id, error)
+            self._fail(error.rpc_code, error.message)
+        except Exception:
+            log.exception("session %s cannot be followed any more", self.id)
+            self._fail(INTERNAL_ERROR, "internal error")
         finally:
             for turn_id in list(self._prompts):
                 self._settle(turn_id, "cancelled")
@@ -303,6 +307,13 @@ class Opened:
             future.set_result(outcome)
         future.exception()  # heard here, as the client may be gone
         self._moved.set()
+
+    def _fail(self, code: int, why: str) -> None:
+        """Nothing more can be told; whoever waits for the end of a turn must not wait for ever."""
+        for future in self._prompts.values():
+            future.set_exception(RpcError(code, why))
+            future.exception()
+        self._prompts.clear()
 
     async def _send(self, update: Any) -> None:
         await self._connection.notify("session/update", {"sessionId": self.id, "update": update})

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...acp.rpc import Connection, Reader, Writer
-from ...acp.stdio import own_stdio
+from ...acp.stdio import own_stdio, reserve_stdio
 from ...model.principal import Principal, check_workspace
 from .capabilities import MARKERS, Offers
 from .door import Door, Program
@@ -46,8 +46,13 @@ async def serve(
             await door.close()
 
 
-async def serve_stdio(open_hub: OpenHub, principal: Principal, **options: Any) -> None:
+def serve_stdio(open_hub: OpenHub, principal: Principal, **options: Any) -> None:
     """The same over this process's own standard streams, until they end or we are told to."""
+    reserve_stdio()
+    asyncio.run(_serve_stdio(open_hub, principal, options))
+
+
+async def _serve_stdio(open_hub: OpenHub, principal: Principal, options: dict[str, Any]) -> None:
     lines = await own_stdio()
     serving = asyncio.ensure_future(serve(open_hub, principal, lines, lines, **options))
     if sys.platform != "win32":
@@ -118,4 +123,4 @@ def serve_acp(
         return hub
 
     program = Program(own, kind, agent)
-    asyncio.run(serve_stdio(opened, principal, program=program, offers=offers))
+    serve_stdio(opened, principal, program=program, offers=offers)

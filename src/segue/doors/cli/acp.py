@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> 
     from ..acp import serve_stdio
 
     program = None if agent is None else _program(agent)
-    asyncio.run(serve_stdio(where.open, where.principal, program=program))
+    serve_stdio(where.open, where.principal, program=program)
 
 
 def _program(name: str) -> Program:
