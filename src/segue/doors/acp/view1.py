@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ...acp import v1, wire
+from ...acp.content import write_blocks
 from ...model import clock
 from ...model.content import Content, Diff, Text
 from ...model.event import (
@@ -27,7 +28,7 @@ from ...model.event import (
 from ...model.session import Session
 from ...store.base import Delta
 from . import options
-from .content import NOT_REPLAYED, cost, locations, text_block, write_blocks
+from .content import NOT_REPLAYED, cost, locations, text_block
 from .meta import info_meta
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {

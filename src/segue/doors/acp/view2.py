@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ...acp import v2, wire
+from ...acp.content import write_blocks
 from ...acp.rpc import INTERNAL_ERROR
 from ...model import clock
 from ...model.content import Content, Diff
@@ -31,7 +32,7 @@ from ...model.lifecycle import StopReason
 from ...model.session import Session
 from ...store.base import Delta
 from . import options
-from .content import NOT_REPLAYED, cost, locations, text_block, write_blocks
+from .content import NOT_REPLAYED, cost, locations, text_block
 from .meta import info_meta
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
