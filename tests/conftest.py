@@ -22,6 +22,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_claude_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no child of one, looks into the Claude Code home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path_factory.mktemp("no-claude")))
+        patch.delenv("SEGUE_SOURCES", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A real PostgreSQL with default settings, for tests of faults: `fresh_database` makes rooms.

@@ -21,7 +21,7 @@ ALLOWED = {
     "hub": {"model", "secret", "store", "sources", "agents"},
     "testing": {"model", "store", "sources"},
     "claude": {"model", "sources", "store", "hub", "home"},  # the last three for its store alone
-    "home": {"store", "hub"},
+    "home": {"model", "store", "sources", "hub"},
 }
 
 

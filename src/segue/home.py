@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .hub import Hub
+    from .sources.base import Source
 
+SOURCES = "SEGUE_SOURCES"
 GITHUB = "https://github.com/"
 
 
@@ -40,13 +42,19 @@ def memory_hub(**options: Any) -> Hub:
 async def open_hub(
     directory: str | os.PathLike[str] | None = None,
     database_url: str | None = None,
+    *,
+    sources: str | Sequence[Source] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Hub:
     """The hub over the store in a data directory, or over a PostgreSQL database.
 
     Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
-    `options` are the Hub's own: `sources`, `runners`, `clone`, the last from `SEGUE_CLONE`, which
-    has addresses with spaces between, or else GitHub's.
+    `sources` are other tools' sessions to show beside segue's own: `"claude"`, `"none"`, or sources
+    of your own. Left out, `SEGUE_SOURCES` says it, else they are Claude Code's with the embedded
+    store, and none with a database that others share. `progress` hears how many bytes a long
+    reading of them has done, and has to do. `options` are the Hub's own: `runners`, `clone`, the
+    last from `SEGUE_CLONE`, which has addresses with spaces between, or else GitHub's.
     """
     from .hub import Hub
     from .store import open_store
@@ -54,4 +62,34 @@ async def open_hub(
     where = data_dir() if directory is None else Path(directory).expanduser().absolute()
     url = database_url or os.environ.get("SEGUE_DATABASE_URL") or None
     options.setdefault("clone", os.environ.get("SEGUE_CLONE", GITHUB).split())
-    return Hub(await open_store(where, url), where, **options)
+    if sources is None:
+        sources = os.environ.get(SOURCES) or ("none" if url else "claude")
+    if isinstance(sources, str):
+        sources = _sources(sources, where, progress)
+    return Hub(await open_store(where, url), where, sources=sources, **options)
+
+
+def _sources(
+    names: str, directory: Path, progress: Callable[[int, int], None] | None
+) -> list[Source]:
+    """The sources of these names, if their tools were ever used here."""
+    from .model.errors import InvalidInput
+
+    found: list[Source] = []
+    for name in dict.fromkeys(part.strip() for part in names.split(",")):
+        if name == "claude":
+            from hashlib import blake2b
+
+            from .sources.claude.layout import Home
+
+            home = Home.current()
+            if os.path.isdir(home.projects):
+                from .sources.claude.source import ClaudeSource
+
+                # One index a home: another one is another user's, or a copy to look into.
+                mark = blake2b(os.fsencode(home.root), digest_size=4).hexdigest()
+                index = directory / f"claude-{mark}.index"
+                found.append(ClaudeSource(index, home, progress=progress))
+        elif name not in ("none", ""):
+            raise InvalidInput(f"there is no source {name!r}: `claude`, or `none`")
+    return found

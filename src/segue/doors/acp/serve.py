@@ -118,7 +118,7 @@ def serve_acp(
     async def opened() -> Hub:
         from ...home import memory_hub, open_hub
 
-        hub = await open_hub(data_dir) if persist == "store" else memory_hub()
+        hub = await open_hub(data_dir, sources="none") if persist == "store" else memory_hub()
         hub.runners.register(kind, lambda spec: agent)
         return hub
 

@@ -54,6 +54,7 @@ def demo_command(where: Where) -> None:
 
     Example: segue demo
     """
+    where.sources = "none"
     if where.directory == data_dir() and where.database_url is None:
         where.directory = where.directory.with_name("segue-demo")
     where.run(lambda hub, principal: _show(hub, principal, where.directory))

@@ -28,13 +28,24 @@ T = TypeVar("T")
 class Where:
     """The store and workspace that a command was pointed at."""
 
-    def __init__(self, directory: Path | None, workspace: str, database_url: str | None) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        workspace: str,
+        database_url: str | None,
+        sources: str | None = None,
+    ) -> None:
         self.directory = directory or data_dir()
         self.database_url = database_url
+        self.sources = sources
         self.principal = Principal(workspace=check_workspace(workspace), local=True)
 
     async def open(self) -> Hub:
-        return await open_hub(self.directory, self.database_url)
+        from .progress import bar
+
+        return await open_hub(
+            self.directory, self.database_url, sources=self.sources, progress=bar()
+        )
 
     def run(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
         """Open the hub, do the work, close it."""
@@ -55,9 +66,11 @@ def located(command: F) -> F:
         data_dir_option: Path | None,
         workspace: str,
         database_url: str | None,
+        sources: str | None,
         **kwargs: Any,
     ) -> Any:
-        return command(*args, where=Where(data_dir_option, workspace, database_url), **kwargs)
+        where = Where(data_dir_option, workspace, database_url, sources)
+        return command(*args, where=where, **kwargs)
 
     wrapped.__name__ = command.__name__
     wrapped.__doc__ = command.__doc__
@@ -79,6 +92,13 @@ def located(command: F) -> F:
             "--database-url",
             envvar="SEGUE_DATABASE_URL",
             help="A PostgreSQL database instead of the embedded store: postgresql://…",
+        ),
+        click.option(
+            "--sources",
+            envvar="SEGUE_SOURCES",
+            metavar="NAMES",
+            help="Other tools whose sessions are shown too: claude, or none.  "
+            "[default: claude, with the embedded store]",
         ),
     ]
     for option in reversed(options):

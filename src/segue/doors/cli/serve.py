@@ -106,10 +106,13 @@ def serve(
 
     logs.start(log_level)
     sock = serve.listen(host, port)
+    if where.sources is None and not serve.is_loopback(sock):
+        where.sources = "none"  # this user's own files are for others only when that is asked for
     url = serve.address(sock)
     serving = serve.Serving(
         directory=where.directory,
         database_url=where.database_url,
+        sources=where.sources,
         hosts=(host, *hosts),
         rate_limit=-(-rate_limit // workers),  # each worker counts by itself
         log_level=log_level,

@@ -35,6 +35,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: Path
     database_url: str | None = None
+    sources: str | None = None
     hosts: tuple[str, ...] = ()
     rate_limit: int = 0
     log_level: str = "warning"
@@ -57,6 +58,13 @@ def listen(host: str, port: int) -> socket.socket:
         sock.close()
         raise InvalidInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return sock
+
+
+def is_loopback(sock: socket.socket) -> bool:
+    """Whether only this machine can reach what listens there."""
+    from ipaddress import ip_address
+
+    return ip_address(sock.getsockname()[0]).is_loopback
 
 
 def address(sock: socket.socket) -> str:
@@ -145,7 +153,8 @@ async def serve(
     `mount` may set something beside the door: the application that is served in its place.
     """
     sock.listen(2048)  # from here on a client waits in line rather than being refused
-    async with await open_hub(serving.directory, serving.database_url, lease=serving.lease) as hub:
+    where = serving.directory, serving.database_url
+    async with await open_hub(*where, sources=serving.sources, lease=serving.lease) as hub:
         hub.turns.start()  # what a process that died had not begun is done by this one
         door = Door(hub, serving.hosts, rate_limit=serving.rate_limit, together=together)
         sharing = None if together is None else asyncio.ensure_future(_share(door, together))

@@ -1,0 +1,33 @@
+"""How far a long reading is, on the standard error of a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+SMALLEST = 20_000_000  # bytes; what is done sooner than it is read about needs no bar
+_WIDTH = 30
+
+
+def bar() -> Callable[[int, int], None] | None:
+    """A progress bar for the hub; None where nobody looks."""
+    if not sys.stderr.isatty():
+        return None
+    shown_at = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown_at
+        if total < SMALLEST or (time.monotonic() - shown_at < 0.1 and done < total):
+            return
+        shown_at = time.monotonic()
+        if done >= total:
+            line = ""
+        else:
+            full = _WIDTH * done // total
+            line = f"Reading Claude Code's sessions  {'█' * full}{'░' * (_WIDTH - full)}"
+            line += f"  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+    return show

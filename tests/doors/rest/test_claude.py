@@ -1,0 +1,88 @@
+"""Claude Code's own sessions at this door: of a built-in agent, and marked by their source."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from segue import claude
+from segue.model import ids
+from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home, S, assistant, call, result, user
+from tests.doors.rest.api import Api, message, open_api
+
+ID = ids.spell("sesn", S)
+PATH = f"/v1/sessions/{ID}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    home = Home(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+    home.write(
+        [
+            user("u1", None, "Why is it slow?", cwd="/p"),
+            assistant("a1", "u1", call("toolu_1"), id="m1"),
+            user("u2", "a1", result("toolu_1")),
+            assistant("a2", "u2", [{"type": "text", "text": "Nothing is cached."}]),
+        ]
+    )
+    return home
+
+
+@asynccontextmanager
+async def open_with(tmp_path: Path, home: Home) -> AsyncIterator[Api]:
+    source = ClaudeSource(tmp_path / "index", ClaudeHome(str(home.root)))
+    async with open_api(tmp_path, sources=[source]) as api:
+        yield api
+
+
+async def test_it_is_listed_and_read(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        own = await api.session(title="own")
+        shown = {row["id"]: row for row in (await api.ok("GET", "/v1/sessions"))["data"]}
+        assert shown.keys() == {ID, own["id"]}
+        assert (shown[ID]["source"], shown[ID]["cwd"]) == ("claude", "/p")
+        assert (shown[ID]["title"], shown[ID]["status"]) == ("Why is it slow?", "idle")
+        assert shown[ID]["agent"]["id"] == await api.built_in("agents")
+        assert shown[ID]["environment_id"] == await api.built_in("environments")
+        (row,) = (await api.ok("GET", "/v1/sessions", source="claude"))["data"]
+        assert row["id"] == (await api.ok("GET", PATH))["id"] == ID
+        assert [event["type"] for event in await api.events(ID)] == [
+            "user.message",
+            "agent.tool_use",
+            "agent.tool_result",
+            "agent.message",
+        ]
+        (first,) = await api.events(ID, limit=1)
+        assert first["content"] == [{"type": "text", "text": "Why is it slow?"}]
+
+
+async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(
+    tmp_path: Path, home: Home
+) -> None:
+    async with open_with(tmp_path, home) as api:
+        assert (await api.ok("POST", PATH, {"title": "Slow"}))["title"] == "Slow"
+        info = claude.get_session_info(S)
+        assert info is not None and info.custom_title == "Slow"
+        assert (await api.ok("POST", f"{PATH}/archive"))["status"] == "terminated"
+        info = claude.get_session_info(S)
+        assert info is not None and info.archived is True
+        await api.ok("DELETE", PATH)
+        assert claude.list_sessions() == [] and claude.list_trash() == []
+        await api.fails(404, "GET", PATH)
+
+
+async def test_a_prompt_is_refused_with_a_way_out(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        told = await api.fails(400, "POST", f"{PATH}/events", {"events": [message("go on")]})
+        assert "fork or import" in told
+
+
+async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        other = await api.other("elsewhere")
+        assert (await other.ok("GET", "/v1/sessions"))["data"] == []
+        await other.fails(404, "GET", PATH)
