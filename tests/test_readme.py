@@ -31,6 +31,37 @@ def test_each_program_runs_as_it_stands(program: str, tmp_path: Path) -> None:
     assert len(listed.stdout.splitlines()) == 1
 
 
+# The programs of docs/claude.md want sessions to be there: tests/claude/test_docs.py runs them.
+PAGES = [
+    page for page in (Path(__file__).parent.parent / "docs").glob("*.md") if page.stem != "claude"
+]
+SHOWN = [
+    pytest.param(program, id=f"{page.stem}-{number}")
+    for page in sorted(PAGES)
+    for number, program in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("program", SHOWN)
+def test_each_program_of_the_docs_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "SEGUE_DATA_DIR": str(tmp_path / "data"),
+        "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_each_command_exists() -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
     named = set(re.findall(r"^segue ([a-z]+)", shells, re.MULTILINE))

@@ -8,6 +8,7 @@ them without an event loop. The parts are Reading, Editing, Transcripts and, her
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,18 @@ class Hub(Reading, Editing, Transcripts):
 
     async def wait(self, principal: Principal, id: str, turn_id: str) -> StopReason:
         """How a turn ended, once it has. A prompt that was withdrawn counts as cancelled."""
+        seq = await self.begun(principal, id, turn_id)
+        if seq is None:
+            return "cancelled"
+        async for event in self.follow(principal, id, seq):
+            if isinstance(event, Event) and isinstance(event.body, StatusChanged):
+                reason = event.body.stop_reason
+                if reason is not None and reason != "requires_action":
+                    return reason
+        raise NotFound(f"no session {id}", session=id)
+
+    async def begun(self, principal: Principal, id: str, turn_id: str) -> int | None:
+        """Where a prompt stands in the history, once it does; None if it was taken back."""
         import asyncio
 
         name = (principal.workspace, id)
@@ -165,21 +178,11 @@ class Hub(Reading, Editing, Transcripts):
             while True:
                 awake.clear()
                 seq = await self.store.locate(*name, turn_id)
-                if seq is not None:
-                    break
-                if await self.vanished(principal, id, turn_id):
-                    return "cancelled"
-                try:
-                    # A prompt withdrawn in another process makes no event to be woken by.
+                if seq is not None or await self.vanished(principal, id, turn_id):
+                    return seq
+                # A prompt withdrawn in another process makes no event to be woken by.
+                with suppress(TimeoutError):
                     await asyncio.wait_for(awake.wait(), 1.0)
-                except TimeoutError:
-                    continue
-        async for event in self.follow(principal, id, seq):
-            if isinstance(event, Event) and isinstance(event.body, StatusChanged):
-                reason = event.body.stop_reason
-                if reason is not None and reason != "requires_action":
-                    return reason
-        raise NotFound(f"no session {id}", session=id)
 
     async def cancel(self, principal: Principal, id: str) -> str | None:
         """Cancel the turn that runs now and the prompts that wait, wherever they are.

@@ -63,6 +63,11 @@ class Reading(Base):
             found += [each for each in theirs if each.id not in copied]
         return sorted(found, key=lambda session: session.id)[:limit]
 
+    async def keeper(self, principal: Principal, id: str) -> str | None:
+        """The source in whose files a session is; None for the store's own, and its copies."""
+        _, source = await self._find(principal, id)
+        return None if source is None else source.name
+
     async def search(
         self,
         principal: Principal,

@@ -90,14 +90,14 @@ class Composer:
         calls: list[tuple[Event, ToolCall]] = []
         message = _message(spoken[0], model or _MADE_UP)
         for event in spoken:
-            for number, block in enumerate(_agent_blocks(event.body)):
+            for number, block in enumerate(agent_blocks(event.body)):
                 said: Entry = {
                     **message,
                     "type": "message",
                     "role": "assistant",
                     "content": [block],
                 }
-                said |= {"stop_reason": None, "stop_sequence": None, "usage": _usage(spent)}
+                said |= {"stop_reason": None, "stop_sequence": None, "usage": usage(spent)}
                 yield self._entry(event, "assistant", number, message=said)
                 spent = Usage()  # told once
             if isinstance(event.body, ToolCall) and event.body.call_id not in self._answered:
@@ -109,12 +109,9 @@ class Composer:
         self._answered.add(call.call_id)
         found = self._results.get(call.call_id)
         told = found.body if found is not None else None
-        block: Entry = {"tool_use_id": _name(call.call_id), "type": "tool_result"}
-        if isinstance(told, ToolResult):
-            given = _blocks(told.content) or _text(told.output)
-            block |= {"content": given, "is_error": told.status != "completed"}
-        else:
-            block |= {"content": UNANSWERED, "is_error": True}
+        if not isinstance(told, ToolResult):
+            told = ToolResult(call_id=call.call_id, status="failed", output=UNANSWERED)
+        block = result_block(told)
         said = {"role": "user", "content": [block]}
         more: Entry = {"message": said, "sourceToolAssistantUUID": event.id}
         if found is not None:
@@ -220,7 +217,8 @@ def _message(event: Event, model: str) -> Entry:
     return {"id": id, "type": "message", "role": "assistant", "model": model}
 
 
-def _agent_blocks(body: Body) -> list[Entry]:
+def agent_blocks(body: Body) -> list[Entry]:
+    """What an agent said, thought or called, as blocks of its message."""
     match body:
         case AgentMessage():
             return _blocks(body.content)
@@ -232,6 +230,16 @@ def _agent_blocks(body: Body) -> list[Entry]:
             call = {"type": "tool_use", "id": _name(body.call_id), "name": _name(name)[:128]}
             return [{**call, "input": {} if body.input is None else given}]
     return []
+
+
+def result_block(body: ToolResult) -> Entry:
+    """The result of a tool, as it goes back to the model."""
+    return {
+        "tool_use_id": _name(body.call_id),
+        "type": "tool_result",
+        "content": _blocks(body.content) or _text(body.output),
+        "is_error": body.status != "completed",
+    }
 
 
 def _thought(body: AgentThought) -> list[Entry]:
@@ -282,7 +290,7 @@ def _text(output: Any) -> str:
     return output if isinstance(output, str) else codec.encode(output).decode()
 
 
-def _usage(spent: Usage) -> Entry:
+def usage(spent: Usage) -> Entry:
     return {
         "input_tokens": spent.input_tokens,
         "cache_creation_input_tokens": spent.cache_5m_tokens + spent.cache_1h_tokens,

@@ -24,7 +24,11 @@ def messages(
 
 
 def of_entries(
-    entries: list[Entry], limit: int | None = None, offset: int = 0, agent: bool = False
+    entries: list[Entry],
+    limit: int | None = None,
+    offset: int = 0,
+    agent: bool = False,
+    system: bool = False,
 ) -> list[SessionMessage]:
     """The same of entries that are already read; for an agent all that it did."""
     t = transcript.of_entries(entries)
@@ -36,7 +40,7 @@ def of_entries(
         shown = array("i", (at for at in chain.newest(t, entry) if ways.is_said(t, at)))
     else:
         way = chain.conversation(t, entry)
-        shown = array("i", (at for at in way if chain.is_shown(t, at)))
+        shown = array("i", (at for at in way if chain.is_shown(t, at, system)))
     return of_page(t, page(shown, limit, offset), entry)
 
 

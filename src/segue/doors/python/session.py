@@ -1,0 +1,227 @@
+"""A session in a program's hands: send, stream, send again.
+
+    async with segue.create_session(model="anthropic:claude-sonnet-4-6") as session:
+        await session.send("What does this project do?")
+        async for message in session.stream():
+            print(message)
+
+What is said is kept in the default store, where every other door finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, Self, TypedDict
+
+from msgspec.structs import replace
+
+from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
+from ...agents.base import Agent
+from ...hub import Hub
+from ...model import ids
+from ...model.content import Block
+from ...model.errors import Conflict, InvalidInput, NotFound
+from ...model.event import ConfigChanged, PermissionAsked
+from ...model.principal import LOCAL
+from ...store.base import Delta
+from .messages import Message, SystemMessage, Tally, ended, message, partial
+from .opening import Opened, Where, opened
+
+Ask = Callable[[str, Any], Awaitable[bool]]
+
+DEMO = "demo"
+CLAUDE = "claude"
+MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+CLOSED = "Cannot send to closed session"
+NOBODY = "nobody is there to ask: give can_use_tool, or another permission_mode"
+
+
+class Options(TypedDict, total=False):
+    """How a session is run."""
+
+    system_prompt: str  # instead of the usual one
+    append_system_prompt: str  # after it
+    permission_mode: str  # one of MODES
+    max_turns: int  # requests to the model for one prompt
+    mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
+    can_use_tool: Ask  # asked before a tool that needs it is run; without one it is refused
+    include_partial_messages: bool  # also pieces of messages that are being written
+    store: Where  # a data directory, a database's URL, a Store or a Hub; else the default store
+
+
+class SDKSession:
+    """One conversation, new or taken up again. Closing it ends a turn that still runs."""
+
+    def __init__(
+        self, session_id: str, model: str, options: Options, *, new_in: str | None = None
+    ) -> None:
+        self.session_id = session_id
+        self._model = model
+        self._new_in = new_in
+        self._overrides = _overrides(model, options)
+        self._mode = options.get("permission_mode")
+        if self._mode is not None and self._mode not in MODES:
+            raise InvalidInput(f"permission_mode is one of {', '.join(MODES)}")
+        given = options.get("mcp_servers") or {}
+        self._servers = [_server(name, told) for name, told in given.items()]
+        self._ask = options.get("can_use_tool")
+        self._pieces = options.get("include_partial_messages", False)
+        self._where = options.get("store")
+        self._opening = asyncio.Lock()
+        self._opened: Opened | None = None
+        self._closed = False
+        self._sent: deque[str] = deque()
+        self._seen = 0  # the end of the last turn that was streamed
+        self._init: SystemMessage | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(self, prompt: str | Block | Iterable[Block]) -> None:
+        """Ask something. It is kept when this returns; `stream` tells what comes of it."""
+        hub = (await self._open()).hub
+        self._sent.append(await hub.prompt(LOCAL, self.session_id, prompt))
+
+    async def stream(self) -> AsyncGenerator[Message, None]:
+        """What happens until the answer to what was sent first is whole; `result` is the last.
+
+        Call it again for what was sent after that. Nothing comes where nothing was sent.
+        """
+        hub = (await self._open()).hub
+        while self._sent:
+            turn = self._sent.popleft()
+            if self._init is not None:
+                yield replace(self._init, uuid=ids.new_id())
+            begin = await hub.begun(LOCAL, self.session_id, turn)
+            if begin is None or begin <= self._seen:
+                continue  # taken back, or answered by a turn that was streamed already
+            async with aclosing(self._turn(hub, begin)) as messages:
+                async for each in messages:
+                    yield each
+            return
+
+    async def close(self) -> None:
+        """End a turn that still runs and let go of everything. Calling it again does nothing."""
+        self._closed = True
+        held, self._opened = self._opened, None
+        if held is not None:
+            await held.close()
+
+    async def _open(self) -> Opened:
+        if self._closed:
+            raise Conflict(CLOSED)
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await opened(self._where)
+                try:
+                    await self._prepare(self._opened)
+                except BaseException:
+                    await self.close()
+                    raise
+            return self._opened
+
+    async def _prepare(self, held: Opened) -> None:
+        hub = held.hub
+        if self._new_in is not None:
+            built_in = await hub.records.built_in_agent(LOCAL.workspace)
+            agent = replace(built_in, overrides=self._overrides)
+            session = await hub.create(LOCAL, id=self.session_id, cwd=self._new_in, agent=agent)
+        else:
+            if await hub.keeper(LOCAL, self.session_id) == CLAUDE:
+                await hub.import_claude(LOCAL, self.session_id)
+            session = await hub.get(LOCAL, self.session_id)
+            self._seen = session.last_seq
+            ref = session.agent or await hub.records.built_in_agent(LOCAL.workspace)
+            agent = replace(ref, overrides={**ref.overrides, **self._overrides})
+            if agent != session.agent:
+                await hub.configure(LOCAL, session.id, ConfigChanged(agent=agent))
+        if self._mode is not None and self._mode != session.mode:
+            await hub.configure(LOCAL, session.id, ConfigChanged(mode=self._mode))
+        failed = await held.hold(session, self._servers, _demo() if self._model == DEMO else None)
+        self._init = SystemMessage(
+            session_id=session.id,
+            uuid=ids.new_id(),
+            cwd=session.cwd,
+            model=self._model,
+            permission_mode=self._mode or session.mode or "default",
+            mcp_servers=[
+                {"name": each.name, "status": "failed" if each.name in failed else "connected"}
+                for each in self._servers
+            ],
+        )
+
+    async def _turn(self, hub: Hub, begin: int) -> AsyncGenerator[Message, None]:
+        tally = Tally()
+        follow = hub.follow(LOCAL, self.session_id, begin - 1, deltas=self._pieces)
+        async with aclosing(follow) as items:
+            async for item in items:
+                if isinstance(item, Delta):
+                    yield partial(item)
+                    continue
+                tally.add(item)
+                if isinstance(item.body, PermissionAsked):
+                    await self._answer(hub, item.body, tally)
+                if (told := message(self.session_id, item)) is not None:
+                    yield told
+                if (reason := ended(item)) is not None:
+                    self._seen = item.seq
+                    yield tally.result(self.session_id, item, reason)
+                    return
+
+    async def _answer(self, hub: Hub, asked: PermissionAsked, tally: Tally) -> None:
+        session = await hub.get(LOCAL, self.session_id)
+        if asked.ask_id not in session.open_asks:
+            return  # somebody answered at another door
+        name, given = tally.called(asked.call_id) or (asked.title, None)
+        allowed = self._ask is not None and await self._ask(name, given)
+        wanted = "allow_once" if allowed else "reject_once"
+        option = next((each.id for each in asked.options if each.kind == wanted), None)
+        note = NOBODY if self._ask is None else None
+        with suppress(NotFound):
+            await hub.answer(LOCAL, self.session_id, asked.ask_id, option, note)
+        if not allowed:
+            tally.denied(asked.call_id)
+
+
+def _overrides(model: str, options: Options) -> dict[str, Any]:
+    """What the session has of its own beside the built-in agent."""
+    if not model:
+        raise InvalidInput("a session needs a model: provider:name, or demo")
+    most = options.get("max_turns")
+    if most is not None and most < 1:
+        raise InvalidInput("max_turns is at least 1")
+    named = {
+        "model": f"anthropic:{model}" if model.startswith("claude-") else model,
+        "system": options.get("system_prompt"),
+        "append_system": options.get("append_system_prompt"),
+        "max_turns": most,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _demo() -> Agent:
+    from ...agents.demo import DemoAgent
+
+    return DemoAgent()
+
+
+def _server(name: str, given: Mapping[str, Any]) -> McpServer:
+    """An MCP server as the Agent SDK spells it: a command to start, or an address."""
+    match given:
+        case {"command": str(command)}:
+            env = [
+                EnvVariable(name=key, value=value) for key, value in given.get("env", {}).items()
+            ]
+            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env)
+        case {"url": str(url)} if given.get("type", "http") == "http":
+            headers = given.get("headers", {}).items()
+            sent = [HttpHeader(name=key, value=value) for key, value in headers]
+            return Http(name=name, url=url, headers=sent)
+    raise InvalidInput(f"the MCP server {name!r} needs a command, or a url with type http")

@@ -1,0 +1,261 @@
+"""create_session, resume_session and prompt; the session functions; their plain twins."""
+
+import asyncio
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import segue
+from segue import sync
+from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
+from tests.agents.provider import Provider, Say, Think, Use
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEGUE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    return tmp_path / "data"
+
+
+async def streamed(session: segue.SDKSession) -> list[Any]:
+    async with asyncio.timeout(30):
+        return [message async for message in session.stream()]
+
+
+def kinds(messages: list[Any]) -> list[str]:
+    return [message.type for message in messages]
+
+
+async def test_a_stream_begins_with_init_and_ends_with_result(tmp_path: Path) -> None:
+    async with segue.create_session(model="demo", cwd=tmp_path) as session:
+        await session.send("/think hm\n/say Hello\n/usage 5 7")
+        messages = await streamed(session)
+    first, *_, last = messages
+    assert kinds(messages) == ["system", "assistant", "assistant", "result"]
+    assert (first.subtype, first.model, first.cwd) == ("init", "demo", str(tmp_path))
+    assert {message.session_id for message in messages} == {session.session_id}
+    thought, said = messages[1:3]
+    assert thought.message["content"] == [{"type": "thinking", "thinking": "hm"}]
+    assert said.text == "Hello"
+    assert (last.subtype, last.is_error, last.result) == ("success", False, "Hello")
+    assert (last.usage["input_tokens"], last.usage["output_tokens"]) == (5, 7)
+
+
+async def test_a_session_goes_on_turn_by_turn_and_is_resumed_with_its_history() -> None:
+    async with segue.create_session(model="demo") as session:
+        for text in ("/say one", "/say two"):
+            await session.send(text)
+            assert (await streamed(session))[-1].result == text[5:]
+    async with segue.resume_session(session.session_id, model="demo") as again:
+        assert again.session_id == session.session_id
+        await again.send("/history")
+        messages = await streamed(again)
+    assert kinds(messages)[-1] == "result"
+    said = [each.type for each in await segue.get_session_messages(session.session_id)]
+    assert said == ["user", "assistant"] * 3
+    assert "2 messages of yours, 2 of mine" in messages[-1].result
+
+
+async def test_prompts_sent_together_are_each_answered_once() -> None:
+    async with segue.create_session(model="demo") as session:
+        await session.send("/say one")
+        await session.send("/say two")
+        results = [
+            message.result for message in await streamed(session) if message.type == "result"
+        ]
+        results += [
+            message.result for message in await streamed(session) if message.type == "result"
+        ]
+        assert results == ["one", "two"]
+        assert await streamed(session) == []
+
+
+async def test_a_prompt_gives_its_result_and_its_session_stays() -> None:
+    result = await segue.prompt("/say Done", model="demo")
+    assert (result.result, result.subtype) == ("Done", "success")
+    (info,) = await segue.list_sessions()
+    assert (info.session_id, info.first_prompt, info.source) == (
+        result.session_id,
+        "/say Done",
+        "segue",
+    )
+
+
+async def test_a_failure_is_a_result_too() -> None:
+    result = await segue.prompt("/fail no luck", model="demo")
+    assert (result.subtype, result.is_error) == ("error_during_execution", True)
+    assert result.errors == ["DemoFailure: no luck"]
+    result = await segue.prompt("/stop max_turn_requests", model="demo")
+    assert result.subtype == "error_max_turns"
+
+
+async def test_tools_ask_the_program_and_are_refused_where_there_is_nobody() -> None:
+    asked: list[str] = []
+
+    async def allow(name: str, given: Any) -> bool:
+        asked.append(name)
+        return True
+
+    allowed = await segue.prompt("/ask May I?", model="demo", can_use_tool=allow)
+    assert asked and allowed.permission_denials == []
+    refused = await segue.prompt("/ask May I?", model="demo")
+    (denial,) = refused.permission_denials
+    assert denial["tool_name"] == asked[0]
+    silent = await segue.prompt("/ask May I?", model="demo", permission_mode="bypassPermissions")
+    assert silent.permission_denials == []
+
+
+async def test_pieces_come_on_request(tmp_path: Path) -> None:
+    async with segue.create_session(model="demo", include_partial_messages=True) as session:
+        await session.send("/slow 0.01\n/say one two three")
+        messages = await streamed(session)
+    pieces = [m.event["delta"]["text"] for m in messages if m.type == "stream_event"]
+    assert "one two three".startswith("".join(pieces)) and pieces
+
+
+async def test_mcp_servers_are_connected_for_the_session(tmp_path: Path) -> None:
+    server = tmp_path / "server.py"
+    server.write_text(
+        textwrap.dedent("""
+            from mcp.server import MCPServer
+
+            server = MCPServer("little")
+
+            @server.tool()
+            def double(number: int) -> int:
+                return 2 * number
+
+            server.run("stdio")
+        """)
+    )
+    servers = {
+        "little": {"command": sys.executable, "args": [str(server)]},
+        "gone": {"command": str(tmp_path / "nothing")},
+    }
+    async with segue.create_session(model="demo", mcp_servers=servers) as session:
+        await session.send('/mcp little double {"number": 21}')
+        messages = await streamed(session)
+    status = {each["name"]: each["status"] for each in messages[0].mcp_servers}
+    assert status == {"little": "connected", "gone": "failed"}
+    (result,) = [message for message in messages if message.type == "user"]
+    assert "42" in str(result.message["content"][0]["content"])
+
+
+async def test_a_real_client_of_a_model_answers_with_the_options_of_the_session(
+    tmp_path: Path, store: Path
+) -> None:
+    (tmp_path / "note.txt").write_text("the word is plover\n")
+    async with Provider() as provider:
+        async with await segue.open_hub() as hub:
+            await hub.config.set("local", "model.base_url", provider.url)
+            await hub.config.set("local", "model", "anthropic:claude-haiku-4-5")
+        provider.scripts += [
+            [Think("look"), Use("read", {"file_path": "note.txt"})],
+            [Say("plover")],
+        ]
+        async with segue.create_session(
+            model="claude-sonnet-4-6",
+            cwd=tmp_path,
+            system_prompt="You are a librarian.",
+            append_system_prompt="Be brief.",
+            max_turns=5,
+        ) as session:
+            await session.send("What is the word?")
+            messages = await streamed(session)
+    assert messages[-1].result == "plover", messages[-1].errors
+    assert kinds(messages) == ["system", "assistant", "assistant", "user", "assistant", "result"]
+    assert messages[-1].total_cost_usd > 0 and messages[-1].num_turns == 2
+    request = provider.requests[0]
+    assert request["model"] == "claude-sonnet-4-6"
+    assert "librarian" in str(request["system"]) and "Be brief." in str(request["system"])
+
+
+async def test_the_session_functions_serve_native_and_claude_sessions_alike(
+    tmp_path: Path,
+) -> None:
+    native = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
+    async with await segue.open_hub() as hub:
+        path = await hub.export_claude(segue.LOCAL, native.session_id)
+        await hub.purge(segue.LOCAL, native.session_id)
+    assert Path(path).exists()  # now it is Claude Code's alone
+    (info,) = await segue.list_sessions(tmp_path)
+    assert (info.session_id, info.source) == (native.session_id, "claude")
+    await segue.rename_session(info.session_id, "A name")
+    await segue.tag_session(info.session_id, "red")
+    known = await segue.get_session_info(info.session_id)
+    assert known is not None
+    assert (known.custom_title, known.tag, known.summary) == ("A name", "red", "A name")
+    await segue.tag_session(info.session_id, None)
+    spoken = await segue.get_session_messages(info.session_id)
+    assert [each.type for each in spoken] == ["user", "assistant"]
+    assert len(await segue.get_session_messages(info.session_id, limit=1)) == 1
+    forked = await segue.fork_session(info.session_id, title="Forked")
+    assert len(await segue.list_sessions()) == 2
+    assert len(await segue.get_session_messages(forked.session_id)) == 2
+    async with segue.resume_session(info.session_id, model="demo") as session:
+        await session.send("/say more")
+        assert (await streamed(session))[-1].result == "more"
+    assert len(await segue.get_session_messages(info.session_id)) == 4
+    assert len(await segue.list_sessions(limit=1)) == 1
+    assert len(await segue.list_sessions(limit=1, offset=1)) == 1
+
+
+async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:
+    with pytest.raises(InvalidInput, match="model"):
+        segue.create_session(model="")
+    with pytest.raises(InvalidInput, match="permission_mode"):
+        segue.create_session(model="demo", permission_mode="yolo")
+    with pytest.raises(InvalidInput, match="max_turns"):
+        segue.create_session(model="demo", max_turns=0)
+    with pytest.raises(InvalidInput, match="'odd'"):
+        segue.create_session(model="demo", mcp_servers={"odd": {"type": "sse", "url": "x"}})
+    with pytest.raises(InvalidInput, match="no id"):
+        segue.resume_session("nonsense", model="demo")
+    with pytest.raises(NotFound):
+        async with segue.resume_session("0198c0de-0000-7000-8000-000000000000", model="demo"):
+            pass
+    assert await segue.get_session_info("nonsense") is None
+    assert await segue.get_session_messages("nonsense") == []
+    session = segue.create_session(model="demo")
+    await session.close()
+    await session.close()
+    with pytest.raises(Conflict, match="Cannot send to closed session"):
+        await session.send("hello")
+
+
+async def test_closing_ends_a_turn_that_runs() -> None:
+    session = segue.create_session(model="demo")
+    await session.send("/wait 60")
+    await session.close()
+    info = await segue.get_session_info(session.session_id)
+    assert info is not None and info.status == "idle"
+
+
+def test_scripts_need_no_event_loop() -> None:
+    with sync.create_session(model="demo") as session:
+        session.send("/say Hello")
+        assert [message.type for message in session.stream()] == ["system", "assistant", "result"]
+    with sync.resume_session(session.session_id, model="demo") as session:
+        session.send("/say again\n/say and again")
+        for message in session.stream():
+            if message.type == "assistant":
+                break
+    with pytest.raises(SegueError, match="closed"):
+        session.send("more")
+    assert sync.prompt("/say Hi", model="demo").result == "Hi"
+    assert [info.summary for info in sync.list_sessions()] == ["/say Hi", "/say Hello"]
+    sync.rename_session(session.session_id, "Named")
+    info = sync.get_session_info(session.session_id)
+    assert info is not None and info.custom_title == "Named"
+    assert sync.get_session_messages(sync.fork_session(session.session_id).session_id)
+
+
+def test_the_names_of_the_seed_are_there() -> None:
+    assert segue.unstable_v2_create_session is segue.create_session
+    assert segue.unstable_v2_resume_session is segue.resume_session
+    assert segue.unstable_v2_prompt is segue.prompt
