@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from .event import AnyBody, InfoChanged, PermissionAnswered, StatusChanged, ToolResult
+from .event import (
+    AnyBody,
+    InfoChanged,
+    OutcomeEvaluated,
+    PermissionAnswered,
+    StatusChanged,
+    ToolResult,
+)
 from .lifecycle import StopReason
 from .session import Session
 
 
 def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -> list[AnyBody]:
-    """The events that end an open turn: questions withdrawn, calls closed, the session idle.
+    """The events that end an open turn: questions withdrawn, calls closed, outcomes settled.
 
     `why` is told of whatever had to be cut short. Nothing for a session that is at rest.
     """
@@ -16,8 +23,18 @@ def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -
     bodies += [
         ToolResult(call_id=call, status="cancelled", output=why) for call in session.open_calls
     ]
+    cut = stop_reason in ("cancelled", "error")
+    bodies += [
+        OutcomeEvaluated(
+            outcome_id=outcome.outcome_id,
+            iteration=outcome.iteration,
+            result="interrupted" if cut else "failed",
+            explanation=why if cut else "the agent ended its turn without an evaluation",
+        )
+        for outcome in session.outcomes
+        if outcome.completed_at is None
+    ]
     if session.status in ("running", "rescheduling") or session.turn is not None:
-        cut = stop_reason in ("cancelled", "error")
         bodies.append(
             StatusChanged(
                 status="idle",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -40,7 +41,7 @@ class Shell:
         self._pipes: list[int] = []
         self._output = _Output()
         self._over: asyncio.Future[int | None] | None = None
-        self._token = ""
+        self._token, self._told = "", b""
         self._turn = asyncio.Lock()
 
     @property
@@ -54,7 +55,7 @@ class Shell:
                 await self._start()
             assert self._process is not None and self._process.stdin is not None
             self._output = _Output()
-            self._token = secrets.token_hex(8)
+            self._token, self._told = secrets.token_hex(8), b""
             self._over = asyncio.get_running_loop().create_future()
             tell = self._tell
             line = (
@@ -149,10 +150,12 @@ class Shell:
             return
         code: int | None = None
         if data:
-            token, _, number = data.decode("ascii", "replace").strip().rpartition(" ")
-            if token != self._token or not number.isdigit():
+            # A command can find this pipe after all; it cannot know the token.
+            self._told = (self._told + data)[-_CHUNK:]
+            said = re.search(rb"%s (\d+)\n" % self._token.encode(), self._told)
+            if said is None:
                 return
-            code = int(number)
+            code = int(said[1])
         else:
             asyncio.get_running_loop().remove_reader(self._pipes[1])
         if self._over is not None and not self._over.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ SECONDS = 30.0
 MAX_REDIRECTS = 5
 AGENT = "segue"
 _TEXT = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
+_SPACES = re.compile(r"\s+")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -188,9 +190,7 @@ class _Words(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self._silent:
-            self.parts.append(" ".join(data.split()) if data.strip() else " ")
-            if data[-1:].isspace():
-                self.parts.append(" ")
+            self.parts.append(_SPACES.sub(" ", data))
 
 
 def plain_text(page: str) -> str:
