@@ -246,11 +246,17 @@ class Editing(Base):
         await retaining.set_policy(self.store, principal.workspace, policy)
 
     async def prune(
-        self, principal: Principal, *, dry_run: bool = False, now: int | None = None
+        self,
+        principal: Principal,
+        *,
+        policy: retaining.Policy | None = None,
+        dry_run: bool = False,
+        now: int | None = None,
     ) -> Sequence[retaining.Step]:
-        """Do what the workspace's retention policy says, or only tell what it would."""
+        """Do what a policy says, by default the workspace's, or only tell what it would."""
         at = clock.now() if now is None else now
-        steps = await retaining.prune(self.store, principal.workspace, at, dry_run=dry_run)
+        policy = policy or await self.retention(principal)
+        steps = await retaining.prune(self.store, principal.workspace, policy, at, dry_run=dry_run)
         if not dry_run:
             await self._discard(steps)
         return steps

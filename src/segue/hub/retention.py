@@ -50,9 +50,10 @@ async def set_policy(store: Store, workspace: str, policy: Policy) -> None:
     await store.set_setting(workspace, _SETTING, msgspec.to_builtins(policy))
 
 
-async def prune(store: Store, workspace: str, now: int, *, dry_run: bool) -> list[Step]:
+async def prune(
+    store: Store, workspace: str, policy: Policy, now: int, *, dry_run: bool
+) -> list[Step]:
     """Do what the policy says, or only say it."""
-    policy = await get_policy(store, workspace)
     rules: list[tuple[Action, Shelf, int | None]] = [
         ("purge", "trash", policy.purge_after),
         ("delete", "archived", policy.delete_after),

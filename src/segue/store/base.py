@@ -117,6 +117,9 @@ class Store(Protocol):
     async def cursor_key(self) -> bytes:
         """The secret that signs this store's cursors."""
 
+    async def check(self) -> list[str]:
+        """What is wrong with the store's own structure, a sentence each; nothing is changed."""
+
     # sessions and their history
 
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:

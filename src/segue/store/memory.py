@@ -99,6 +99,9 @@ class MemoryStore(Store):
         self._tell(Signal("events", *name))
         return session
 
+    async def check(self) -> list[str]:
+        return []
+
     async def get(self, workspace: str, id: str) -> Session | None:
         entry = self._entries.get((workspace, id))
         return entry.session if entry else None

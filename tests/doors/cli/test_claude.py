@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.claude.entries import Home, S, user
-from tests.doors.cli.test_cli import Run, run  # noqa: F401  (a fixture)
+from tests.doors.cli.child import Run
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, environment: dict[str, str]) -> Home:
     home = Home(tmp_path / "claude")
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
     home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
     return home
 
 
-def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:  # noqa: F811
+def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:
     listed = run("list")
     assert (listed.returncode, listed.stderr) == (0, "")
     assert S in listed.stdout and "Why is it slow?" in listed.stdout
@@ -26,18 +26,16 @@ def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:  # noqa:
 
 
 def test_they_are_left_out_when_that_is_asked_for(
-    run: Run,  # noqa: F811
+    run: Run,
     home: Home,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert run("list", "--sources", "none").stdout == ""
     assert run("list", "--workspace", "other").stdout == ""
-    monkeypatch.setenv("SEGUE_SOURCES", "none")
-    assert run("list").stdout == ""
+    assert run("list", SEGUE_SOURCES="none").stdout == ""
     refused = run("list", "--sources", "nine")
     assert refused.returncode == 2 and "nine" in refused.stderr
 
 
-def test_a_home_without_projects_costs_no_index(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_a_home_without_projects_costs_no_index(run: Run, tmp_path: Path) -> None:
     assert run("list").stdout == ""
     assert [name for name in os.listdir(tmp_path / "data") if "claude" in name] == []

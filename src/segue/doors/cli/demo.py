@@ -16,7 +16,7 @@ from ...model.principal import Principal
 from ...model.query import Query
 from .main import Where, located
 from .output import show_found, show_sessions
-from .sessions import converse
+from .talking import converse
 
 _SESSIONS = [
     (

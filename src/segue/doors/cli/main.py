@@ -1,13 +1,16 @@
 """The `segue` command: its groups, the options that all commands share, and its exits.
 
 Exit codes: 0 done; 1 the store or the agent failed, or the reader of our output went away;
-2 the request was wrong; 130 interrupted.
+2 the request was wrong; 130 interrupted. `segue sessions` and its kin have their own, see
+`docs/cli.md`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,16 +54,38 @@ class Where:
         """Open the hub, do the work, close it."""
         import asyncio
 
-        async def do() -> T:
-            async with await self.open() as hub:
-                return await work(hub, self.principal)
+        return asyncio.run(self._do(work))
 
-        return asyncio.run(do())
+    def read(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
+        """The same for work that only reads, and prints nothing.
+
+        Reads of the embedded store never wait, so they are done without an event loop, which takes
+        longer to import than a list takes to read. What turns out to wait is begun anew with one.
+        """
+        if self.database_url or os.environ.get("SEGUE_DATABASE_URL"):
+            return self.run(work)
+        reading = self._do(work)
+        try:
+            reading.send(None)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        except RuntimeError as error:
+            if "no running event loop" not in str(error):
+                raise
+        finally:
+            reading.close()
+        return self.run(work)
+
+    async def _do(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
+        async with await self.open() as hub:
+            return await work(hub, self.principal)
 
 
 def located(command: F) -> F:
     """Give a command the options that every command has, as one argument `where`."""
 
+    @wraps(command)
     def wrapped(
         *args: Any,
         data_dir_option: Path | None,
@@ -72,8 +97,6 @@ def located(command: F) -> F:
         where = Where(data_dir_option, workspace, database_url, sources)
         return command(*args, where=where, **kwargs)
 
-    wrapped.__name__ = command.__name__
-    wrapped.__doc__ = command.__doc__
     options = [
         click.option(
             "--data-dir",
@@ -109,18 +132,33 @@ def located(command: F) -> F:
 # Each command, and the module that has it.
 _COMMANDS = {
     "acp": "acp",
+    "archive": "changing",
+    "completion": "completion",
     "config": "config",
+    "delete": "changing",
     "demo": "demo",
+    "doctor": "doctor",
     "export": "sessions",
+    "fork": "changing",
     "import": "sessions",
     "keys": "keys",
-    "list": "sessions",
-    "new": "sessions",
+    "list": "listing",
+    "new": "talking",
     "open": "serve",
-    "prompt": "sessions",
-    "search": "sessions",
+    "prompt": "talking",
+    "prune": "pruning",
+    "rename": "changing",
+    "restore": "changing",
+    "resume": "talking",
+    "search": "listing",
     "serve": "serve",
-    "show": "sessions",
+    "show": "showing",
+    "sources": "listing",
+    "stats": "stats",
+    "tag": "changing",
+    "tail": "showing",
+    "trash": "trash",
+    "unarchive": "changing",
 }
 
 
@@ -139,16 +177,31 @@ class _Lazy(click.Group):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            # Whoever read our output has gone; nothing is left to be said, at the end neither.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
 
-@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.command(
+    cls=_Lazy,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="segue")
-def segue() -> None:
+@click.pass_context
+def segue(context: click.Context) -> None:
     """Every AI-agent session in one place.
 
     Try it without any set-up:
 
         segue demo
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(args: list[str] | None = None) -> None:

@@ -23,20 +23,9 @@ from ...model.event import (
     UserMessage,
 )
 from ...model.session import Session
+from .times import age
 
-_AGES = ((60, "s"), (3600, "m"), (86_400, "h"), (86_400 * 365, "d"))
 _BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
-
-
-def age(at: int, now: int) -> str:
-    """How long ago, in the largest unit that fits: `5m`."""
-    seconds = max(0, now - at) // clock.SECOND
-    unit = 1
-    for limit, letter in _AGES:
-        if seconds < limit:
-            return f"{seconds // unit}{letter}"
-        unit = limit
-    return f"{seconds // unit}y"
 
 
 def show_sessions(sessions: Sequence[Session]) -> None:
@@ -69,30 +58,39 @@ def show_found(results: Iterable[Found]) -> None:
 
 def show_event(event: Event) -> None:
     """An event of the conversation; other kinds are not shown."""
+    text = event_text(event)
+    if text is not None:
+        click.echo(text)
+
+
+def event_text(event: Event) -> str | None:
+    """An event as a person reads it; None for those that are no part of the conversation."""
     match event.body:
         case UserMessage() as body:
-            click.echo(click.style("> ", fg="green", bold=True) + printable(body.content))
+            return click.style("> ", fg="green", bold=True) + printable(body.content)
         case AgentMessage() as body:
             cut = click.style("  (cut off)", fg="yellow") if body.partial else ""
-            click.echo(printable(body.content) + cut)
+            return printable(body.content) + cut
         case AgentThought() as body:
-            click.echo(click.style(printable(body.content), dim=True))
+            return click.style(printable(body.content), dim=True)
         case ToolCall() as body:
-            click.echo(click.style(f"* {one_line(body.title or body.name)}", fg="blue"))
+            return click.style(f"* {one_line(body.title or body.name)}", fg="blue")
         case ToolResult() as body:
             text = printable(body.content) or one_line(str(body.output or ""))
-            click.echo(click.style(f"  {body.status}: {text}", dim=body.status == "completed"))
+            return click.style(f"  {body.status}: {text}", dim=body.status == "completed")
         case PlanChanged() as body:
-            for entry in body.entries:
-                click.echo(f"  {_BOXES[entry.status]} {one_line(entry.content)}")
+            return "\n".join(
+                f"  {_BOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
+            )
         case PermissionAsked() as body:
-            click.echo(click.style(f"? {one_line(body.title)}", fg="yellow"))
+            return click.style(f"? {one_line(body.title)}", fg="yellow")
         case Compacted():
-            click.echo(click.style("-- compacted --", dim=True))
+            return click.style("-- compacted --", dim=True)
         case Interrupted() as body:
-            click.echo(click.style(f"-- {one_line(body.reason)} --", fg="yellow"))
+            return click.style(f"-- {one_line(body.reason)} --", fg="yellow")
         case Failed() as body:
-            click.echo(click.style(f"! {one_line(body.message)}", fg="red"))
+            return click.style(f"! {one_line(body.message)}", fg="red")
+    return None
 
 
 def printable(content: Content) -> str:

@@ -1,11 +1,13 @@
-"""How far a long reading is, on the standard error of a terminal."""
+"""How far long work has come, on the standard error of a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+T = TypeVar("T")
 SMALLEST = 20_000_000  # bytes; what is done sooner than it is read about needs no bar
 _WIDTH = 30
 
@@ -31,3 +33,14 @@ def bar() -> Callable[[int, int], None] | None:
         sys.stderr.flush()
 
     return show
+
+
+def counted(things: Sequence[T], label: str) -> Iterator[T]:
+    """The things, one by one, with a bar where somebody can see it."""
+    import click
+
+    if not sys.stderr.isatty():
+        yield from things
+        return
+    with click.progressbar(things, label=label, file=sys.stderr) as bar:
+        yield from bar

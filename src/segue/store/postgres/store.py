@@ -45,5 +45,11 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
         rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
         return bytes(rows[0][0])
 
+    async def check(self) -> list[str]:
+        sql = "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class t ON t.oid = indrelid"
+        sql += " WHERE NOT indisvalid AND t.relnamespace = current_schema()::regnamespace"
+        rows = await self._database.fetch(sql)
+        return [f"the index {name} is not valid; REINDEX INDEX {name} mends it" for (name,) in rows]
+
     def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
         return self._watcher.listen(listener)

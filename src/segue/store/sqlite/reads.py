@@ -56,6 +56,10 @@ class Reader:
             self._cursor_key = bytes(self.execute(sql).fetchone()[0])
         return self._cursor_key
 
+    def check(self) -> list[str]:
+        found = [message for (message,) in self.execute("PRAGMA quick_check(20)")]
+        return [f"{self._path}: {message}" for message in found if message != "ok"]
+
     # sessions and their history
 
     def get(self, workspace: str, id: str) -> Session | None:

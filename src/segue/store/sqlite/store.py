@@ -75,6 +75,10 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.cursor_key()
 
+    async def check(self) -> list[str]:
+        with translated(self.path):
+            return self.reader.check()
+
     async def get(self, workspace: str, id: str) -> Session | None:
         with translated(self.path):
             return self.reader.get(workspace, id)

@@ -92,6 +92,10 @@ class SessionContract(Contract):
         assert ids_of(await store.between(HERE, ids[0], ids[4], 2)) == ids[:2]
         assert await store.between(HERE, ids[1], ids[0], 10) == []
 
+    async def test_a_store_in_order_has_nothing_wrong(self, store: Store) -> None:
+        await make(store, user("hello"))
+        assert await store.check() == []
+
     async def test_what_was_kept_is_there_when_the_store_is_opened_again(
         self, store: Store, open_store: OpenStore
     ) -> None:

@@ -1,0 +1,95 @@
+"""`--format`: the same rows for a person, or for a program in one of five ways.
+
+`json` is one array, `jsonl` and `raw` a line a row, `yaml` one list, `csv` a table with a header.
+All but `raw` show the fields that `views` promises; `raw` is the record as the store keeps it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from ...model import codec
+
+FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
+F = TypeVar("F", bound=Callable[..., Any])
+Row = Mapping[str, Any]
+
+
+def formatted(command: F) -> F:
+    """Give a command the option `--format`, as the argument `format`; None means for a person."""
+    option = click.option(
+        "--format",
+        "format",
+        type=click.Choice(FORMATS),
+        help="For programs: fields that stay the same.  [default: for people]",
+    )
+    return option(command)
+
+
+def write_rows(format: str, rows: Iterable[tuple[Any, Row]]) -> None:
+    """Print rows, each given as the record itself and as its fields."""
+    if format == "raw":
+        write(b"".join(codec.encode(record) + b"\n" for record, _ in rows))
+    elif format == "jsonl":
+        write(b"".join(codec.encode(fields) + b"\n" for _, fields in rows))
+    elif format == "csv":
+        _write_csv([fields for _, fields in rows])
+    else:
+        write_value(format, [fields for _, fields in rows])
+
+
+def write_value(format: str, value: Any) -> None:
+    """Print one value."""
+    if format == "yaml":
+        import json
+
+        from .yaml import document
+
+        write(document(json.loads(codec.encode(value))).encode("utf-8", "backslashreplace"))
+    elif format in ("jsonl", "raw"):
+        write(codec.encode(value) + b"\n")
+    elif format == "csv":
+        _write_csv([value])
+    else:
+        write(msgspec.json.format(codec.encode(value), indent=2) + b"\n")
+
+
+def write(data: bytes) -> None:
+    """Bytes to standard output, whatever encoding it has for text."""
+    sys.stdout.flush()
+    left = memoryview(data)
+    while left:  # unbuffered, as PYTHONUNBUFFERED makes it, it may take a part only
+        left = left[sys.stdout.buffer.write(left) :]
+    sys.stdout.buffer.flush()
+
+
+def _write_csv(rows: list[Row]) -> None:
+    import csv
+    import io
+
+    names = list(dict.fromkeys(name for row in rows for name in _flat(row)))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    if names:
+        writer.writeheader()
+    writer.writerows(_flat(row) for row in rows)
+    write(out.getvalue().encode("utf-8", "backslashreplace"))
+
+
+def _flat(row: Row, under: str = "") -> dict[str, str]:
+    """One level, `usage.cost`; lists and free-form maps as JSON."""
+    found: dict[str, str] = {}
+    for name, value in row.items():
+        if name == "usage" and isinstance(value, dict):
+            found |= _flat(value, f"{name}.")
+        elif isinstance(value, dict | list | tuple):
+            found[under + name] = codec.encode(value).decode()
+        else:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            found[under + name] = "" if shown is None else str(shown)
+    return found

@@ -1,0 +1,208 @@
+"""Lists: `segue list`, `search`, `sources`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from ...model.lifecycle import STATUSES, Status
+from ...model.query import Order, Query
+from .formats import formatted, write_rows
+from .main import Where, located
+from .times import When
+
+if TYPE_CHECKING:
+    from ...hub import Found, Hub
+    from ...model.principal import Principal
+    from ...model.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST = 1000  # in one page
+
+
+def filtered(command: F) -> F:
+    """Give a command the filters of lists, as one argument `query`."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        cwd: str | None,
+        worktrees: bool,
+        tag: str | None,
+        statuses: tuple[Status, ...],
+        source: str | None,
+        since: int | None,
+        archived: bool,
+        **kwargs: Any,
+    ) -> Any:
+        query = Query(
+            cwd=None if cwd is None else os.path.abspath(cwd),
+            worktrees=worktrees,
+            tag=tag,
+            statuses=statuses,
+            source=source,
+            active_after=since,
+            archived="include" if archived else "exclude",
+        )
+        return command(*args, query=query, **kwargs)
+
+    options = [
+        click.option("--cwd", help="Only sessions of this directory."),
+        click.option(
+            "--worktrees", is_flag=True, help="With --cwd: its repository's worktrees too."
+        ),
+        click.option("--tag", help="Only sessions with this tag."),
+        click.option(
+            "--status",
+            "statuses",
+            multiple=True,
+            type=click.Choice(STATUSES),
+            help="Only sessions in this state. Repeat it for any of several.",
+        ),
+        click.option("--source", help="Only sessions that this tool keeps; `segue` for our own."),
+        click.option("--since", type=When(), help="Only sessions active since: 7d, 2025-01-31 …"),
+        click.option("--archived", is_flag=True, help="Archived sessions too."),
+    ]
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]  # the same command, with `query` filled in
+
+
+@click.command("list")
+@filtered
+@click.option(
+    "--order",
+    type=click.Choice(["active", "created"]),
+    default="active",
+    show_default=True,
+    help="By last activity, or by when they were made.",
+)
+@click.option("--reverse", is_flag=True, help="The oldest first.")
+@click.option("-n", "--limit", default=20, show_default=True, help="How many.")
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@formatted
+@located
+def list_command(
+    where: Where,
+    query: Query,
+    order: Order,
+    reverse: bool,
+    limit: int,
+    everything: bool,
+    format: str | None,
+) -> None:
+    """List sessions, the most recently active first.
+
+    Example: segue list --cwd . --worktrees --since 7d
+    """
+    query = replace(query, order=order, descending=not reverse, limit=limit)
+    most = None if everything else limit
+    sessions = where.read(lambda hub, principal: every(hub, principal, query, most))
+    show_list(sessions, format, "No sessions. `segue new` makes one.")
+
+
+async def every(
+    hub: Hub, principal: Principal, query: Query, most: int | None = None
+) -> list[Session]:
+    """As many sessions as are wanted, page by page."""
+    found: dict[str, Session] = {}
+    cursor: str | None = None
+    while True:
+        wanted = MOST if most is None else min(MOST, most - len(found))
+        page = await hub.list(principal, replace(query, limit=wanted), cursor)
+        # One that moved meanwhile comes again.
+        found.update((session.id, session) for session in page.sessions)
+        cursor = page.next
+        if cursor is None or (most is not None and len(found) >= most):
+            return list(found.values())
+
+
+def show_list(sessions: list[Session], format: str | None, nothing: str) -> None:
+    """Sessions in the format that was asked for, or for a person."""
+    if format is not None:
+        from .views import session_fields
+
+        write_rows(format, ((session, session_fields(session)) for session in sessions))
+    elif not sessions:
+        click.echo(nothing, err=True)
+    elif sys.stdout.isatty():
+        from .tables import sessions_table, show
+
+        show(sessions_table(sessions))
+    else:
+        from .output import show_sessions
+
+        show_sessions(sessions)
+
+
+@click.command("search")
+@click.argument("words", nargs=-1, required=True)
+@filtered
+@click.option("--ranked", is_flag=True, help="Best match first instead of newest.")
+@click.option("-n", "--limit", default=10, show_default=True, help="How many.")
+@formatted
+@located
+def search_command(
+    where: Where,
+    query: Query,
+    words: tuple[str, ...],
+    ranked: bool,
+    limit: int,
+    format: str | None,
+) -> None:
+    """Find sessions in which every word occurs; quote a phrase.
+
+    Example: segue search retry '"connection refused"'
+    """
+    query = replace(query, text=" ".join(words), limit=limit)
+    results = where.read(lambda hub, principal: hub.search(principal, query, ranked=ranked))
+    _show_found(results.found, format)
+
+
+def _show_found(found: list[Found], format: str | None) -> None:
+    if format is not None:
+        from .views import found_fields
+
+        write_rows(format, ((each.session, found_fields(each)) for each in found))
+    elif not found:
+        click.echo("Nothing found.", err=True)
+    elif sys.stdout.isatty():
+        from .tables import found_table, show
+
+        show(found_table(found))
+    else:
+        from .output import show_found
+
+        show_found(found)
+
+
+@click.command("sources")
+@formatted
+@located
+def sources_command(where: Where, format: str | None) -> None:
+    """List where sessions come from: the store, and the tools whose own files are read in place.
+
+    Example: segue sources
+    """
+
+    async def find(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
+        store = {"name": "segue", "kind": "store", "can": ["title", "tag", "archive", "delete"]}
+        mine = [source for source in hub.sources if source.workspace == principal.workspace]
+        return [
+            store,
+            *({"name": each.name, "kind": "source", "can": sorted(each.can)} for each in mine),
+        ]
+
+    rows = where.read(find)
+    if format is not None:
+        write_rows(format, ((row, row) for row in rows))
+        return
+    for row in rows:
+        kept = "segue's own store" if row["kind"] == "store" else "read in place"
+        click.echo(f"{row['name']:<10} {kept:<20} changes: {', '.join(row['can']) or 'none'}")

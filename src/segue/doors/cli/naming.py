@@ -1,0 +1,52 @@
+"""The argument SESSION, with completion in the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def session_argument(command: F) -> F:
+    """One session: an id, the beginning of one, or a title."""
+    return click.argument("session", shell_complete=_complete)(command)
+
+
+def session_arguments(command: F) -> F:
+    """One or more of them."""
+    argument = click.argument("sessions", nargs=-1, required=True, shell_complete=_complete)
+    return argument(command)
+
+
+def _complete(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Ids that begin so, with their titles; at first the latest."""
+    from ...model import ids
+    from ...model.errors import SegueError
+    from ...model.query import Query
+    from .main import Where
+    from .output import one_line
+
+    options = context.params
+    try:
+        where = Where(
+            options.get("data_dir_option"),
+            options.get("workspace") or "local",
+            options.get("database_url"),
+            options.get("sources"),
+        )
+        bounds = ids.bounds(begun, "sesn")
+        if bounds is not None:
+            found = where.read(lambda hub, who: hub.between(who, *bounds))
+        elif not begun:
+            found = where.read(lambda hub, who: hub.list(who, Query(limit=30))).sessions
+        else:
+            return []
+    except SegueError:
+        return []  # a shell that is being typed into has no place for errors
+    return [CompletionItem(each.id, help=one_line(each.title or "")) for each in found]

@@ -1,0 +1,27 @@
+"""Long text in a terminal, through the reader's pager."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+import click
+
+
+def show_text(text: str) -> None:
+    """Print text that ends with a line end; where it is longer than the screen, page through it."""
+    height = shutil.get_terminal_size().lines
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    interactive = sys.stdout.isatty() and sys.stdin.isatty()
+    program = shutil.which(command[0]) if command and interactive else None
+    if program is None or text.count("\n") < height:
+        click.echo(text, nl=False)
+        return
+    if "NO_COLOR" in os.environ:
+        text = click.unstyle(text)
+    environment = {"LESS": "FRX", **os.environ}
+    data = text.encode("utf-8", "backslashreplace")
+    subprocess.run([program, *command[1:]], input=data, env=environment, check=False)

@@ -1,0 +1,128 @@
+"""Reading one session: `segue show`, `tail`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .formats import formatted, write_rows, write_value
+from .main import Where, located
+from .naming import session_argument
+from .pager import show_text
+
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.event import Event
+    from ...model.principal import Principal
+    from ...model.session import Session
+
+
+@click.command("show")
+@session_argument
+@click.option("--info", is_flag=True, help="The session's own fields instead of its conversation.")
+@formatted
+@located
+def show_command(where: Where, session: str, info: bool, format: str | None) -> None:
+    """Show a session's conversation; with --format its events.
+
+    SESSION is an id, the beginning of one, or a title.
+
+    Example: segue show 0198c2
+    """
+
+    async def read(hub: Hub, principal: Principal) -> tuple[Session, list[Event]]:
+        found = await hub.named(principal, session)
+        if info:
+            return found, []
+        return found, [event async for event in hub.conversation(principal, found.id)]
+
+    found, events = where.read(read)
+    if info:
+        _show_info(found, format)
+    elif format is not None:
+        _write_events(events, format)
+    else:
+        _show_events(events)
+
+
+def _show_info(session: Session, format: str | None) -> None:
+    from .views import session_fields
+
+    if format == "raw":
+        write_value("raw", session)
+    else:
+        write_value(format or "yaml", session_fields(session))
+
+
+def _write_events(events: list[Event], format: str) -> None:
+    from .views import event_fields
+
+    write_rows(format, ((event, event_fields(event)) for event in events))
+
+
+def _show_events(events: list[Event]) -> None:
+    from .output import event_text
+
+    texts = (event_text(event) for event in events)
+    show_text("".join(f"{text}\n" for text in texts if text is not None))
+
+
+@click.command("tail")
+@session_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on: show what comes, until Ctrl-C.")
+@click.option(
+    "-n", "--lines", "count", default=10, show_default=True, help="How many to begin with."
+)
+@formatted
+@located
+def tail_command(where: Where, session: str, follow: bool, count: int, format: str | None) -> None:
+    """Show the end of a session's conversation; with --follow also what comes, from any program.
+
+    Example: segue tail -f 0198c2
+    """
+    if count < 0:
+        raise click.BadParameter("must be 0 or more", param_hint="'-n'")
+
+    async def tail(hub: Hub, principal: Principal) -> None:
+        found = await hub.named(principal, session)
+        events, seq = await _last(hub, principal, found, count, format is None)
+        for event in events:
+            _show_one(event, format)
+        if follow:
+            async for item in hub.follow(principal, found.id, seq):
+                _show_one(item, format)  # type: ignore[arg-type]  # without deltas, events alone
+
+    where.run(tail)
+
+
+async def _last(
+    hub: Hub, principal: Principal, session: Session, count: int, shown: bool
+) -> tuple[list[Event], int]:
+    """The last events, of those that are shown, and the seq to go on from."""
+    from .output import event_text
+
+    found: list[Event] = []
+    before = session.last_seq + 1
+    while len(found) < count and before > 1:
+        batch = await hub.events(
+            principal, session.id, before=before, limit=max(50, count), backward=True
+        )
+        if not batch:
+            break
+        before = batch[0].seq
+        found = [each for each in batch if not shown or event_text(each) is not None] + found
+    return found[-count:] if count else [], session.last_seq
+
+
+def _show_one(event: Event, format: str | None) -> None:
+    from .output import show_event
+    from .views import event_fields
+
+    if format is None:
+        show_event(event)
+    elif format == "raw":
+        write_value("raw", event)
+    else:
+        # One after the other: what follows is not known yet.
+        write_value("jsonl" if format == "csv" else format, event_fields(event))

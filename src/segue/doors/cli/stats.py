@@ -1,0 +1,143 @@
+"""`segue stats`: how many sessions, messages, tokens and dollars, by day, agent or project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from ...model import clock
+from ...model.event import Usage
+from ...model.query import Query
+from .formats import formatted, write_rows
+from .listing import every, filtered
+from .main import Where, located
+from .output import one_line
+
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
+    from ...model.session import Session
+
+_BY_TIME = {"day": 10, "month": 7}  # characters of a date
+_BAR = 16
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Total(msgspec.Struct):
+    """What came together under one name."""
+
+    sessions: int = 0
+    messages: int = 0
+    usage: Usage = Usage()
+
+    def add(self, session: Session) -> None:
+        self.sessions += 1
+        self.messages += session.messages
+        self.usage += session.usage
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "sessions": self.sessions,
+            "messages": self.messages,
+            "input_tokens": self.usage.input_tokens,
+            "output_tokens": self.usage.output_tokens,
+            "cache_read_tokens": self.usage.cache_read_tokens,
+            "cost": self.usage.cost / 1e6,
+        }
+
+
+@click.command("stats")
+@click.option(
+    "--by",
+    type=click.Choice(["day", "month", "agent", "project", "source"]),
+    default="day",
+    show_default=True,
+    help="What to count by. A session counts on the day it was begun.",
+)
+@click.option("-n", "--limit", default=30, show_default=True, help="How many rows.")
+@filtered
+@formatted
+@located
+def stats_command(where: Where, query: Query, by: str, limit: int, format: str | None) -> None:
+    """Count sessions, messages, tokens and cost, as a table with a small chart.
+
+    Example: segue stats --by project --since 30d
+    """
+    wanted = replace(query, order="created")
+
+    async def count(hub: Hub, principal: Principal) -> dict[str, Total]:
+        names = await _agents(hub, principal) if by == "agent" else {}
+        return _totals(await every(hub, principal, wanted), by, names)
+
+    totals = where.read(count)
+    rows = sorted(totals.items(), reverse=True)
+    if by not in _BY_TIME:
+        rows.sort(key=lambda row: -row[1].sessions)
+    rows = rows[:limit]
+    if format is not None:
+        shown = [{by: name, **total.fields()} for name, total in rows]
+        write_rows(format, ((row, row) for row in shown))
+    elif not rows:
+        click.echo("No sessions to count.", err=True)
+    else:
+        _show(by, rows)
+
+
+async def _agents(hub: Hub, principal: Principal) -> dict[str, str]:
+    records = await hub.records.list(principal.workspace, "agent", archived=True, limit=1000)
+    return {record.id: str(record.body.get("name", record.id)) for record in records}
+
+
+def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Total]:
+    totals: dict[str, Total] = {}
+    for session in sessions:
+        if by in _BY_TIME:
+            name = clock.to_rfc3339(session.created_at)[: _BY_TIME[by]]
+        elif by == "agent":
+            name = (
+                "none" if session.agent is None else agents.get(session.agent.id, session.agent.id)
+            )
+        else:
+            name = session.directory if by == "project" else session.source
+        totals.setdefault(name, Total()).add(session)
+    return totals
+
+
+def _show(by: str, rows: list[tuple[str, Total]]) -> None:
+    from rich.table import Table
+
+    from .tables import show, tilde
+
+    most = max(total.sessions for _, total in rows)
+    cells = [
+        (one_line(tilde(name)), *_numbers(total), bar(total.sessions, most)) for name, total in rows
+    ]
+    headings = (by, "sessions", "messages", "tokens in", "out", "cost", "")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(by, overflow="ellipsis", no_wrap=True)
+    for place, heading in enumerate(headings[1:-1], 1):
+        # The numbers are shown whole; it is the name and the bar that give way.
+        width = max(len(heading), *(len(row[place]) for row in cells))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    table.add_column("", style="cyan", no_wrap=True, overflow="crop")
+    for row in cells:
+        table.add_row(*row)
+    show(table)
+
+
+def _numbers(total: Total) -> tuple[str, ...]:
+    usage = total.usage
+    read = usage.input_tokens + usage.cache_read_tokens
+    read += usage.cache_5m_tokens + usage.cache_1h_tokens
+    counts = (total.sessions, total.messages, read, usage.output_tokens)
+    return (*(f"{count:,}" for count in counts), f"${usage.cost / 1e6:,.2f}")
+
+
+def bar(value: int, most: int) -> str:
+    """A bar as long as the value's share of the largest one, to an eighth of a character."""
+    eighths = round(value * _BAR * 8 / most)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip()

@@ -1,0 +1,188 @@
+"""Talking with an agent: `segue new`, `prompt`, `resume`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from ...model.errors import InvalidInput, NotFound
+from ...model.event import Event, PermissionAsked, StatusChanged
+from ...store.base import Delta
+from .formats import formatted, write_value
+from .main import Where, located
+from .naming import session_argument
+from .output import one_line, safe, show_event
+
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
+    from ...model.session import Session
+
+
+@click.command("new")
+@click.option("--cwd", default=".", help="Its working directory.  [default: this one]")
+@click.option("--title", help="Its title; without one, the first prompt gives it.")
+@click.option("--tag", help="A tag to find it by.")
+@formatted
+@located
+def new_command(
+    where: Where, cwd: str, title: str | None, tag: str | None, format: str | None
+) -> None:
+    """Make a session and print its id.
+
+    Example: segue new --title "Fix the parser"
+    """
+    path = os.path.abspath(cwd)
+    made = where.run(
+        lambda hub, principal: hub.create(principal, cwd=path, title=title, tag=tag, origin="cli")
+    )
+    show_made(made, format)
+
+
+def show_made(session: Session, format: str | None) -> None:
+    """A new session: its id, or its fields."""
+    from .views import session_fields
+
+    if format is None:
+        click.echo(session.id)
+    else:
+        write_value(format, session if format == "raw" else session_fields(session))
+
+
+@click.command("prompt")
+@session_argument
+@click.argument("text")
+@click.option("--title", help="With `new`: the session's title.")
+@located
+def prompt_command(where: Where, session: str, text: str, title: str | None) -> None:
+    """Ask a session's agent something and watch the answer; `new` as SESSION begins one.
+
+    A TEXT of `-` is read from standard input. Ctrl-C cancels the turn. The exit code is 1 when
+    the turn did not end well.
+
+    Example: segue prompt new "What can you do?"
+    """
+    asked = sys.stdin.read() if text == "-" else text
+    if title is not None and session != "new":
+        raise InvalidInput("--title goes with `new`; `segue rename` names a session that exists")
+
+    async def prompt(hub: Hub, principal: Principal) -> str:
+        if session == "new":
+            made = await hub.create(principal, cwd=os.getcwd(), title=title, origin="cli")
+            click.echo(click.style(made.id, dim=True), err=True)
+            return await converse(hub, principal, made.id, asked)
+        found = await hub.named(principal, session)
+        return await converse(hub, principal, found.id, asked)
+
+    if not ended_well(where.run(prompt)):
+        sys.exit(1)
+
+
+def ended_well(reason: str) -> bool:
+    """Whether a turn ended as it should; if not, that is said."""
+    if reason != "end_turn":
+        click.echo(click.style(f"({reason})", fg="yellow"), err=True)
+    return reason == "end_turn"
+
+
+@click.command("resume")
+@session_argument
+@click.option(
+    "--here", is_flag=True, help="Go on here, in a fork, whatever tool the session is of."
+)
+@located
+def resume_command(where: Where, session: str, here: bool) -> None:
+    """Go on with a session, in the tool that keeps it: another program is started in the session's
+    directory; segue's own sessions go on here, line by line, until Ctrl-D.
+
+    Example: segue resume "fix the parser"
+    """
+    found = where.read(lambda hub, principal: hub.named(principal, session))
+    resume(where, found, here=here)
+
+
+def resume(where: Where, session: Session, *, here: bool = False) -> None:
+    """Go on with a session where it belongs. Does not return where that is another program."""
+    from . import owners
+
+    command = None if here else owners.command(session)
+    if command is not None:
+        owners.start(command, session)
+    where.run(lambda hub, principal: _talk(hub, principal, session))
+
+
+async def _talk(hub: Hub, principal: Principal, session: Session) -> None:
+    import asyncio
+
+    if session.source != "segue":
+        session = await hub.fork(principal, session.id, origin="cli")
+        click.echo(f"Going on in a fork, {session.id}.", err=True)
+    for event in (await hub.events(principal, session.id, limit=20, backward=True))[-8:]:
+        show_event(event)
+    while True:
+        try:
+            text = await asyncio.to_thread(_ask, click.style("> ", fg="green", bold=True))
+        except EOFError:
+            click.echo()
+            return
+        if text.strip():
+            ended_well(await converse(hub, principal, session.id, text))
+
+
+def _ask(mark: str) -> str:
+    with suppress(ImportError):
+        import readline  # noqa: F401  # line editing and history, where Python has it
+    click.echo(mark, nl=False)
+    return input()
+
+
+async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
+    """Send a prompt and show its turn as it happens, asking here what the agent asks."""
+    import asyncio
+
+    seq = (await hub.get(principal, id)).last_seq
+    turn = await hub.prompt(principal, id, text)
+    streamed = ""
+    try:
+        async for item in hub.follow(principal, id, seq, deltas=True):
+            if isinstance(item, Delta):
+                piece = click.style(safe(item.text), dim=item.kind == "thought")
+                click.echo(piece, nl=False)
+                streamed = item.message
+                continue
+            if streamed == item.id:
+                click.echo()
+            elif item.id != turn:
+                show_event(item)
+            if isinstance(item.body, PermissionAsked):
+                await _answer(hub, principal, id, item)
+            if isinstance(item.body, StatusChanged) and item.body.turn == turn:
+                reason = item.body.stop_reason
+                if reason is not None and reason != "requires_action":
+                    return reason
+    except asyncio.CancelledError:
+        await hub.cancel(principal, id)
+        await hub.wait(principal, id, turn)
+        raise
+    raise NotFound(f"session {id} was deleted meanwhile")
+
+
+async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None:
+    import asyncio
+
+    body = event.body
+    assert isinstance(body, PermissionAsked)
+    if not sys.stdin.isatty():
+        reject = next((o.id for o in body.options if o.kind.startswith("reject")), None)
+        click.echo("  (no terminal to ask in: rejected)", err=True)
+        await hub.answer(principal, id, body.ask_id, reject)
+        return
+    for number, option in enumerate(body.options, 1):
+        click.echo(f"  {number}. {one_line(option.name)}")
+    choice = click.IntRange(1, len(body.options))
+    chosen: int = await asyncio.to_thread(click.prompt, "  Which", type=choice)
+    await hub.answer(principal, id, body.ask_id, body.options[chosen - 1].id)

@@ -1,0 +1,62 @@
+"""`segue trash`: what was deleted and can come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ...model.query import Query
+from .changing import ask, assured
+from .formats import formatted
+from .listing import every, show_list
+from .main import Where, located
+from .progress import counted
+
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
+
+_QUERY = Query(trash=True)
+
+
+@click.group("trash")
+def trash_command() -> None:
+    """The deleted sessions: list them, or delete them for good. `segue restore` takes them back.
+
+    Example: segue trash list
+    """
+
+
+@trash_command.command("list")
+@formatted
+@located
+def list_(where: Where, format: str | None) -> None:
+    """List what is in the trash.
+
+    Example: segue trash list
+    """
+    sessions = where.read(lambda hub, principal: every(hub, principal, _QUERY))
+    show_list(sessions, format, "The trash is empty.")
+
+
+@trash_command.command("empty")
+@assured
+@located
+def empty(where: Where, yes: bool) -> None:
+    """Delete everything in the trash for good.
+
+    Example: segue trash empty
+    """
+    sessions = where.read(lambda hub, principal: every(hub, principal, _QUERY))
+    if not sessions:
+        click.echo("The trash is empty.", err=True)
+        return
+    if not yes:
+        ask(f"Delete {len(sessions)} for good?")
+
+    async def purge(hub: Hub, principal: Principal) -> None:
+        for session in counted(sessions, "Deleting"):
+            await hub.purge(principal, session.id)
+
+    where.run(purge)

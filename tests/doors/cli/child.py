@@ -1,0 +1,9 @@
+"""Names that the tests of the command share."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+COMMAND = str(Path(sys.executable).with_name("segue"))
+Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -1,0 +1,108 @@
+"""`--format`: fields that stay, in five ways that other programs read."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segue.doors.cli.yaml import document
+from tests.doors.cli.child import Run
+
+FIELDS = [
+    "id",
+    "title",
+    "status",
+    "cwd",
+    "created_at",
+    "active_at",
+    "updated_at",
+    "archived_at",
+    "deleted_at",
+    "messages",
+    "turns",
+    "tag",
+    "source",
+    "origin",
+    "agent_id",
+    "agent_version",
+    "environment_id",
+    "git_branch",
+    "forked_from",
+    "stop_reason",
+    "pending",
+    "metadata",
+    "usage",
+]
+
+# What YAML's own words, and its many kinds of scalars, begin with or look like.
+ODD = ["yes", "No", "null", "~", "1", "1.5", "0x1f", "1e3", "2025-01-31", "12:30:00", "#", "?"]
+ODD += ["*a", "&a", "!a", "@a", "`a", "|", ">", "%", "'", '"', "{", "[,", "=", "<<"]
+ODD += ["", "- a", "a: b", " a", "a ", "a #b", "true", "ON", "y", ".inf", "/a b", "a\nb", "\x85"]
+ODD += ["\u2028", "\ufeff", "\U000e0001"]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(ODD)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(-1e9, 1e9) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_yaml_is_read_back_by_another_reader(value: Any) -> None:
+    assert yaml.safe_load(document(value)) == value
+
+
+def test_a_list_in_every_format(run: Run) -> None:
+    run("new", "--title", 'Odd, "quoted": ünïcode', "--tag", "yes")
+    run("prompt", "new", "/usage 100 50")
+    listed = json.loads(run("list", "--format", "json").stdout)
+    assert [list(row) for row in listed] == [FIELDS, FIELDS]
+    odd = listed[1]
+    assert (odd["title"], odd["tag"], odd["status"]) == ('Odd, "quoted": ünïcode', "yes", "idle")
+    assert listed[0]["usage"] == {
+        "input_tokens": 100,
+        "output_tokens": 50,
+        "cache_read_tokens": 0,
+        "cache_write_tokens": 0,
+        "cost": 0.0,
+    }
+    lines = run("list", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == listed
+    assert yaml.safe_load(run("list", "--format", "yaml").stdout) == listed
+    rows = list(csv.DictReader(io.StringIO(run("list", "--format", "csv").stdout)))
+    assert [row["title"] for row in rows] == [row["title"] for row in listed]
+    assert (rows[0]["usage.input_tokens"], rows[1]["archived_at"]) == ("100", "")
+    raw = [json.loads(line) for line in run("list", "--format", "raw").stdout.splitlines()]
+    assert [row["id"] for row in raw] == [row["id"] for row in listed]
+    assert isinstance(raw[0]["created_at"], int)
+
+
+@pytest.mark.parametrize(
+    ("format", "empty"),
+    [("json", "[]\n"), ("jsonl", ""), ("yaml", "[]\n"), ("csv", ""), ("raw", "")],
+)
+def test_nothing_is_nothing_in_every_format(run: Run, format: str, empty: str) -> None:
+    done = run("list", "--format", format)
+    assert (done.returncode, done.stdout, done.stderr) == (0, empty, "")
+
+
+def test_other_commands_have_their_formats(run: Run) -> None:
+    id = json.loads(run("new", "--title", "One", "--format", "json").stdout)["id"]
+    run("prompt", id, "a needle")
+    (found,) = json.loads(run("search", "needle", "--format", "json").stdout)
+    start, stop = found["marks"][0]
+    assert (found["id"], found["snippet"][start:stop]) == (id, "needle")
+    events = [json.loads(line) for line in run("show", id, "--format", "jsonl").stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert {"created", "user_message", "status_changed"} <= {event["type"] for event in events}
+    assert yaml.safe_load(run("show", id, "--info").stdout)["title"] == "One"
+    assert json.loads(run("show", id, "--info", "--format", "raw").stdout)["id"] == id
+    assert json.loads(run("sources", "--format", "json").stdout)[0]["name"] == "segue"
+    (day,) = json.loads(run("stats", "--format", "json").stdout)
+    assert (day["sessions"], next(iter(day))) == (1, "day")
+    assert all(row["state"] == "ok" for row in json.loads(run("doctor", "--format", "json").stdout))
