@@ -162,7 +162,7 @@ async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
             policy = headers["content-security-policy"]
             assert "default-src 'none'" in policy and "unsafe" not in policy
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert headers["cache-control"] == "no-store"
         assert "<script" in await site.get("/")
         assert "onclick" not in await site.get("/") and "style=" not in await site.get("/")

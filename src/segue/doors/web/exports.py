@@ -22,6 +22,7 @@ from ...model.event import (
 from ...model.session import Session
 from . import diffs, items, templates
 from .call import Call
+from .markdown import sendable
 from .transcript import PART, Part, View, part_of, read_parts
 
 _BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
@@ -66,15 +67,15 @@ async def _html(call: Call, session: Session) -> AsyncIterator[str | bytes]:
 
 
 async def _markdown(call: Call, session: Session) -> AsyncIterator[str | bytes]:
-    title = templates.sendable(session.title or "Untitled")
+    title = sendable(session.title or "Untitled")
     yield f"# {title}\n\n"
-    yield f"- Session {session.id}\n- Directory `{templates.sendable(session.cwd)}`\n"
+    yield f"- Session {session.id}\n- Directory `{sendable(session.cwd)}`\n"
     yield f"- Begun {templates.stamp(session.created_at)}\n"
     yield f"- {session.messages:,} messages, {templates.tokens(session.usage):,} tokens\n\n"
     async for part in _parts(call, session):
         for item in part.items:
             for piece in _piece(item):
-                yield templates.sendable(piece) + "\n\n"
+                yield sendable(piece) + "\n\n"
 
 
 def _piece(item: items.Item) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ...model.session import Session
 from . import templates
 from .call import Call
 from .filters import NAMES, SHELVES, SINCE, Filters
+from .markdown import sendable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -64,6 +65,14 @@ async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Lis
     return Listed(grouped(rows, filters), after, filters)
 
 
+async def first(call: Call, filters: Filters) -> list[Session]:
+    """The sessions that a list begins with; none for a search, which is as it was asked for."""
+    if filters.words:
+        return []
+    page = await call.hub.list(call.principal, filters.query(FIRST), bind_filters=False)
+    return page.sessions
+
+
 async def rows(call: Call) -> Response:
     """A further page, for a list that is being scrolled."""
     made = await listed(call, filters_of(call), call.param("cursor") or None)
@@ -102,8 +111,10 @@ async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
 async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
     """All that the sidebar's template needs."""
     agent = filters["agent"]
+    now = clock.now()
     return {
-        "list": await listed(call, filters),
+        "now": now,
+        "list": await listed(call, filters, call.param("cursor") or None),
         "chips": filters.chips(await agent_names(call, [agent]) if agent else {}),
         "shelves": SHELVES,
         "since": SINCE,
@@ -155,7 +166,7 @@ def _row(found: Found) -> Row:
         snippet += escape(found.snippet[end : mark.start]) + Markup("<mark>{}</mark>").format(hit)
         end = mark.stop
     snippet += escape(found.snippet[end:])
-    clean = Markup(templates.sendable(snippet))
+    clean = Markup(sendable(snippet))
     return Row(found.session, clean, None if found.event is None else found.event.seq)
 
 

@@ -7,6 +7,7 @@ looks at closes its stream. What was missed meanwhile comes after the seq that t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from . import items, listing, templates, transcript
 from .call import Call
 from .filters import Filters
 from .markdown import markdown
+
+log = logging.getLogger("segue.web")
 
 PING_SECONDS = 15.0
 # A message that is being written is rendered anew at most this often.
@@ -38,19 +41,27 @@ async def stream(call: Call) -> Response:
         session = await call.hub.get(call.principal, id)
     last = call.request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdecimal() else call.number("after") or 0
+    since = call.param("as-of")
+    frames = _frames(
+        call,
+        session,
+        after,
+        listing.filters_of(call),
+        int(since) if since.isascii() and since.isdecimal() else 0,
+    )
     return StreamingResponse(
-        _frames(call, session, after, listing.filters_of(call)),
+        frames,
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
 
 
 async def _frames(
-    call: Call, session: Session | None, after: int, filters: Filters
+    call: Call, session: Session | None, after: int, filters: Filters, since: int
 ) -> AsyncIterator[bytes]:
     # Bounded, so that a slow browser holds back its own stream and not the server's memory.
     queue: asyncio.Queue[Any] = asyncio.Queue(16)
-    pumps = [asyncio.create_task(_pump(_rows(call, filters), queue))]
+    pumps = [asyncio.create_task(_pump(_rows(call, filters, since), queue))]
     if session is not None:
         pumps.append(asyncio.create_task(_pump(_session(call, session, after), queue)))
     closing = asyncio.create_task(call.door.closing.wait())
@@ -82,8 +93,8 @@ async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None
         async for frame in frames:
             await queue.put(frame)
     except Exception:
-        await queue.put(_END)  # the browser comes back and hears, by the status, what it is
-        raise
+        log.exception("a stream broke off")
+        await queue.put(_END)  # the browser comes back, and goes on after what it has
 
 
 async def _session(call: Call, session: Session, after: int) -> AsyncIterator[bytes]:
@@ -95,7 +106,7 @@ async def _session(call: Call, session: Session, after: int) -> AsyncIterator[by
         if isinstance(thing, Delta):
             text = writing.get(thing.message, "") + thing.text
             writing[thing.message] = text
-            html = markdown(text)
+            html = str(markdown(text))
             yield _frame("writing", {"message": thing.message, "kind": thing.kind, "html": html})
             await asyncio.sleep(PAUSE_SECONDS)
             continue
@@ -156,18 +167,37 @@ def _head(call: Call, session: Session, agent: str) -> dict[str, Any]:
     }
 
 
-async def _rows(call: Call, filters: Filters) -> AsyncIterator[bytes]:
-    """Rows of the list that changed, and whether they belong in it."""
-    async for change in call.hub.changes(call.principal):
-        data: dict[str, Any] = {"session": change.session, "html": None}
-        if not change.gone:
+async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes]:
+    """Rows of the list that changed since a moment, and then those that do."""
+    changes = call.hub.changes(call.principal)
+    coming = asyncio.ensure_future(anext(changes))
+    await asyncio.sleep(0)  # from here on it hears of changes, so that none is missed
+    try:
+        if since:
+            for session in await listing.first(call, filters):
+                if session.updated_at >= since:
+                    yield _row(call, session, filters)
+        while True:
+            change = await coming
+            coming = asyncio.ensure_future(anext(changes))
+            if change.gone:
+                yield _frame("row", {"session": change.session, "html": None})
+                continue
             try:
                 session = await call.hub.get(call.principal, change.session)
             except NotFound:
                 continue
-            data["html"] = listing.row_of(call.principal, session, filters)
-            data["group"], data["label"] = listing.group_of(session, filters)
-        yield _frame("row", data)
+            yield _row(call, session, filters)
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+
+
+def _row(call: Call, session: Session, filters: Filters) -> bytes:
+    group, label = listing.group_of(session, filters)
+    html = listing.row_of(call.principal, session, filters)
+    data = {"session": session.id, "html": html, "group": group, "label": label}
+    return _frame("row", data)
 
 
 def _frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:

@@ -35,6 +35,9 @@ _ATTRIBUTES = {
     "pre": {"tabindex"},
     "div": {"class", "tabindex"},
 }
+# Control characters, lone surrogates, and what Unicode says is no character.
+_NONE = "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
+_UNSENDABLE = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONE}]")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
@@ -43,7 +46,7 @@ def markdown(text: str) -> Markup:
     if len(text) > MAX_MARKDOWN:
         from markupsafe import Markup
 
-        return Markup('<div class="plain">{}</div>').format(_sendable(text))
+        return Markup('<div class="plain">{}</div>').format(sendable(text))
     return _markdown(text)
 
 
@@ -52,8 +55,7 @@ def _markdown(text: str) -> Markup:
     import nh3
     from markupsafe import Markup
 
-    # NULs and lone surrogates cannot be sent in a page.
-    rendered = _parser().render(_sendable(text))
+    rendered = _parser().render(sendable(text))
     clean = nh3.clean(
         rendered,
         tags=_TAGS,
@@ -68,7 +70,7 @@ def code(text: str, language: str = "") -> Markup:
     """A piece of code with its colours."""
     from markupsafe import Markup
 
-    inner = highlight(text, language) or html.escape(_sendable(text))
+    inner = highlight(text, language) or html.escape(sendable(text))
     return Markup(f'<pre tabindex="0"><code>{inner}</code></pre>')
 
 
@@ -81,14 +83,13 @@ def highlight(text: str, language: str, _: str = "") -> str:
         return ""
     from pygments import highlight as colour
 
-    coloured: str = colour(_sendable(text), lexer, _formatter())
+    coloured: str = colour(sendable(text), lexer, _formatter())
     return coloured
 
 
-def _sendable(text: str) -> str:
-    if "\0" not in text and text.isprintable():
-        return text
-    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+def sendable(text: str) -> str:
+    """The text, with a mark for every character that a page cannot hold."""
+    return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 @lru_cache(maxsize=128)

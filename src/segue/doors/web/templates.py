@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...model import clock
 from ...model.event import Usage
 from . import diffs, items
-from .markdown import code, markdown
+from .markdown import code, markdown, sendable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -138,9 +138,3 @@ def seconds(micros: int) -> str:
 def project(directory: str) -> str:
     """The last part of a directory's path: what people call a project."""
     return directory.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or directory
-
-
-def sendable(text: str) -> str:
-    """The text without what a page cannot hold."""
-    clean = text.encode("utf-8", "replace").decode()
-    return clean.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -22,6 +22,7 @@ from ...model.principal import Principal
 from ...model.session import Session
 from . import items, listing, templates
 from .call import Call
+from .markdown import sendable
 
 PART = 60
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
@@ -173,7 +174,7 @@ async def whole(call: Call) -> Response:
     elif isinstance(event.body, ToolResult):
         parts = items.gave(event.body)
     text = "\n\n".join(part.code for part in parts if part.code)
-    return Response(templates.sendable(text), media_type="text/plain; charset=utf-8")
+    return Response(sendable(text), media_type="text/plain; charset=utf-8")
 
 
 async def blob(call: Call) -> Response:

@@ -9,8 +9,9 @@ const draftOf = (session) => `draft ${session.dataset.id}`;
 export function restoreDraft(session) {
   const text = find("#text", session);
   if (!text) return;
+  if (text.value) return keepDraft(session, text.value); // typed before this script was there
   try {
-    text.value ||= localStorage.getItem(draftOf(session)) ?? "";
+    text.value = localStorage.getItem(draftOf(session)) ?? "";
   } catch {
     // A browser that keeps nothing.
   }

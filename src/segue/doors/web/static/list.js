@@ -71,6 +71,19 @@ function join(page) {
   if (same) find("h2", first).classList.add("hidden");
 }
 
+// The rows that are in the page, as they are now.
+export async function refresh() {
+  for (const page of all(".page:not([data-empty])", list())) {
+    try {
+      const made = find(".page", nodes(await text(page.dataset.from ?? `/rows${address()}`)));
+      if (!page.contains(document.activeElement)) page.replaceChildren(...made.childNodes);
+    } catch {
+      return; // not now, then
+    }
+  }
+  mark();
+}
+
 // The row of the session that is open.
 
 export function mark() {
@@ -107,7 +120,7 @@ export async function show(query, { remember = true } = {}) {
     const made = find(`#sidebar ${name}`, page);
     if (!made) return location.reload(); // signed out, most likely
     find(`#sidebar ${name}`).replaceChildren(...made.childNodes);
-    if (name === "#list") list().dataset.address = made.dataset.address;
+    if (name === "#list") Object.assign(list().dataset, made.dataset);
   }
   const hidden = all("#search input[type=hidden]", page);
   for (const old of all("#search input[type=hidden]")) old.remove();
@@ -186,6 +199,7 @@ export function start() {
   mark();
   find("#search").addEventListener("submit", (event) => {
     event.preventDefault();
+    clearTimeout(typing); // or it would be asked for twice
     search().then(() => find(".row > a", list())?.focus());
   });
   find("#search input[name=q]").addEventListener("input", () => {

@@ -19,6 +19,7 @@ function open() {
   source = null;
   if (document.hidden) return;
   const params = new URLSearchParams(list.address());
+  params.set("as-of", find("#list").dataset.now);
   if (session) {
     params.set("session", session.dataset.id);
     params.set("after", transcript.lastSeq);
@@ -29,10 +30,13 @@ function open() {
   const on = (name, act) => source.addEventListener(name, (event) => {
     if (mine === source) act(JSON.parse(event.data));
   });
+  let greeted = false;
   on("hello", () => {
     clearTimeout(lost);
     lost = null;
     find("#offline").hidden = true;
+    if (greeted) list.refresh(); // whatever may have changed while nobody told us
+    greeted = true;
   });
   on("item", (data) => shown.add(data));
   on("writing", (data) => shown.write(data));
@@ -107,14 +111,13 @@ function gone() {
   for (const button of composer.querySelectorAll("button")) button.disabled = true;
 }
 
-document.addEventListener("visibilitychange", async () => {
+document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     source?.close();
     source = null;
   } else if (!source) {
     open();
-    // The list may have changed in any way meanwhile.
-    if (find("#list")?.scrollTop === 0) list.show(list.address(), { remember: false }).catch(() => {});
+    list.refresh();
   }
 });
 document.addEventListener("segue:list", open);

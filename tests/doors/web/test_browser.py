@@ -1,0 +1,186 @@
+"""The session browser in a real browser, at a phone's width and a desk's."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from segue.model.principal import LOCAL
+from tests.doors.web import examples
+from tests.doors.web.house import House, serious
+
+
+async def shown(page: Page) -> list[str]:
+    """The titles in the list."""
+    return [each.strip() for each in await page.locator(".row .title").all_text_contents()]
+
+
+async def test_the_list_leads_to_a_session_and_back(house: House) -> None:
+    session = await examples.everything(house.hub)
+    await house.session("Another", "hello")
+    page = await house.window()
+    assert await shown(page) == ["Another", session.title]
+    await page.get_by_role("link", name=re.compile("Retry the upload")).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
+    assert page.url.endswith(f"/s/{session.id}")
+    await expect(page.locator("#e12")).to_contain_text("retries three times")
+    if house.phone:
+        await expect(page.locator("#sidebar")).to_be_hidden()
+        await page.get_by_role("link", name="All sessions").click()
+        await expect(page.locator("#sidebar")).to_be_visible()
+    else:
+        await expect(page.locator(".row > a[aria-current=page]")).to_contain_text("Retry")
+        await page.go_back()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(
+            "Every session, in one place"
+        )
+
+
+async def test_a_transcript_shows_one_of_everything(house: House) -> None:
+    session = await examples.everything(house.hub)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".failed").last).to_be_in_viewport()  # it opens at its end
+    thought = page.locator("details.thought").first
+    await thought.locator("summary").click()
+    await expect(thought.locator(".prose")).to_contain_text("First look")
+    edit = page.locator("details.tool", has_text="Edit upload.py")
+    await expect(edit.locator(".diff")).to_be_hidden()
+    await edit.locator("summary").click()
+    await expect(edit.locator(".diff .added").filter(has_text="attempt in range")).to_be_visible()
+    await expect(page.locator(".plan li.completed")).to_contain_text("Find the upload")
+    image = page.locator(".user img")
+    await image.scroll_into_view_if_needed()
+    await expect(image).to_have_js_property("naturalWidth", 240)
+    await expect(page.locator(".usage")).to_contain_text("$0.0234")
+    await expect(page.locator(".compacted")).to_contain_text("61.0k → 4.0k tokens")
+    await expect(page.locator("code .k-k").first).to_be_attached()  # colours, made by the server
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_nothing_keeps_anybody_from_using_it(house: House) -> None:
+    session = await examples.everything(house.hub)
+    await examples.crowd(house.hub, 12)
+    for scheme in ("light", "dark"):
+        page = await house.window(color_scheme=scheme, reduced_motion="reduce")
+        assert await serious(page) == []
+        await page.goto(f"{house.url}/s/{session.id}")
+        await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+        assert await serious(page) == []
+        await page.goto(f"{house.url}/?q=parser")
+        assert await serious(page) == []
+    page = await house.stranger()
+    await page.goto(f"{house.url}/login")
+    assert await serious(page) == []
+
+
+async def test_searching_while_one_types_leads_to_the_message(house: House) -> None:
+    wanted = await house.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
+    await house.session("No match", "/say hay")
+    page = await house.window()
+    await page.get_by_role("searchbox").press_sequentially("wom")
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator(".row .snippet mark").first).to_have_text("wombat")
+    await page.locator(".row > a").click()
+    hit = page.locator(".item", has_text="the wombat is here").last
+    await expect(hit).to_be_in_viewport()
+    assert f"/s/{wanted.id}?q=wom&at=" in page.url
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    await page.goto(f"{house.url}/?q=unheard-of")
+    await expect(page.locator("#list")).to_contain_text("Nothing found")
+
+
+async def test_filters_are_chips_that_come_off(house: House) -> None:
+    await examples.crowd(house.hub, 10)
+    page = await house.window()
+    assert len(await shown(page)) == 10
+    await page.locator("#filter > summary").click()
+    await expect(page.locator("#facet-tag option")).to_have_count(1)
+    await page.locator("#f-tag").fill("review")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.locator(".row")).to_have_count(2)
+    await expect(page.locator(".chip.on")).to_contain_text("tag review")
+    assert "tag=review" in page.url
+    await page.locator("#filter > summary").click()
+    await page.locator("#f-cwd").fill("/home/me/src/project-1")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator(".chip.on")).to_have_count(2)
+    await page.locator(".chip.on", has_text="project-1").click()
+    await expect(page.locator(".row")).to_have_count(2)
+    await page.locator(".chip.on").click()
+    await expect(page.locator(".row")).to_have_count(10)
+    await page.get_by_role("link", name="By project").click()
+    await expect(page.locator(".group h2")).to_have_count(4)
+    await expect(page.locator(".group h2").first).to_have_text("project-0")
+
+
+async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
+    made = await examples.crowd(house.hub, 400)
+    page = await house.window()
+    seen: set[str] = set()
+    for _ in range(80):
+        seen |= set(await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)"))
+        if len(seen) == 400:
+            break
+        await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
+        await page.wait_for_timeout(60)
+    assert seen == {session.id for session in made}
+    assert await page.locator(".row").count() < 400  # what is far away gave up its rows
+    await page.locator("#list").evaluate("list => { list.scrollTop = 0 }")
+    await expect(page.locator(".row").first).to_contain_text("(0)")
+
+
+async def test_keys_reach_everything(house: House) -> None:
+    await examples.crowd(house.hub, 5)
+    page = await house.window()
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(page.locator(".row > a").nth(1)).to_be_focused()
+    await page.keyboard.press("k")
+    await expect(page.locator(".row > a").nth(0)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Look at the parser (0)")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+    await page.keyboard.press("r")
+    await expect(page.locator("#text")).to_be_focused()
+    await page.keyboard.type("j/?")  # is typed, and does nothing else
+    await expect(page.locator("#text")).to_have_value("j/?")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("/")
+    await expect(page.get_by_role("searchbox")).to_be_focused()
+    await page.keyboard.type("schema")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator(".row > a")).to_be_focused()
+
+
+async def test_a_theme_is_chosen_and_kept(house: House) -> None:
+    page = await house.window(color_scheme="light")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(colour)
+    await page.get_by_role("button", name="Light or dark").click()
+    dark = await page.evaluate(colour)
+    assert light != dark
+    await page.reload()
+    assert await page.evaluate(colour) == dark
+
+
+async def test_a_page_works_without_a_script(house: House) -> None:
+    session = await examples.everything(house.hub)
+    await examples.crowd(house.hub, 60)
+    page = await house.window(java_script_enabled=False)
+    await expect(page.locator(".row")).to_have_count(40)
+    await page.get_by_role("link", name="More sessions").click()
+    await expect(page.locator(".row")).to_have_count(21)
+    await page.goto(f"{house.url}/s/{session.id}")
+    await expect(page.locator("#e12")).to_contain_text("retries three times")
+    await page.locator("#text").fill("/say by a form")
+    await page.get_by_role("button", name="Send").click()
+    await page.wait_for_url(f"**/s/{session.id}")
+    turn = (await house.hub.get(LOCAL, session.id)).turn
+    if turn:
+        await house.hub.wait(LOCAL, session.id, turn)
+    await page.reload()
+    await expect(page.locator(".item.agent").last).to_contain_text("by a form")

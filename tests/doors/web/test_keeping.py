@@ -1,0 +1,154 @@
+"""What people do to sessions: rename, tag, archive, delete, fork, export, share."""
+
+import json
+import re
+from pathlib import Path
+
+from playwright.async_api import Page, expect
+
+from segue.model.principal import LOCAL
+from tests.doors.web import examples
+from tests.doors.web.house import House, serious
+
+
+async def act(page: Page, name: str) -> None:
+    await page.locator("#actions > summary").click()
+    await page.locator("#actions").get_by_role("button", name=name, exact=True).click()
+
+
+async def test_renaming_and_tagging(house: House) -> None:
+    session = await house.session("Old name", "/say hi")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#actions > summary").click()
+    await page.get_by_label("Name").fill("New name")
+    await page.get_by_role("button", name="Rename").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("New name")
+    await page.locator("#actions > summary").click()
+    await page.locator("#a-tag").fill("done")
+    await page.get_by_role("button", name="Set").click()
+    await expect(page.locator("#head .badge.tag")).to_have_text("done")
+    kept = await house.hub.get(LOCAL, session.id)
+    assert (kept.title, kept.tag) == ("New name", "done")
+
+
+async def test_archiving_and_back(house: House) -> None:
+    session = await house.session("Finished")
+    page = await house.window(f"/s/{session.id}")
+    await act(page, "Archive")
+    await expect(page.locator("#notices")).to_contain_text("Archived")
+    assert (await house.hub.get(LOCAL, session.id)).shelf == "archived"
+    await page.locator("#notices").get_by_role("button", name="Unarchive").click()
+    await expect(page.locator("#notices")).to_be_empty()
+    assert (await house.hub.get(LOCAL, session.id)).shelf == "live"
+
+
+async def test_deleting_can_be_undone(house: House) -> None:
+    session = await house.session("Oops", "/say precious")
+    page = await house.window(f"/s/{session.id}")
+    await act(page, "Delete")
+    await expect(page.locator("#toast")).to_contain_text("Moved to the trash")
+    assert (await house.hub.get(LOCAL, session.id)).shelf == "trash"
+    await expect(page.locator(".row")).to_have_count(0)
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.locator(".item.agent")).to_contain_text("precious")
+    await expect(page.locator("#text")).to_be_visible()
+    assert (await house.hub.get(LOCAL, session.id)).shelf == "live"
+
+
+async def test_forking_at_a_message(house: House) -> None:
+    session = await house.session("Crossroads", "/say left", "/say right")
+    page = await house.window(f"/s/{session.id}")
+    first = page.locator(".item.agent", has_text="left")
+    await first.hover()
+    await first.get_by_role("button", name="Fork here").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Crossroads (fork)")
+    await expect(page.locator(".item.agent")).to_have_count(1)
+    assert session.id not in page.url
+    assert len((await house.hub.list(LOCAL)).sessions) == 2
+
+
+async def test_exporting(house: House, tmp_path: Path) -> None:
+    session = await examples.everything(house.hub)
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#actions > summary").click()
+    files = {}
+    for name in ("Markdown", "HTML", "JSONL"):
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name=name, exact=True).click()
+        done = await download.value
+        files[name] = tmp_path / done.suggested_filename
+        await done.save_as(files[name])
+    assert files["Markdown"].name == "Retry-the-upload-when-the-connection-drops.md"
+    assert "retries three times" in files["Markdown"].read_text()
+    assert "```diff" in files["Markdown"].read_text()
+    lines = files["JSONL"].read_bytes().splitlines()
+    assert (
+        json.loads(lines[0])["session"]["id"] == session.id and len(lines) == session.last_seq + 1
+    )
+    alone = await house.stranger()
+    await alone.set_content(files["HTML"].read_text())
+    await expect(alone.locator(".item.agent").first).to_contain_text("retries three times")
+    await expect(alone.locator(".user img")).to_have_js_property("naturalWidth", 240)
+    assert await serious(alone) == []
+
+
+async def test_a_link_is_shared_and_revoked(house: House) -> None:
+    session = await examples.everything(house.hub)
+    other = await house.session("Private")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#actions > summary").click()
+    await page.get_by_role("link", name="Share…").click()
+    await page.get_by_role("button", name="Make a link").click()
+    link = await page.locator("#link").input_value()
+    reader = await house.stranger()
+    await reader.goto(link)
+    await expect(reader.locator("#e12")).to_contain_text("retries three times")
+    await expect(reader.locator("#composer, #sidebar, #actions, form")).to_have_count(0)
+    await reader.locator(".user img").scroll_into_view_if_needed()
+    await expect(reader.locator(".user img")).to_have_js_property("naturalWidth", 240)
+    assert await serious(reader) == []
+    house.excuse("401")
+    house.excuse("404")
+    for path in ("/", f"/s/{session.id}"):
+        answer = await reader.goto(house.url + path)
+        assert answer is not None and answer.status == 401
+    answer = await reader.goto(link.replace(session.id, other.id))
+    assert answer is not None and answer.status == 404
+    await page.get_by_role("button", name="Revoke the link").click()
+    await expect(page.get_by_role("button", name="Make a link")).to_be_visible()
+    answer = await reader.goto(link)
+    assert answer is not None and answer.status == 404
+
+
+async def test_the_command_to_go_on_elsewhere_and_a_link_are_copied(house: House) -> None:
+    session = await house.session("Elsewhere", "/say hi")
+    page = await house.window(f"/s/{session.id}")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.locator("#actions > summary").click()
+    await page.get_by_role("button", name="Copy", exact=True).click()
+    await expect(page.locator("#toast")).to_contain_text("Copied")
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"segue prompt {session.id} 'Go on'"
+    await page.keyboard.press("Escape")
+    message = page.locator(".item.agent")
+    await message.hover()
+    await message.get_by_role("button", name="Copy link").click()
+    await expect(page.locator("#toast")).to_contain_text("Copied")
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert re.fullmatch(rf"{house.url}/s/{session.id}\?at=(\d+)#e\1", copied)
+    await page.goto(copied)
+    await expect(page.locator(".item.agent")).to_be_in_viewport()
+
+
+async def test_a_new_session_begins_here(house: House) -> None:
+    page = await house.window()
+    await expect(page.locator("#list")).to_contain_text("No sessions yet")
+    await page.locator("#begin > summary").click()
+    await page.get_by_label("Directory").first.fill(str(house.directory))
+    await page.get_by_role("button", name="New session").click()
+    await page.locator("#text").fill("/say begun")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".item.agent")).to_contain_text("begun")
+    [session] = (await house.hub.list(LOCAL)).sessions
+    assert session.cwd == str(house.directory) and session.origin == "web"
+    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")

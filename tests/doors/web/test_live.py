@@ -1,0 +1,149 @@
+"""What happens elsewhere is seen as it happens, and what goes wrong loses nothing."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from segue.model.principal import LOCAL
+from tests.doors.web import examples
+from tests.doors.web.house import House
+
+
+async def say(page: Page, words: str) -> None:
+    await page.locator("#text").fill(words)
+    await page.keyboard.press("Control+Enter")
+
+
+async def test_a_turn_streams_in_and_two_browsers_agree(house: House) -> None:
+    session = await house.session("Talk")
+    one = await house.window(f"/s/{session.id}")
+    two = await house.window(f"/s/{session.id}")
+    await say(one, "/slow 0.15\n/say Here it **comes**, word by word by word by word")
+    for page in (one, two):
+        await expect(page.locator("#writing strong")).to_have_text("comes")  # not yet stored
+        await expect(page.locator("#head .status")).to_have_text("running")
+    await expect(one.locator("#text")).to_have_value("")
+    for page in (one, two):
+        await expect(page.locator("#parts .item.agent")).to_contain_text("word by word")
+        await expect(page.locator("#writing")).to_be_empty()
+        await expect(page.locator("#head .status")).to_have_text("idle")
+        await expect(page.locator(".item.user")).to_have_count(1)
+        await expect(page.locator(".item.agent").last).to_be_in_viewport()
+
+
+async def test_the_agents_questions_are_answered(house: House) -> None:
+    session = await house.session("Ask me")
+    page = await house.window(f"/s/{session.id}")
+    await say(page, "/ask May I sing?\n/say done")
+    question = page.get_by_role("group", name="The agent asks")
+    await expect(question).to_contain_text("May I sing?")
+    await expect(page.locator("#head .status")).to_have_text("waiting for you")
+    await question.get_by_role("button").first.click()
+    await expect(page.locator(".item.agent").last).to_contain_text("done")
+    await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
+    await expect(page.locator(".permission")).to_contain_text("Asked:")
+    await expect(page.locator("details.tool.completed")).to_have_count(1)  # its result came to it
+
+
+async def test_a_turn_is_stopped(house: House) -> None:
+    session = await house.session("Slow")
+    page = await house.window(f"/s/{session.id}")
+    await say(page, "/slow 1\n/say one two three four five six seven eight nine ten")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator(".mark", has_text="Interrupted")).to_be_visible()
+    await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    await expect(page.locator("#head .status")).to_have_text("idle")
+
+
+async def test_titles_and_lists_follow_every_door(house: House) -> None:
+    sessions = await examples.crowd(house.hub, 4)
+    page = await house.window() if house.phone else await house.window(f"/s/{sessions[3].id}")
+    last = page.locator(f'.row[data-id="{sessions[3].id}"]')
+    await house.hub.set_title(LOCAL, sessions[3].id, "Renamed elsewhere")
+    await expect(last.locator(".title")).to_have_text("Renamed elsewhere")
+    if not house.phone:
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Renamed elsewhere")
+    await house.hub.run(LOCAL, sessions[3].id, "/say up")
+    await expect(page.locator(".row").first).to_contain_text("Renamed elsewhere")
+    await expect(page.locator(".group").first.locator("h2")).to_have_text("Today")
+    made = await house.session("Brand new")
+    await expect(page.locator(".row").first).to_contain_text("Brand new")
+    await house.hub.archive(LOCAL, made.id)
+    await expect(page.locator(f'.row[data-id="{made.id}"]')).to_have_count(0)
+    await house.hub.purge(LOCAL, sessions[2].id)
+    await expect(page.locator(f'.row[data-id="{sessions[2].id}"]')).to_have_count(0)
+
+
+async def test_a_lost_connection_says_so_and_loses_nothing_typed(house: House) -> None:
+    session = await house.session("Far away")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#text").fill("half a thought")
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await expect(page.locator("#offline")).to_be_visible()
+    await page.locator("#text").fill("/say a whole thought")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(page.locator("#text")).to_have_value("/say a whole thought")
+    await house.hub.run(LOCAL, session.id, "/say meanwhile")
+    await house.start()
+    await expect(page.locator("#offline")).to_be_hidden()
+    await expect(page.locator(".item.agent")).to_contain_text("meanwhile")  # nothing was missed
+    await page.reload()
+    await expect(page.locator("#text")).to_have_value("/say a whole thought")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("a whole thought")
+    await expect(page.locator(".item.user")).to_have_count(2)
+
+
+async def test_a_session_that_is_deleted_under_ones_eyes_says_so(house: House) -> None:
+    session = await house.session("Doomed", "/say last words")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent")).to_contain_text("last words")
+    await house.hub.trash(LOCAL, session.id)
+    await expect(page.locator("#notices")).to_contain_text("in the trash")
+    await expect(page.locator("#composer")).to_contain_text("Restore")
+    await house.hub.restore(LOCAL, session.id)
+    await expect(page.locator("#text")).to_be_visible()
+    house.excuse("404")
+    await house.hub.purge(LOCAL, session.id)
+    await expect(page.locator("#notices")).to_contain_text("was deleted")
+    await expect(page.locator(".item.agent")).to_contain_text("last words")
+
+
+async def test_a_key_that_expires_says_so_and_leads_to_the_login(house: House) -> None:
+    session = await house.session("Guarded", "/say hi")
+    key, secret = await house.hub.keys.create("local")
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(f"{house.url}/s/{session.id}")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator(".item.agent")).to_contain_text("hi")
+    await page.locator("#text").fill("not lost")
+    await house.hub.keys.revoke("local", key.id)
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#toast")).to_contain_text("signed out")
+    await expect(page.locator("#text")).to_have_value("not lost")
+    await page.get_by_role("button", name="Sign in again").click()
+    await expect(page).to_have_url(re.compile(r"/login\?next=%2Fs%2F"))
+    _, secret = await house.hub.keys.create("local")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#text")).to_have_value("not lost")
+
+
+async def test_a_hidden_page_holds_no_connection(house: House) -> None:
+    session = await house.session("Hidden")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator("#offline")).to_be_hidden()
+    hide = """hidden => {
+        Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    await page.evaluate(hide, True)
+    await house.hub.run(LOCAL, session.id, "/say unseen")
+    await page.wait_for_timeout(200)
+    assert await page.locator(".item.agent").count() == 0
+    await page.evaluate(hide, False)
+    await expect(page.locator(".item.agent")).to_contain_text("unseen")

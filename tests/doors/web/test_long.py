@@ -1,0 +1,110 @@
+"""Very long sessions: only what is near the view is in the page, and every turn is a jump away."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from segue.model.principal import LOCAL
+from tests.doors.web import examples
+from tests.doors.web.house import House
+
+MESSAGES = 2000
+
+
+async def in_page(page: Page) -> int:
+    return await page.locator("#parts .item").count()
+
+
+async def top_question(page: Page) -> int:
+    """The number of the question that stands highest in the view."""
+    found = await page.evaluate(
+        """() => [...document.querySelectorAll('#parts .item.user')]
+            .find(each => each.getBoundingClientRect().top > 60)?.textContent ?? ''"""
+    )
+    return int(re.search(r"Question (\d+)", found)[1])
+
+
+async def test_a_long_session_opens_at_its_end_with_little_in_the_page(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    assert await in_page(page) < 700
+    height = await page.evaluate("document.querySelector('#main').scrollHeight")
+    assert height > 40_000  # the scroll bar knows how long it is
+
+
+async def test_one_scrolls_up_without_a_jump_or_a_gap(house: House) -> None:
+    session = await examples.long(house.hub, 400)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    seen: set[int] = set()
+    last = 10**9
+    for _ in range(200):
+        asked = await page.locator(".item.user .prose").all_text_contents()
+        seen |= {int(number) for each in asked for number in re.findall(r"Question (\d+)", each)}
+        now = await top_question(page)
+        assert now <= last  # what was looked at stays where it was while parts come and go
+        last = now
+        if 0 in seen:
+            break
+        await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")
+        await page.wait_for_timeout(30)
+    assert seen == set(range(200))
+    assert await in_page(page) < 700
+
+
+async def test_jumps_to_any_turn(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("g")
+    await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
+    await page.get_by_role("button", name="Jump to a turn").click()
+    await page.locator("#turns .more").click()
+    await page.locator("#turns a", has_text="Question 300").first.click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator(".item.user", has_text="Question 300").first).to_be_in_viewport()
+    await page.keyboard.press("]")
+    await page.wait_for_timeout(100)
+    await page.keyboard.press("]")
+    await expect(page.locator(".item.user", has_text="Question 302").first).to_be_in_viewport()
+    await page.keyboard.press("G")
+    await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    # A link to a message in the middle, and dragging the scroll bar somewhere else.
+    events = await house.hub.events(LOCAL, session.id, after=1500, types=("user_message",), limit=1)
+    await page.goto(f"{house.url}/s/{session.id}?at={events[0].seq}#e{events[0].seq}")
+    await expect(page.locator(f"#e{events[0].seq}")).to_be_in_viewport()
+    await page.evaluate(
+        "main = document.querySelector('#main'); main.scrollTop = main.scrollHeight / 4"
+    )
+    await expect(page.locator(".item.user").first).to_contain_text(re.compile("Question [1-4]"))
+    number = await top_question(page)
+    assert 150 < number < 400
+
+
+async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House) -> None:
+    session = await examples.long(house.hub, 500)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("g")
+    await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
+    before = await top_question(page)
+    await house.hub.run(LOCAL, session.id, "/say news from the end")
+    await expect(page.get_by_role("button", name="Latest")).to_be_visible()
+    assert await top_question(page) == before
+    await page.get_by_role("button", name="Latest").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("news from the end")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+
+
+async def test_a_long_session_reads_without_a_script(house: House) -> None:
+    session = await examples.long(house.hub, 500)
+    page = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    await expect(page.locator(".item.agent").last).to_contain_text("Answer 249")
+    for _ in range(3):
+        await page.get_by_role("link", name="Earlier").click()
+    await expect(page.locator(".item.user").first).not_to_contain_text("Question 2")
+    await page.get_by_role("link", name="Later").click()
+    await expect(page.locator(".item.user").first).to_be_visible()
