@@ -12,6 +12,7 @@ from segue.hub import Hub
 from segue.model import ids
 from segue.model.principal import Principal
 from segue.store.sqlite import SQLiteStore
+from tests.doors.rest.judge import judge
 
 BETA = "managed-agents-2026-04-01"
 HEADERS = {"anthropic-version": "2023-06-01", "anthropic-beta": BETA}
@@ -34,7 +35,10 @@ class Api:
 
     async def call(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
         answer = await self.raw(method, path, **options)
-        return answer.status_code, answer.json()
+        status, told = answer.status_code, answer.json()
+        kind = answer.headers["content-type"]
+        judge(method, answer.request.url.raw_path.decode().split("?")[0], status, kind, told)
+        return status, told
 
     async def ok(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """The body of an answer that must be a success."""

@@ -39,6 +39,9 @@ class Endpoint(NamedTuple):
     handle: Callable[[Call], Awaitable[Any]]
     query: tuple[str, ...] = ()
     betas: frozenset[str] = MANAGED
+    # The body's type; and the answer's, where the handler's own annotation does not say it.
+    takes: Any = None
+    gives: Any = None
 
     @property
     def names(self) -> list[str]:
@@ -93,6 +96,7 @@ class Call:
 
     async def body(self, type: type[T]) -> T:
         """The request's body as a type; InvalidInput says what is wrong with it, and where."""
+        assert self.endpoint is not None and self.endpoint.takes is type  # or it is told wrongly
         data = await self._bytes()
         try:
             return msgspec.json.decode(data or b"{}", type=type)

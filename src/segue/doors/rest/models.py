@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ...model.errors import NotFound
+from .bodies import Out
 from .call import Call
 from .settings import DEMO
 
-_MODELS: tuple[dict[str, Any], ...] = (
-    {
-        "type": "model",
-        "id": DEMO,
-        "display_name": "The demo agent: no model, it repeats what it is told",
-        "created_at": "2026-01-01T00:00:00Z",
-        "lifecycle": "active",
-        "line": None,
-        "capabilities": None,
-        "allowed_fallback_models": None,
-        "max_input_tokens": None,
-        "max_tokens": None,
-        "deprecated_at": None,
-        "retires_at": None,
-    },
+
+class Model(Out, frozen=True, tag_field="type", tag="model"):
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: str = "active"
+    line: None = None
+    capabilities: None = None
+    allowed_fallback_models: None = None
+    max_input_tokens: int | None = None
+    max_tokens: int | None = None
+    deprecated_at: str | None = None
+    retires_at: str | None = None
+
+
+class Models(Out, frozen=True):
+    data: Sequence[Model]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+_MODELS = (
+    Model(
+        id=DEMO,
+        display_name="The demo agent: no model, it repeats what it is told",
+        created_at="2026-01-01T00:00:00Z",
+    ),
 )
 
 
-async def list_(call: Call) -> dict[str, Any]:
+async def list_(call: Call) -> Models:
     limit = call.params.limit(20, 1000)
-    names = [model["id"] for model in _MODELS]
+    names = [model.id for model in _MODELS]
     after, before = call.params.text("after_id"), call.params.text("before_id")
     start = names.index(after) + 1 if after in names else 0
     stop = names.index(before) if before in names else len(names)
     found = _MODELS[start:stop]
     shown = found[:limit] if before is None else found[-limit:]
-    return {
-        "data": shown,
-        "has_more": len(found) > limit,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-    }
+    return Models(
+        data=shown,
+        has_more=len(found) > limit,
+        first_id=shown[0].id if shown else None,
+        last_id=shown[-1].id if shown else None,
+    )
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> Model:
     for model in _MODELS:
-        if model["id"] == call.path["model_id"]:
+        if model.id == call.path["model_id"]:
             return model
     raise NotFound(f"model {call.path['model_id']} not found")

@@ -92,6 +92,10 @@ class MemoryStoreOut(Out, frozen=True, tag_field="type", tag="memory_store"):
 ResourceOut = RepositoryOut | FileOut | MemoryStoreOut
 
 
+class ResourcePage(Page[ResourceOut], frozen=True):
+    """What a session has mounted."""
+
+
 class ResourceDeleted(Deleted, frozen=True, tag_field="type", tag="session_resource_deleted"):
     """It is no longer mounted."""
 

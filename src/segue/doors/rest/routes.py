@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from . import (
     agents,
+    bodies,
     credentials,
     deployments,
     environments,
@@ -20,13 +21,16 @@ from . import (
     memory_stores,
     memory_versions,
     models,
+    openapi,
     resources,
     sessions,
     stream,
     threads,
     vaults,
 )
+from .bodies import Page
 from .call import Endpoint
+from .openapi import Binary, Event, Events, Stream
 from .params import CREATED_AT
 
 if TYPE_CHECKING:
@@ -48,76 +52,98 @@ _DEPLOYMENT = "/v1/deployments/{deployment_id}"
 _RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
 _FILE = "/v1/files/{file_id}"
 _NONE: frozenset[str] = frozenset()
+_MEMORIES = memory_stores.BETAS
 
 ROUTES = (
-    Endpoint("GET", _SESSIONS, sessions.list_, sessions.FILTERS),
-    Endpoint("POST", _SESSIONS, sessions.create),
+    Endpoint("GET", _SESSIONS, sessions.list_, sessions.FILTERS, gives=sessions.SessionPage),
+    Endpoint("POST", _SESSIONS, sessions.create, takes=sessions.Create),
     Endpoint("GET", _SESSION, sessions.retrieve),
-    Endpoint("POST", _SESSION, sessions.update),
+    Endpoint("POST", _SESSION, sessions.update, takes=sessions.Update),
     Endpoint("DELETE", _SESSION, sessions.delete),
     Endpoint("POST", _SESSION + "/archive", sessions.archive),
-    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS),
-    Endpoint("POST", _SESSION + "/events", events_in.send),
-    Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS),
-    Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE),
-    Endpoint("POST", _SESSION + "/resources", resources.add),
-    Endpoint("GET", _RESOURCE, resources.retrieve),
-    Endpoint("POST", _RESOURCE, resources.update),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=Page[Event]),
+    Endpoint("POST", _SESSION + "/events", events_in.send, takes=events_in.Send, gives=Events),
+    Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, gives=Stream),
+    Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE, gives=resources.ResourcePage),
+    Endpoint(
+        "POST",
+        _SESSION + "/resources",
+        resources.add,
+        takes=resources.File,
+        gives=resources.FileOut,
+    ),
+    Endpoint("GET", _RESOURCE, resources.retrieve, gives=resources.ResourceOut),
+    Endpoint(
+        "POST", _RESOURCE, resources.update, takes=resources.Update, gives=resources.ResourceOut
+    ),
     Endpoint("DELETE", _RESOURCE, resources.delete),
     Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
     Endpoint("GET", _THREAD, threads.retrieve),
     Endpoint("POST", _THREAD + "/archive", threads.archive),
-    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE),
-    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, gives=Page[Event]),
+    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, gives=Stream),
     Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
-    Endpoint("POST", "/v1/agents", agents.create),
+    Endpoint("POST", "/v1/agents", agents.create, takes=bodies.AgentCreate),
     Endpoint("GET", _AGENT, agents.retrieve, ("version",)),
-    Endpoint("POST", _AGENT, agents.update),
+    Endpoint("POST", _AGENT, agents.update, takes=bodies.AgentUpdate),
     Endpoint("POST", _AGENT + "/archive", agents.archive),
     Endpoint("GET", _AGENT + "/versions", agents.versions, _PAGE),
     Endpoint("GET", "/v1/environments", environments.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", "/v1/environments", environments.create),
+    Endpoint("POST", "/v1/environments", environments.create, takes=bodies.EnvironmentCreate),
     Endpoint("GET", _ENVIRONMENT, environments.retrieve),
-    Endpoint("POST", _ENVIRONMENT, environments.update),
+    Endpoint("POST", _ENVIRONMENT, environments.update, takes=bodies.EnvironmentUpdate),
     Endpoint("DELETE", _ENVIRONMENT, environments.delete),
     Endpoint("POST", _ENVIRONMENT + "/archive", environments.archive),
-    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, memory_stores.BETAS),
-    Endpoint("POST", "/v1/memory_stores", memory_stores.create, betas=memory_stores.BETAS),
-    Endpoint("GET", _STORE, memory_stores.retrieve, betas=memory_stores.BETAS),
-    Endpoint("POST", _STORE, memory_stores.update, betas=memory_stores.BETAS),
-    Endpoint("DELETE", _STORE, memory_stores.delete, betas=memory_stores.BETAS),
-    Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=memory_stores.BETAS),
-    Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, memory_stores.BETAS),
-    Endpoint("POST", _STORE + "/memories", memories.create, ("view",), memory_stores.BETAS),
-    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), memory_stores.BETAS),
-    Endpoint("POST", _MEMORY, memories.update, ("view",), memory_stores.BETAS),
-    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), memory_stores.BETAS),
+    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, _MEMORIES),
+    Endpoint(
+        "POST",
+        "/v1/memory_stores",
+        memory_stores.create,
+        betas=_MEMORIES,
+        takes=memory_stores.Create,
+    ),
+    Endpoint("GET", _STORE, memory_stores.retrieve, betas=_MEMORIES),
+    Endpoint("POST", _STORE, memory_stores.update, betas=_MEMORIES, takes=memory_stores.Update),
+    Endpoint("DELETE", _STORE, memory_stores.delete, betas=_MEMORIES),
+    Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=_MEMORIES),
+    Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, _MEMORIES),
+    Endpoint(
+        "POST",
+        _STORE + "/memories",
+        memories.create,
+        ("view",),
+        _MEMORIES,
+        takes=memories.Create,
+    ),
+    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), _MEMORIES),
+    Endpoint("POST", _MEMORY, memories.update, ("view",), _MEMORIES, takes=memories.Update),
+    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), _MEMORIES),
     Endpoint(
         "GET",
         _STORE + "/memory_versions",
         memory_versions.list_,
         memory_versions.FILTERS,
-        memory_stores.BETAS,
+        _MEMORIES,
     ),
-    Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), memory_stores.BETAS),
-    Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=memory_stores.BETAS),
+    Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), _MEMORIES),
+    Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=_MEMORIES),
     Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", "/v1/vaults", vaults.create),
+    Endpoint("POST", "/v1/vaults", vaults.create, takes=vaults.Create),
     Endpoint("GET", _VAULT, vaults.retrieve),
-    Endpoint("POST", _VAULT, vaults.update),
+    Endpoint("POST", _VAULT, vaults.update, takes=vaults.Update),
     Endpoint("DELETE", _VAULT, vaults.delete),
     Endpoint("POST", _VAULT + "/archive", vaults.archive),
     Endpoint("GET", _VAULT + "/credentials", credentials.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", _VAULT + "/credentials", credentials.create),
+    Endpoint("POST", _VAULT + "/credentials", credentials.create, takes=credentials.Create),
     Endpoint("GET", _CREDENTIAL, credentials.retrieve),
-    Endpoint("POST", _CREDENTIAL, credentials.update),
+    Endpoint("POST", _CREDENTIAL, credentials.update, takes=credentials.Update),
     Endpoint("DELETE", _CREDENTIAL, credentials.delete),
     Endpoint("POST", _CREDENTIAL + "/archive", credentials.archive),
     Endpoint("POST", _CREDENTIAL + "/mcp_oauth_validate", credentials.validate),
     Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
-    Endpoint("POST", "/v1/deployments", deployments.create),
+    Endpoint("POST", "/v1/deployments", deployments.create, takes=deployments.Create),
     Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
-    Endpoint("POST", _DEPLOYMENT, deployments.update),
+    Endpoint("POST", _DEPLOYMENT, deployments.update, takes=deployments.Update),
     Endpoint("POST", _DEPLOYMENT + "/archive", deployments.archive),
     Endpoint("POST", _DEPLOYMENT + "/pause", deployments.pause),
     Endpoint("POST", _DEPLOYMENT + "/unpause", deployments.unpause),
@@ -133,7 +159,7 @@ ROUTES = (
     Endpoint("POST", "/v1/files", files.upload, betas=_NONE),
     Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
     Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
-    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE),
+    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, gives=Binary),
     Endpoint(
         "GET",
         "/v1/models",
@@ -144,11 +170,17 @@ ROUTES = (
     Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NONE),
 )
 
+
+async def describe(_: Door) -> Response:
+    return Response(openapi.encoded(ROUTES), media_type="application/json")
+
+
 # Addresses without any gate.
 OPEN: dict[str, Callable[[Door], Awaitable[Response]]] = {
     "/healthz": health.healthz,
     "/readyz": health.readyz,
     "/metrics": health.metrics,
+    "/openapi.json": describe,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, NamedTuple, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -86,6 +86,16 @@ async def one(call: Call, session: Session) -> SessionOut:
 
 async def _here(call: Call) -> str:
     return await call.hub.records.built_in_environment(call.workspace)
+
+
+class SessionPage(bodies.Page[SessionOut], frozen=True):
+    """It can be left both ways."""
+
+    prev_page: str | None
+
+
+class SessionDeleted(bodies.Deleted, frozen=True, tag_field="type", tag="session_deleted"):
+    """It is gone, with all that was its own."""
 
 
 async def list_(call: Call) -> dict[str, Any]:
@@ -262,7 +272,7 @@ async def archive(call: Call) -> SessionOut:
     return await one(call, archived)
 
 
-async def delete(call: Call) -> dict[str, Any]:
+async def delete(call: Call) -> SessionDeleted:
     session = await call.session()
     try:
         await call.hub.purge(call.principal, session.id)
@@ -271,4 +281,4 @@ async def delete(call: Call) -> dict[str, Any]:
             "Cannot delete session while it is running."
             " Send an interrupt event or wait for the session to complete."
         ) from None
-    return {"type": "session_deleted", "id": ids.spell("sesn", session.id)}
+    return SessionDeleted(id=ids.spell("sesn", session.id))

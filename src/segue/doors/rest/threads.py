@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, get_args
 
+from msgspec import convert
 from starlette.responses import StreamingResponse
 
 from ...model import clock
@@ -12,11 +14,33 @@ from ...model.lifecycle import STATUSES, Status
 from ...model.session import Session
 from . import events, paging
 from . import stream as streaming
+from .agent_out import ThreadAgent
+from .bodies import Out, Page
 from .call import Call
-from .session_out import show_thread, thread_id
+from .session_out import UsageOut, show_thread, thread_id
 
 
-async def list_(call: Call) -> dict[str, Any]:
+class ThreadStats(Out, frozen=True):
+    active_seconds: float
+    duration_seconds: float
+    startup_seconds: float
+
+
+class Thread(Out, frozen=True, tag_field="type", tag="session_thread"):
+    id: str
+    session_id: str
+    parent_thread_id: None
+    workflow_run_id: None
+    agent: ThreadAgent
+    status: Status
+    stats: ThreadStats
+    usage: UsageOut
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+
+
+async def list_(call: Call) -> Page[Thread]:
     session = await call.session()
     call.params.limit(1000, 1000)
     wanted = call.params.many("statuses")
@@ -25,17 +49,17 @@ async def list_(call: Call) -> dict[str, Any]:
             raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
     if token := call.params.text("page"):
         paging.parse(token, "threads")
-        return {"data": [], "next_page": None}
+        return Page(data=[], next_page=None)
     shown = await _show(call, session)
-    found = [shown] if not wanted or shown["status"] in wanted else []
-    return {"data": found, "next_page": None}
+    found = [shown] if not wanted or shown.status in wanted else []
+    return Page(data=found, next_page=None)
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: Call) -> Thread:
     return await _show(call, await _session(call))
 
 
-async def archive(call: Call) -> dict[str, Any]:
+async def archive(call: Call) -> Thread:
     await _session(call)
     raise InvalidInput("the primary thread cannot be archived; archive the session")
 
@@ -56,6 +80,6 @@ async def _session(call: Call) -> Session:
     return session
 
 
-async def _show(call: Call, session: Session) -> dict[str, Any]:
+async def _show(call: Call, session: Session) -> Thread:
     agent = await call.door.agents.snapshot(call.workspace, session.agent, roster=False)
-    return show_thread(session, agent, clock.now())
+    return convert(show_thread(session, agent, clock.now()), Thread)
