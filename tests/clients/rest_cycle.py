@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import anthropic
+import rest_things
 
 URL, KEY = sys.argv[1:]
 VERSION = tuple(int(part) for part in anthropic.__version__.split(".")[:2])
@@ -254,8 +255,11 @@ def newer(agent: Any, environment: Any) -> None:
 def main() -> None:
     agent, environment = records()
     conversation(sessions(agent, environment))
+    rest_things.files(strict, agent, environment)
+    rest_things.credentials(strict, SEED)
     if SEED:
         deployments(agent, environment)
+        rest_things.memories(strict)
     if NEW:
         newer(agent, environment)
     print(f"anthropic {anthropic.__version__}: all is well")

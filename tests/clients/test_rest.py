@@ -1,4 +1,4 @@
-"""The official Python clients, old and new, against a live server."""
+"""The official Python and TypeScript clients, old and new, against a live server."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.clients.rest_server import Server, serving
-from tests.clients.toolbox import python_with
+from tests.clients.toolbox import node, node_packages, python_with
 
 CYCLE = Path(__file__).with_name("rest_cycle.py")
+TS_CYCLE = Path(__file__).with_name("rest_cycle.mjs")
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +29,16 @@ def test_each_official_client_lives_a_session_through(server: Server, version: s
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == f"anthropic {version}: all is well\n"
+
+
+@pytest.mark.parametrize("version", ["0.109.1", "0.137.0", "1.8.0"])
+def test_each_official_typescript_client_does_too(server: Server, version: str) -> None:
+    name = f"anthropic-{version.rsplit('.', 1)[0]}"  # as package.json calls it
+    done = subprocess.run(
+        [node(), TS_CYCLE, node_packages(), name, server.url, server.key],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == f"@anthropic-ai/sdk {version}: all is well\n"

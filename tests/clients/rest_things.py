@@ -1,0 +1,121 @@
+"""The second half of what each official Python client does: what sessions refer to."""
+
+from typing import Any
+
+import anthropic
+
+BEARER = {"type": "static_bearer", "mcp_server_url": "https://a.example/mcp", "token": "S3CRET"}
+VARIABLE = {
+    "type": "environment_variable",
+    "secret_name": "API_KEY",
+    "secret_value": "S3CRET",
+    "networking": {"type": "limited", "allowed_hosts": ["api.example.com"]},
+}
+OAUTH = {
+    "type": "mcp_oauth",
+    "mcp_server_url": "https://b.example/mcp",
+    "access_token": "S3CRET",
+    "expires_at": "2030-01-01T00:00:00Z",
+    "refresh": {
+        "client_id": "id",
+        "refresh_token": "S3CRET",
+        "token_endpoint": "https://b.example/token",
+        "token_endpoint_auth": {"type": "client_secret_post", "client_secret": "S3CRET"},
+    },
+}
+
+
+def files(strict: Any, agent: Any, environment: Any) -> None:
+    """Uploaded, listed, read; mounted into a session and taken away again."""
+    made = [
+        strict.files.upload(file=(f"{number}.txt", b"x" * number, "text/plain"))
+        for number in range(3)
+    ]
+    assert [each.id for each in strict.files.list(limit=2)][:3] == [each.id for each in made[::-1]]
+    one = made[2]
+    assert strict.files.retrieve_metadata(one.id) == one
+    assert strict.files.download(one.id).read() == b"xx"
+    assert strict.files.delete(made[0].id).type == "file_deleted"
+    mounted: Any = {"type": "file", "file_id": one.id, "mount_path": "/data/two"}
+    session = strict.sessions.create(
+        agent=agent.id, environment_id=environment.id, resources=[mounted]
+    )
+    (resource,) = session.resources
+    assert (resource.type, resource.mount_path) == ("file", "/data/two")
+    added = strict.sessions.resources.add(session.id, type="file", file_id=made[1].id)
+    listed = [each.id for each in strict.sessions.resources.list(session.id, limit=1)]
+    assert listed == [resource.id, added.id]
+    scoped = {each.id for each in strict.files.list(extra_query={"scope_id": session.id})}
+    assert scoped == {resource.file_id, added.file_id}
+    gone = strict.sessions.resources.delete(added.id, session_id=session.id)
+    assert gone.type == "session_resource_deleted"
+    try:
+        strict.files.retrieve_metadata(added.file_id)
+        raise AssertionError("the copy outlived its mount")
+    except anthropic.NotFoundError:
+        pass
+    repository: Any = {"type": "github_repository", "url": "https://example.com/a/b"}
+    other = strict.sessions.create(
+        agent=agent.id,
+        environment_id=environment.id,
+        resources=[{**repository, "authorization_token": "one"}],
+    )
+    (clone,) = other.resources
+    changed = strict.sessions.resources.update(
+        clone.id, session_id=other.id, authorization_token="two"
+    )
+    assert changed.id == clone.id and changed.updated_at > clone.updated_at
+    for each in (session, other):
+        strict.sessions.delete(each.id)
+
+
+def credentials(strict: Any, seed: bool) -> None:
+    """Of every kind that the client knows, by every call on them."""
+    vault = strict.vaults.create(display_name="v")
+    kinds = [BEARER, OAUTH, *([VARIABLE] if seed else [])]
+    calls = strict.vaults.credentials
+    for auth in kinds:
+        made = calls.create(vault.id, auth=auth, display_name="c", metadata={"k": "v"})
+        assert (made.auth.type, made.vault_id) == (auth["type"], vault.id)
+        assert "S3CRET" not in made.model_dump_json()
+        changed = calls.update(made.id, vault_id=vault.id, display_name="d")
+        assert calls.retrieve(made.id, vault_id=vault.id) == changed
+    assert len(list(calls.list(vault.id, limit=1))) == len(kinds)
+    try:
+        calls.create(vault.id, auth=BEARER)
+        raise AssertionError("a second credential for one server")
+    except anthropic.ConflictError as error:
+        assert error.status_code == 409
+    assert calls.archive(made.id, vault_id=vault.id).archived_at is not None
+    assert calls.delete(made.id, vault_id=vault.id).type == "vault_credential_deleted"
+    strict.vaults.delete(vault.id)
+
+
+def memories(strict: Any) -> None:
+    """Written, moved, listed as a tree, deleted; with versions, one of them redacted."""
+    store = strict.memory_stores.create(name="m")
+    calls = strict.memory_stores.memories
+    note = calls.create(store.id, path="/notes/a.md", content="one")
+    calls.create(store.id, path="/z.md", content="")
+    assert calls.retrieve(note.id, memory_store_id=store.id).content == "one"
+    guard: Any = {"type": "content_sha256", "content_sha256": note.content_sha256}
+    changed = calls.update(
+        note.id, memory_store_id=store.id, content="two", path="/b.md", precondition=guard
+    )
+    assert (changed.id, changed.path) == (note.id, "/b.md")
+    try:
+        calls.update(note.id, memory_store_id=store.id, content="three", precondition=guard)
+        raise AssertionError("a stale memory was changed")
+    except anthropic.ConflictError:
+        pass
+    calls.create(store.id, path="/notes/c.md", content="c")
+    listed = [(each.type, each.path) for each in calls.list(store.id, depth=1, limit=1)]
+    assert listed == [("memory", "/b.md"), ("memory_prefix", "/notes/"), ("memory", "/z.md")]
+    assert calls.delete(note.id, memory_store_id=store.id).type == "memory_deleted"
+    versions = strict.memory_stores.memory_versions
+    history = list(versions.list(store.id, memory_id=note.id, limit=1))
+    assert [each.operation for each in history] == ["deleted", "modified", "created"]
+    redacted = versions.redact(history[2].id, memory_store_id=store.id)
+    assert redacted.redacted_at is not None and redacted.content is None
+    assert versions.retrieve(history[1].id, memory_store_id=store.id).content == "two"
+    strict.memory_stores.delete(store.id)
