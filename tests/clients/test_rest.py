@@ -1,13 +1,16 @@
 """The official Python and TypeScript clients, old and new, against a live server."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.clients.rest_server import Server, serving
-from tests.clients.toolbox import node, node_packages, python_with
+from tests.clients.toolbox import node, node_packages, python_with, source_of
+from tests.doors.rest.api import HEADERS
 
 CYCLE = Path(__file__).with_name("rest_cycle.py")
 TS_CYCLE = Path(__file__).with_name("rest_cycle.mjs")
@@ -42,3 +45,39 @@ def test_each_official_typescript_client_does_too(server: Server, version: str) 
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == f"@anthropic-ai/sdk {version}: all is well\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("agents.py", '"type": "session.status_idle"'),
+        ("agents_with_files.py", '"type": "session.status_idle"'),
+        ("managed-agents-streaming-deltas-manual.py", "[final] "),
+        ("managed-agents-observe-tool-calls.py", "deleted session sesn_01"),
+    ],
+)
+def test_the_clients_own_examples_run_unchanged(
+    server: Server, tmp_path: Path, name: str, last: str
+) -> None:
+    package = "anthropic==2.8.0"
+    done = subprocess.run(
+        [python_with(package), "-W", "ignore", source_of(package) / "examples" / name],
+        env={
+            "PATH": os.environ["PATH"],
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": server.key,
+            "ANTHROPIC_ENVIRONMENT_ID": environment(server),
+            "ANTHROPIC_WORKDIR": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert last in done.stdout[-2000:], done.stdout[-2000:]
+
+
+def environment(server: Server) -> str:
+    headers = {**HEADERS, "x-api-key": server.key}
+    answer = httpx2.get(f"{server.url}/v1/environments", headers=headers)
+    return str(answer.json()["data"][-1]["id"])

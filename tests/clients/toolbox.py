@@ -10,6 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,27 @@ def python_with(package: str) -> str:
             _check(done, f"pip could not install {package}")
 
     return _python(_once(package.replace("==", "-"), f"{package} {sys.version}", install))
+
+
+def source_of(package: str) -> Path:
+    """The source distribution of a package (`name==version`), unpacked."""
+
+    def install(place: Path) -> None:
+        wanted = ["download", "-q", "--no-deps", "--no-binary=:all:", f"--dest={place}", package]
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", *wanted],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        _check(done, f"pip could not download the source of {package}")
+        (archive,) = place.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(place, filter="data")
+
+    place = _once(package.replace("==", "-") + "-source", package, install)
+    return place / package.replace("==", "-")
 
 
 def _python(place: Path) -> str:

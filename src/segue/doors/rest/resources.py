@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,10 +20,17 @@ from .bodies import Body, Deleted, Out, Page
 from .call import Call
 from .session_out import status
 
-# No way up or in place, nothing a file system refuses.
+# No way up or in place, nothing a file system refuses. A relative one lies where its kind belongs.
 Path = Annotated[
-    str, Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255})+\Z", max_length=1024)
+    str,
+    Meta(
+        pattern=r"^/?(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255}"
+        r"(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f]{1,255})*\Z",
+        max_length=1024,
+    ),
 ]
+UPLOADS = "/uploads/"
+WORKSPACE = "/workspace/"
 MOST_STORES = 8
 MOST_FILES = 500
 
@@ -194,7 +202,7 @@ def _repository(resource: Repository) -> dict[str, Any]:
         "type": "github_repository",
         "id": ids.spell("sesrsc", ids.new_id()),
         "url": resource.url,
-        "mount_path": resource.mount_path or f"/workspace/{name[:255]}",
+        "mount_path": posixpath.join(WORKSPACE, resource.mount_path or name[:255]),
         "checkout": to_builtins(resource.checkout),
         "created_at": now,
         "updated_at": now,
@@ -208,7 +216,7 @@ def _file(record: Record, mount_path: str | None) -> dict[str, Any]:
         "type": "file",
         "id": ids.spell("sesrsc", ids.new_id()),
         "file_id": name,
-        "mount_path": mount_path or f"/mnt/session/uploads/{name}",
+        "mount_path": posixpath.join(UPLOADS, mount_path or f"/mnt/session/uploads/{name}"),
         "created_at": now,
         "updated_at": now,
     }
