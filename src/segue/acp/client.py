@@ -8,7 +8,6 @@ again ends the list.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from . import v1, v2
+from .process import AgentProcess
 from .rpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -26,13 +26,11 @@ from .rpc import (
     RpcError,
     Writer,
 )
-from .stdio import streams
 from .wire import SessionInfo
 
 Update = Callable[[str, dict[str, Any]], Awaitable[None]]
 Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
 
-ENDING_SECONDS = 5.0
 _NAME = {"name": "segue", "version": "1"}
 
 
@@ -75,8 +73,10 @@ class AcpClient:
         self._on_update = on_update
         self._on_permission = on_permission
         self._telling = asyncio.Lock()
+        self._over = asyncio.Event()
         self.version = 0
         self.agent: dict[str, Any] = {}
+        self.auth_methods: list[dict[str, Any]] = []
         self._capabilities: dict[str, Any] = {}
 
     @classmethod
@@ -90,37 +90,33 @@ class AcpClient:
         **handlers: Any,
     ) -> AsyncIterator[AcpClient]:
         """Run an agent as a child, greet it, and end it when the block does."""
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=cwd,
-            env=None if env is None else {**os.environ, **env},
-        )
-        assert process.stdin is not None and process.stdout is not None
-        lines = streams(process.stdout, process.stdin)
-        client = cls(lines, lines, **handlers)
+        process = await AgentProcess.start(command, cwd=cwd, env=env)
+        client = cls(process.lines, process.lines, **handlers)
         serving = asyncio.ensure_future(client.serve())
         try:
             await client.initialize()
             yield client
         finally:
-            await lines.close()  # which an agent takes as the end
-            try:
-                await asyncio.wait_for(process.wait(), ENDING_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            await process.end()
             await serving
 
     async def serve(self) -> None:
         """Hear the agent until it goes away; to be run beside everything else."""
-        await self._connection.serve()
+        try:
+            await self._connection.serve()
+        finally:
+            self._over.set()
+
+    async def wait_gone(self) -> None:
+        """Until the agent has gone away."""
+        await self._over.wait()
 
     async def request(self, method: str, params: Any) -> Any:
         """What the agent asks of us."""
         if method != "session/request_permission" or not isinstance(params, dict):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+        async with self._telling:  # what was told before has been heard then
+            pass
         chosen = await self._on_permission(params)
         if chosen is None:
             return {"outcome": {"outcome": "cancelled"}}
@@ -153,6 +149,8 @@ class AcpClient:
         named = result.get("info" if modern else "agentInfo")
         self._capabilities = found if isinstance(found, dict) else {}
         self.agent = named if isinstance(named, dict) else {}
+        methods = result.get("authMethods")
+        self.auth_methods = [each for each in methods or () if isinstance(each, dict)]
 
     async def _greet(self, version: int) -> Any:
         return await self._connection.request(
@@ -178,6 +176,15 @@ class AcpClient:
             return self._capabilities.get("loadSession") is True
         session = self._capabilities.get("sessionCapabilities")
         return isinstance(session, dict) and session.get(capability) is not None
+
+    def takes(self, content: str) -> bool:
+        """Whether a prompt may have such content: image, audio, embeddedContext."""
+        if self.version == v2.VERSION:
+            session = self._capabilities.get("session")
+            found = session.get("prompt") if isinstance(session, dict) else None
+            return isinstance(found, dict) and found.get(content) is not None
+        found = self._capabilities.get("promptCapabilities")
+        return isinstance(found, dict) and found.get(content) is True
 
     # Sessions.
 

@@ -13,7 +13,7 @@ by then is kept and marked partial.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -46,6 +46,15 @@ class Agent(Protocol):
 
     async def run(self, turn: Turn) -> StopReason:
         """Answer `turn.prompt` by emitting events; say how it ended."""
+        ...
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """An agent that keeps something for a session between its turns."""
+
+    async def release(self, session: str) -> None:
+        """The session was closed: let go of what was kept for it."""
         ...
 
 

@@ -63,6 +63,10 @@ class McpServers:
     def servers(self) -> Sequence[str]:
         return tuple(self._links)
 
+    def given(self) -> Sequence[McpServer]:
+        """The servers as they were named, for an agent that connects them itself."""
+        return [link.server for link in self._links.values()]
+
     async def offered(self) -> Sequence[McpTool]:
         found = await asyncio.gather(*(link.offered() for link in self._links.values()))
         return [tool for tools in found for tool in tools]
@@ -88,7 +92,7 @@ class _Link:
     """One server's connection, and the task that owns it."""
 
     def __init__(self, server: McpServer, cwd: str, local: bool, private: bool) -> None:
-        self._server = server
+        self.server = server
         self._cwd = cwd
         self._local = local
         self._private = local or private
@@ -120,7 +124,7 @@ class _Link:
             page = await client.list_tools(cursor=cursor)
             found += [
                 McpTool(
-                    server=self._server.name,
+                    server=self.server.name,
                     name=tool.name,
                     description=tool.description or "",
                     input_schema=dict(tool.input_schema),
@@ -160,18 +164,18 @@ class _Link:
     async def _dial(self, stack: AsyncExitStack) -> Client:
         from mcp import Client
 
-        if isinstance(self._server, Stdio):
+        if isinstance(self.server, Stdio):
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
             # The server's words go nowhere: our standard error is the client's to read.
             quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
-            command, *args = [self._server.command, *self._server.args]
-            env = {variable.name: variable.value for variable in self._server.env}
+            command, *args = [self.server.command, *self.server.args]
+            env = {variable.name: variable.value for variable in self.server.env}
             if not self._local:
                 (command, *args), env = _confined([command, *args], env, self._cwd)
             parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
             return Client(stdio_client(parameters, errlog=quiet))
-        return Client(await self._http(stack, self._server))
+        return Client(await self._http(stack, self.server))
 
     async def _http(self, stack: AsyncExitStack, server: Http) -> Any:
         import httpx2

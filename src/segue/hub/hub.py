@@ -250,6 +250,10 @@ class Hub(Reading, Editing, Transcripts):
         await self._native(principal, id)
         return await self.turns.hold((principal.workspace, id), agent, tools)
 
+    async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
+        """An agent of this process, from its specification; NoAgent if that is impossible."""
+        return self.runners.build({"config": await self.config.all(principal.workspace), **spec})
+
     async def _spec(self, session: Session) -> dict[str, Any]:
         """A session's agent: its record, what the session overrides, what is configured."""
         config = await self.config.all(session.workspace)

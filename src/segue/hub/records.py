@@ -110,10 +110,10 @@ class Records:
         await self._prepare(workspace)
         return AgentRef(id=agent_id(workspace))
 
-    async def program(self, workspace: str, name: str, kind: str) -> AgentRef:
-        """The agent that a program brings along: only where that runs is its kind known."""
+    async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
+        """The agent that a program brings along; its kind may be known only where that runs."""
         id = ids.derived_id("segue", "program", workspace, name)
-        await self._ensure(workspace, "agent", id, {"name": name, "spec": {"kind": kind}})
+        await self._ensure(workspace, "agent", id, {"name": name, "spec": spec})
         return AgentRef(id=id)
 
     async def built_in_environment(self, workspace: str) -> str:

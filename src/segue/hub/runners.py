@@ -14,6 +14,7 @@ from ..agents.base import Agent
 from ..model.errors import NoAgent
 
 if TYPE_CHECKING:
+    from ..agents.acp import AcpAgents
     from ..agents.model import ModelAgents
 
 Spec = Mapping[str, Any]
@@ -31,7 +32,9 @@ class Runners:
 
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
         self._models: ModelAgents | None = None
+        self._others: AcpAgents | None = None
         self._factories: dict[str, Factory] = {
+            "acp": self._acp,
             "demo": _demo,
             "model": self._model,
             "default": self._default,
@@ -39,16 +42,18 @@ class Runners:
         }
 
     async def close(self) -> None:
-        """End what agents keep between turns: shells, connections."""
+        """End what agents keep between turns: shells, connections, children."""
         if self._models is not None:
             await self._models.close()
+        if self._others is not None:
+            await self._others.close()
 
     def register(self, kind: str, factory: Factory) -> None:
         self._factories[kind] = factory
 
     def kinds(self) -> list[str]:
-        """The kinds that can be asked for by name."""
-        return sorted(set(self._factories) - {"default"})
+        """The kinds that can be asked for by name alone."""
+        return sorted(set(self._factories) - {"default", "acp"})
 
     def can_build(self, spec: Spec) -> bool:
         return spec.get("kind") in self._factories
@@ -75,3 +80,10 @@ class Runners:
 
             self._models = ModelAgents()
         return self._models.build(spec)
+
+    def _acp(self, spec: Spec) -> Agent:
+        if self._others is None:
+            from ..agents.acp import AcpAgents
+
+            self._others = AcpAgents()
+        return self._others.build(spec)

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from ..agents.base import Agent, NoTools, Tools
+from ..agents.base import Agent, NoTools, Releasing, Tools
 from ..model import clock, ids
 from ..model.closing import closing
 from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
@@ -134,9 +134,11 @@ class Turns:
         return agent is not None
 
     async def let_go(self, name: Name) -> None:
-        self._holds.pop(name, None)
+        agent, _ = self._holds.pop(name, (None, None))
         if driver := self._drivers.get(name):
             await driver.stop()
+        if isinstance(agent, Releasing):
+            await agent.release(name[1])
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:

@@ -73,6 +73,13 @@ class NoAgent(SegueError):
     http_status = 400
 
 
+class AgentFailed(SegueError):
+    """The program that answers for this session could not; its message says why."""
+
+    rpc_code = -32603
+    http_status = 502
+
+
 class ReadOnly(SegueError):
     """The source that keeps this session cannot take that change; fork or import the session."""
 

@@ -120,7 +120,9 @@ class Costly:
 
 
 async def test_the_context_and_the_cost_so_far_are_told(house: House, version: int) -> None:
-    async with house.inside(version, program=Program("costly", "demo", Costly())) as client:
+    async with house.inside(
+        version, program=Program("costly", {"kind": "demo"}, Costly())
+    ) as client:
         id = await client.new("/")
         await client.run(id, "a")
         await client.run(id, "b")

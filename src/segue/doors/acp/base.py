@@ -46,8 +46,8 @@ class Base:
     async def _agent_ref(self) -> AgentRef | None:
         if self._program is None:
             return None
-        name, kind, _ = self._program
-        return await self._hub.records.program(self._principal.workspace, name, kind)
+        name, spec, _ = self._program
+        return await self._hub.records.program(self._principal.workspace, name, spec)
 
     async def _tidy(self) -> None:
         """Forget what is too old to be kept."""

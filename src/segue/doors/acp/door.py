@@ -40,11 +40,14 @@ _LOGOUTS = ("logout", "auth/logout")
 
 
 class Program(NamedTuple):
-    """The agent that a program brings along, and how sessions that it makes remember it."""
+    """The agent that a program brings along, and how sessions that it makes remember it.
+
+    Without `agent`, it is built from the specification.
+    """
 
     name: str
-    kind: str
-    agent: Agent
+    spec: dict[str, Any]
+    agent: Agent | None = None
 
 
 class Door:
@@ -113,7 +116,11 @@ class Door:
 
                 client = Client(self.connection, self._principal, self._version, self._client)
                 hub = await self._open_hub()
-                self._held = Sessions(hub, client, self._offers, self._program)
+                program = self._program
+                if program is not None and program.agent is None:
+                    agent = await hub.agent(self._principal, program.spec)
+                    program = program._replace(agent=agent)
+                self._held = Sessions(hub, client, self._offers, program)
         return self._held
 
     def _initialize(self, params: Any) -> Any:

@@ -122,5 +122,5 @@ def serve_acp(
         hub.runners.register(kind, lambda spec: agent)
         return hub
 
-    program = Program(own, kind, agent)
+    program = Program(own, {"kind": kind}, agent)
     serve_stdio(opened, principal, program=program, offers=offers)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from .main import Where, located
 if TYPE_CHECKING:
     from ..acp import Program
 
+_CHILD = "acp:"
 SETUP = """\
 segue acp answers editors. No model is configured: there is nothing to set up yet, and prompts are
 answered by the demo agent, which needs no key and says what it is.\
@@ -20,7 +23,12 @@ answered by the demo agent, which needs no key and says what it is.\
 
 
 @click.command("acp")
-@click.option("--agent", metavar="NAME", help="Who answers.  [default: each session's own agent]")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="Who answers: demo, model, or acp:COMMAND, any other agent of the protocol."
+    "  [default: each session's own agent]",
+)
 @click.option("--setup", is_flag=True, help="Say which agents are set up, and end.")
 @click.option("--verbose", is_flag=True, help="Say on standard error what happens.")
 @located
@@ -30,7 +38,7 @@ def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> 
     Put this command into the editor's agent settings; every session in the store is then listed,
     loaded and continued there.
 
-    Example: segue acp --agent demo
+    Example: segue acp --agent "acp:claude-agent-acp"
     """
     if setup:
         click.echo(SETUP)
@@ -44,11 +52,27 @@ def acp_command(where: Where, agent: str | None, setup: bool, verbose: bool) -> 
 
 
 def _program(name: str) -> Program:
-    from ...hub import Runners
     from ..acp import Program
 
-    runners = Runners()
-    if name not in runners.kinds():
-        known = ", ".join(runners.kinds())
-        raise click.BadParameter(f"no agent {name!r}; there are: {known}", param_hint="--agent")
-    return Program(name, name, runners.build({"kind": name}))
+    if name.startswith(_CHILD):
+        command = name.removeprefix(_CHILD).strip()
+        words = _words(command)
+        if not words or shutil.which(words[0]) is None:
+            raise _no_agent(f"there is no program {command!r} to start")
+        return Program(f"{_CHILD}{command}", {"kind": "acp", "command": command})
+    from ...hub import Runners
+
+    if name not in (known := Runners().kinds()):
+        raise _no_agent(f"no agent {name!r}; there are: {', '.join(known)}, and acp:COMMAND")
+    return Program(name, {"kind": name})
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise _no_agent(f"{command!r} is no command: {error}") from None
+
+
+def _no_agent(why: str) -> click.BadParameter:
+    return click.BadParameter(why, param_hint="--agent")

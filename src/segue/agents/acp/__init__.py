@@ -1,0 +1,9 @@
+"""The `acp` agent: any other agent of the Agent Client Protocol, run as a child process.
+
+`agent.py` answers a turn by prompting the child; `hearing.py` turns what the child tells into
+events; `children.py` keeps the processes, one a command, for all sessions that they answer.
+"""
+
+from .agent import AcpAgents
+
+__all__ = ["AcpAgents"]

@@ -1,0 +1,276 @@
+"""Answering a turn by prompting a child, in a session of its own that is one with ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...acp.client import AcpClient, Unsupported
+from ...acp.content import write_blocks
+from ...acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
+from ...acp.wire import Http
+from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text, plain
+from ...model.errors import AgentFailed, NoAgent
+from ...model.event import AgentMessage, ConfigChanged, Event, UserMessage
+from ...model.lifecycle import StopReason
+from ..base import Agent, Turn
+from .children import Child, Children, Command
+from .hearing import Hearing, stopped
+
+log = logging.getLogger("segue.agents.acp")
+
+OPTION = "acp"  # where a session keeps which session of the child it is
+CANCEL_SECONDS = 0.5  # that a child has to end a turn that was cancelled
+STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is ended
+PRIMER = 32_000  # characters of a conversation that a child which lost it is told
+
+
+class AcpAgents:
+    """Makes agents of commands; the children are shared, and ended by `close`."""
+
+    def __init__(self) -> None:
+        self._children = Children()
+
+    def build(self, spec: Mapping[str, Any]) -> Agent:
+        return AcpAgent(self._children, command_of(spec))
+
+    async def close(self) -> None:
+        await self._children.close()
+
+
+def command_of(spec: Mapping[str, Any]) -> Command:
+    """The words of the command that a specification names."""
+    words = tuple(shlex.split(str(spec.get("command", ""))))
+    if not words:
+        raise NoAgent("an agent of kind 'acp' needs a command")
+    return words
+
+
+class _Own(NamedTuple):
+    """The child's session that is ours, and whether the child knows the conversation."""
+
+    id: str
+    knows: bool
+
+
+class AcpAgent:
+    """One command, as an agent."""
+
+    def __init__(self, children: Children, command: Command) -> None:
+        self._children = children
+        self._command = command
+
+    async def run(self, turn: Turn) -> StopReason:
+        if not turn.local:
+            raise NoAgent(
+                "this agent is a program with the local user's rights, and answers no other"
+            )
+        child = await self._children.borrow(self._command, turn.cwd)
+        try:
+            if await self._is_stuck(turn, child):
+                await self._children.discard(self._command, child)
+                child = await self._children.begun(self._command, turn.cwd)
+            return await self._answer(turn, child)
+        except Unsupported as error:
+            raise AgentFailed(str(error)) from error
+        except Disconnected as error:
+            why = await child.why(error)
+            await self._children.discard(self._command, child)
+            raise AgentFailed(f"{self._command[0]} went away: {why}") from error
+        except RpcError as error:
+            raise AgentFailed(self._refusal(child.client, error)) from error
+        finally:
+            self._children.give_back(self._command)
+
+    async def release(self, session: str) -> None:
+        """Nobody has this session open any more: so the child need not, nor be there for it."""
+        child = self._children.peek(self._command)
+        if child is None or child.gone:
+            return
+        own = child.ours.pop(session, None)
+        if own is not None:
+            child.open.discard(own)
+            if child.client.offers("close"):
+                try:
+                    async with asyncio.timeout(CANCEL_SECONDS):
+                        await child.client.close(own)
+                except (RpcError, Disconnected, TimeoutError) as error:
+                    log.info("the agent's session was not closed: %s", error)
+        if not child.open:
+            await self._children.discard(self._command, child)
+
+    async def _answer(self, turn: Turn, child: Child) -> StopReason:
+        own = await self._open(turn, child)
+        hearing = Hearing(turn)
+        child.hear(own.id, hearing.update, hearing.permission)
+        try:
+            blocks = _fitting(turn.prompt, child.client)
+            if not own.knows and (primer := _primer(await turn.history())):
+                blocks = [{"type": "text", "text": primer}, *blocks]
+            work = asyncio.ensure_future(_prompt(child.client, own.id, blocks, hearing))
+            child.working[own.id] = work
+            try:
+                result = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await child.client.cancel(own.id)
+                await asyncio.wait([work], timeout=CANCEL_SECONDS)
+                raise
+            await hearing.finish()
+            await hearing.spent(result.get("usage"))
+            reason: StopReason = stopped(result)
+            return reason
+        finally:
+            child.unhear(own.id)
+
+    async def _is_stuck(self, turn: Turn, child: Child) -> bool:
+        """Whether the child is still at a turn of this session that was cancelled."""
+        before = child.working.get(child.ours.get(turn.session.id, ""))
+        if before is None or before.done():
+            return False
+        await asyncio.wait([before], timeout=STALE_SECONDS)
+        return not before.done()
+
+    # The child's session.
+
+    async def _open(self, turn: Turn, child: Child) -> _Own:
+        """The child's session for this one: the same as before, a fork of it, or a new one."""
+        kept = turn.session.options.get(OPTION)
+        known = kept if isinstance(kept, dict) and kept.get("command") == [*self._command] else {}
+        before, mine = known.get("session"), known.get("of") == turn.session.id
+        if isinstance(before, str) and mine:
+            if before in child.open:
+                return _Own(before, True)
+            if await self._again(turn, child, before):
+                child.open.add(before)
+                child.ours[turn.session.id] = before
+                return _Own(before, True)
+        forked = before if isinstance(before, str) and not mine else None
+        own = await self._new(turn, child, forked)
+        child.open.add(own.id)
+        child.ours[turn.session.id] = own.id
+        kept = {"session": own.id, "of": turn.session.id, "command": [*self._command]}
+        await turn.emit(ConfigChanged(options={OPTION: kept}))
+        return own
+
+    async def _again(self, turn: Turn, child: Child, id: str) -> bool:
+        """Whether the child has its session again. Its history is ours already, and not heard."""
+        replayed = 0
+
+        async def count(update: dict[str, Any]) -> None:
+            nonlocal replayed
+            replayed += str(update.get("sessionUpdate")).endswith(("message", "message_chunk"))
+
+        async def never(request: dict[str, Any]) -> None:
+            return None
+
+        client, more = child.client, _setup(turn, child.client)
+        for way, open_it in (("resume", client.resume), ("load", client.load)):
+            if not client.offers(way):
+                continue
+            child.hear(id, count, never)
+            try:
+                await open_it(id, turn.cwd, **more)
+            except RpcError as error:
+                if error.code == AUTH_REQUIRED:
+                    raise
+                log.info("%s: %s of %s: %s", self._command[0], way, id, error.message)
+                continue
+            finally:
+                child.unhear(id)
+            # Some answer yes to a session that they do not know; a load shows it.
+            if way == "resume" or replayed:
+                return True
+        return False
+
+    async def _new(self, turn: Turn, child: Child, parent: str | None) -> _Own:
+        more = _setup(turn, child.client)
+        if parent is not None and child.client.offers("fork"):
+            try:
+                return _Own(await child.client.fork(parent, turn.cwd, **more), True)
+            except RpcError as error:
+                log.info("%s: fork of %s: %s", self._command[0], parent, error.message)
+        return _Own(await child.client.new(turn.cwd, **more), False)
+
+    def _refusal(self, client: AcpClient, error: RpcError) -> str:
+        if error.code != AUTH_REQUIRED:
+            return f"{self._command[0]}: {error.message}"
+        ways = [str(each.get("name")) for each in client.auth_methods if each.get("name")]
+        how = f" ({', '.join(ways)})" if ways else ""
+        return f"{self._command[0]} wants you to log in first, in its own way{how}"
+
+
+async def _prompt(
+    client: AcpClient, id: str, blocks: Sequence[Any], hearing: Hearing
+) -> dict[str, Any]:
+    """How the turn ended: version 1 answers with it, version 2 tells it later."""
+    result = await client.prompt(id, blocks)
+    if client.version == 1:
+        return result
+    gone: asyncio.Future[Any] = asyncio.ensure_future(client.wait_gone())
+    rest: asyncio.Future[Any] = hearing.rest
+    try:
+        await asyncio.wait([rest, gone], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+    if not rest.done():
+        raise Disconnected("the agent went away")
+    return hearing.rest.result()
+
+
+def _setup(turn: Turn, client: AcpClient) -> dict[str, Any]:
+    """What a child is told beside the directory: further roots, and the client's MCP servers."""
+    more: dict[str, Any] = {}
+    if turn.session.roots and client.offers("additionalDirectories"):
+        more["additionalDirectories"] = [*turn.session.roots]
+    given = getattr(turn.tools, "given", None)
+    servers = []
+    for server in given() if given is not None else ():
+        told = msgspec.to_builtins(server)
+        lists: dict[str, Any] = (
+            {"headers": []} if isinstance(server, Http) else {"args": [], "env": []}
+        )
+        if isinstance(server, Http):
+            told = {"type": "http", **told}
+        elif client.version == 2:
+            told = {"type": "stdio", **told}
+        servers.append({**lists, **told})
+    more["mcpServers"] = servers
+    return more
+
+
+def _fitting(prompt: Content, client: AcpClient) -> list[Any]:
+    """A prompt in blocks that this child takes; what it does not becomes words or a link."""
+    found: list[Block] = []
+    for block in prompt:
+        match block:
+            case Image() if not client.takes("image"):
+                found.append(Text(text=f"[an image of type {block.mime}]"))
+            case Audio() if not client.takes("audio"):
+                found.append(Text(text=f"[a sound of type {block.mime}]"))
+            case Resource() if not client.takes("embeddedContext"):
+                if block.text is not None:
+                    found.append(Text(text=f"{block.uri}:\n\n{block.text}"))
+                else:
+                    found.append(ResourceLink(uri=block.uri, name=block.uri, mime=block.mime))
+            case _:
+                found.append(block)
+    return [msgspec.to_builtins(each) for each in write_blocks(found)]
+
+
+def _primer(history: Sequence[Event]) -> str:
+    """The conversation in words, its end rather than its beginning, for a child without it."""
+    lines: list[str] = []
+    for event in history:
+        if isinstance(event.body, UserMessage | AgentMessage):
+            who = "User" if isinstance(event.body, UserMessage) else "You"
+            if said := plain(event.body.content):
+                lines.append(f"{who}: {said}")
+    if not lines:
+        return ""
+    told = "\n\n".join(lines)[-PRIMER:]
+    return f"This conversation was begun elsewhere. So far:\n\n{told}\n\nGo on from there."

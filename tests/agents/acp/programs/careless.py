@@ -1,0 +1,136 @@
+"""An agent that does what agents do wrong, as the prompt's words tell it to.
+
+It says 2 and means 1, keeps its sessions in a file, or forgets them if told `forgetful`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+KEPT = Path(sys.argv[1])
+WAYS = set(sys.argv[2:])
+sessions: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+lock = threading.Lock()
+answers: dict[int, object] = {}
+cancelled: set[str] = set()
+
+
+def send(**message: object) -> None:
+    with lock:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def tell(session: str, **update: object) -> None:
+    send(method="session/update", params={"sessionId": session, "update": update})
+
+
+def say(session: str, text: str) -> None:
+    block = {"type": "text", "text": text}
+    tell(session, sessionUpdate="agent_message_chunk", content=block)
+
+
+def call(session: str, **fields: object) -> None:
+    tell(session, toolCallId="call-1", **fields)
+
+
+def turn(id: object, session: str, text: str) -> None:
+    sessions[session].append(text)
+    if "forgetful" not in WAYS:
+        KEPT.write_text(json.dumps(sessions))
+    words = text.split()[-1]
+    if words == "die":
+        say(session, "going")
+        print("out of luck", file=sys.stderr, flush=True)
+        os._exit(3)
+    if words == "deaf":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        say(session, f"began {child.pid}")
+        time.sleep(600)
+    if words == "odd":
+        tell(session, sessionUpdate="agent_message_chunk", content={"type": "smell"})
+        tell(session, sessionUpdate="agent_message_chunk")
+        tell(session, sessionUpdate=7)
+        tell(session, sessionUpdate="plan", entries=["x", {"content": "a", "status": "?"}])
+        tell(session, sessionUpdate="tool_call_update", toolCallId="call-0", content="none")
+        tell(session, sessionUpdate="usage_update", used="many", size=None)
+        tell("another-session", sessionUpdate="agent_message_chunk", content={"type": "text"})
+    if words == "tool":
+        call(session, sessionUpdate="tool_call", title="", status="pending")
+        call(
+            session, sessionUpdate="tool_call_update", title="Edit", kind="edit", rawInput={"a": 1}
+        )
+        diff = {"type": "diff", "path": "/a", "oldText": "x", "newText": "y"}
+        call(session, sessionUpdate="tool_call_update", status="in_progress", content=[diff])
+        call(session, sessionUpdate="tool_call_update", status="completed", rawOutput="fine")
+        tell(
+            session,
+            sessionUpdate="usage_update",
+            used=9,
+            size=99,
+            cost={"amount": 0.5, "currency": "USD"},
+        )
+    if words == "ask":
+        options = [
+            {"optionId": "go", "name": "Go", "kind": "allow_once"},
+            {"optionId": "odd", "name": "Odd", "kind": "whatever"},
+            {"name": "no id"},
+        ]
+        asked = {"sessionId": session, "toolCall": {"toolCallId": "call-1"}, "options": options}
+        send(id=77, method="session/request_permission", params=asked)
+        while 77 not in answers:
+            time.sleep(0.01)
+        say(session, json.dumps(answers.pop(77)))
+    if words == "seen":
+        say(session, json.dumps(sessions[session]))
+    while words == "wait" and session not in cancelled:
+        time.sleep(0.01)
+    reason = "cancelled" if session in cancelled else "end_turn"
+    send(id=id, result={"stopReason": reason, "usage": {"inputTokens": 3, "outputTokens": 4}})
+
+
+def answer(id: object, method: str, params: dict[str, object]) -> object:
+    session = str(params.get("sessionId"))
+    if method == "initialize":
+        capabilities = {"loadSession": True, "sessionCapabilities": {}}
+        name = {"name": "careless", "version": "0"}
+        return {
+            "protocolVersion": 2,
+            "agentCapabilities": capabilities,
+            "agentInfo": name,
+            "authMethods": [{"id": "x", "name": "Sign in with your face"}],
+        }
+    if method == "session/new" and "login" not in WAYS:
+        name = f"s{len(sessions)}"
+        sessions[name] = []
+        return {"sessionId": name}
+    if method == "session/load":  # which it answers with yes, whatever it was
+        for text in sessions.setdefault(session, []):
+            tell(
+                session, sessionUpdate="user_message_chunk", content={"type": "text", "text": text}
+            )
+        return None
+    if method == "session/prompt":
+        cancelled.discard(session)
+        text = "\n".join(block.get("text", "") for block in params["prompt"])
+        threading.Thread(target=turn, args=(id, session, text), daemon=True).start()
+        return answer
+    return {"code": -32000 if "login" in WAYS else -32601, "message": "no"}
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "method" not in message:
+        answers[message["id"]] = message.get("result")
+    elif message["method"] == "session/cancel":
+        cancelled.add(message["params"]["sessionId"])
+    elif "id" in message:
+        result = answer(message["id"], message["method"], message.get("params") or {})
+        if result is answer:
+            continue
+        kind = "error" if isinstance(result, dict) and "code" in result else "result"
+        send(id=message["id"], **{kind: result})
+os._exit(0)

@@ -1,0 +1,340 @@
+"""Other agents as children: their turns are ours, and their ends leave nothing behind."""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from segue.agents.acp import children
+from segue.hub import Hub
+from segue.model.content import plain
+from segue.model.event import Event, PermissionAsked
+from segue.model.principal import LOCAL, Principal
+from segue.store.base import Delta
+from segue.store.sqlite import SQLiteStore
+
+PROGRAMS = Path(__file__).parent / "programs"
+SCRIPT = """\
+hello
+/think hm
+/say hi there
+/tool ls a b
+/plan one; > two; x three
+/write a.txt some text
+/title Named"""
+
+
+def ours(home: Path, version: int) -> str:
+    """Our own agent as somebody else's."""
+    if version == 1:
+        return shlex.join([sys.executable, str(PROGRAMS / "only_one.py"), str(home / "child")])
+    return shlex.join([sys.executable, "-m", "segue", "acp", "--data-dir", str(home / "child")])
+
+
+def careless(home: Path, *ways: str) -> str:
+    words = [sys.executable, str(PROGRAMS / "careless.py"), str(home / "kept.json"), *ways]
+    return shlex.join(words)
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def version(request: pytest.FixtureRequest) -> int:
+    chosen: int = request.param
+    return chosen
+
+
+@asynccontextmanager
+async def hub_in(home: Path) -> AsyncIterator[Hub]:
+    async with Hub(SQLiteStore.open(home / "segue.db"), home) as hub:
+        yield hub
+
+
+async def opened(hub: Hub, command: str, cwd: Path, id: str | None = None) -> tuple[str, Any]:
+    """A session that a child answers, and what holds it open."""
+    if id is None:
+        id = (await hub.create(LOCAL, cwd=str(cwd))).id
+    agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
+    return id, await hub.hold(LOCAL, id, agent=agent)
+
+
+async def said(hub: Hub, id: str) -> list[str]:
+    found = await hub.events(LOCAL, id, types=["agent_message"])
+    return [plain(event.body.content) for event in found]
+
+
+async def failure(hub: Hub, id: str) -> str:
+    (event,) = await hub.events(LOCAL, id, types=["failed"])
+    return str(event.body.message)
+
+
+def shape(events: list[Event]) -> list[Any]:
+    """Events without what is another every time, and without who is answering."""
+    found: list[Any] = []
+    for event in events:
+        body = event.body
+        fields = {name: getattr(body, name) for name in body.__struct_fields__}
+        for name in ("call_id", "turn", "ask_id", "pending", "by", "extra", "output"):
+            fields.pop(name, None)
+        if event.type not in ("created", "config_changed", "permission_answered"):
+            found.append((event.type, fields))
+    return found
+
+
+def running(command: str) -> list[psutil.Process]:
+    """This process's children that are of a command, and theirs."""
+    words = shlex.split(command)
+    mine = psutil.Process().children(recursive=True)
+    return [each for each in mine if each.is_running() and words[-1] in " ".join(each.cmdline())]
+
+
+async def answering(hub: Hub, id: str, option: str) -> None:
+    """Say the same to every question."""
+    async for event in hub.follow(LOCAL, id):
+        if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
+            await hub.answer(LOCAL, id, event.body.ask_id, option)
+
+
+async def test_a_child_s_turn_is_stored_as_our_own_would_be(tmp_path: Path, version: int) -> None:
+    async with hub_in(tmp_path) as hub:
+        found = []
+        for command in (None, ours(tmp_path, version)):
+            cwd = tmp_path / f"work-{command is None}"
+            cwd.mkdir()
+            id = (await hub.create(LOCAL, cwd=str(cwd))).id
+            hold = None if command is None else (await opened(hub, command, cwd, id))[1]
+            asking = asyncio.create_task(answering(hub, id, "allow"))
+            assert await hub.run(LOCAL, id, SCRIPT) == "end_turn"
+            asking.cancel()
+            events = list(await hub.events(LOCAL, id))
+            found.append(str(shape(events)).replace(str(cwd), "CWD"))
+            assert (cwd / "a.txt").read_text() == "some text\n"
+            assert (await hub.get(LOCAL, id)).title == "Named"
+            if hold is not None:
+                await hold.close()
+        assert found[0] == found[1]
+
+
+async def test_words_are_streamed_as_they_come(tmp_path: Path, version: int) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
+        pieces = []
+        turn = await hub.prompt(LOCAL, id, "/slow 0.05\n/say one two three four")
+        async for item in hub.follow(LOCAL, id, deltas=True):
+            if isinstance(item, Delta):
+                pieces.append(item.text)
+            elif item.type == "status_changed" and item.body.stop_reason:
+                break
+        assert len(pieces) > 1 and "".join(pieces) == "one two three four"
+        assert await hub.wait(LOCAL, id, turn) == "end_turn"
+        await hold.close()
+
+
+@pytest.mark.parametrize(("option", "outcome"), [("allow", "completed"), ("reject", "cancelled")])
+async def test_a_child_s_question_is_asked_at_our_doors(
+    tmp_path: Path, version: int, option: str, outcome: str
+) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
+        asking = asyncio.create_task(answering(hub, id, option))
+        await hub.run(LOCAL, id, "/ask May I?")
+        asking.cancel()
+        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
+        (call,) = await hub.events(LOCAL, id, types=["tool_call"])
+        assert asked.body.title == "May I?" and asked.body.call_id == call.body.call_id
+        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        assert (result.body.status == "completed") == (outcome == "completed")
+        await hold.close()
+
+
+async def test_the_child_goes_on_with_its_session_in_a_new_process(
+    tmp_path: Path, version: int
+) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
+        await hub.run(LOCAL, id, "/say one")
+        await hold.close()
+        assert running(ours(tmp_path, version)) == []
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, ours(tmp_path, version), tmp_path, id)
+        await hub.run(LOCAL, id, "/history")
+        assert (await said(hub, id))[-1] == "Before this turn: 1 messages of yours, 1 of mine."
+        kept = await hub.events(LOCAL, id, types=["config_changed"])
+        assert len(kept) == 1  # it is still the same session of the child's
+        # A fork of ours is a fork of the child's, too.
+        fork = (await hub.fork(LOCAL, id)).id
+        _, other = await opened(hub, ours(tmp_path, version), tmp_path, fork)
+        await hub.run(LOCAL, fork, "/history")
+        assert (await said(hub, fork))[-1] == "Before this turn: 2 messages of yours, 2 of mine."
+        await hub.run(LOCAL, id, "/history")
+        assert (await said(hub, id))[-1] == "Before this turn: 2 messages of yours, 2 of mine."
+        await other.close()
+        assert running(ours(tmp_path, version)) != []
+        await hold.close()
+    assert running(ours(tmp_path, version)) == []
+
+
+async def test_a_cancelled_turn_is_over_within_a_second_in_the_child_too(
+    tmp_path: Path, version: int
+) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
+        turn = await hub.prompt(LOCAL, id, "/say begun\n/wait 60")
+        async for item in hub.follow(LOCAL, id, deltas=True):
+            if isinstance(item, Delta) or item.type == "agent_message":
+                break
+        await hub.cancel(LOCAL, id)
+        async with asyncio.timeout(5):
+            assert await hub.wait(LOCAL, id, turn) == "cancelled"
+        assert await said(hub, id) == ["begun"]
+        assert await hub.run(LOCAL, id, "/say again") == "end_turn"
+        assert await said(hub, id) == ["begun", "again"]
+        await hold.close()
+
+
+# Careless ones.
+
+
+async def test_one_that_says_two_and_means_one_is_understood(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        assert await hub.run(LOCAL, id, "tool") == "end_turn"
+        (call,) = await hub.events(LOCAL, id, types=["tool_call"])
+        assert (call.body.title, call.body.kind, call.body.input) == ("Edit", "edit", {"a": 1})
+        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        (diff,) = result.body.content
+        assert (diff.path, diff.old, diff.new, result.body.output) == ("/a", "x", "y", "fine")
+        usage = (await hub.get(LOCAL, id)).usage
+        assert (usage.cost, usage.input_tokens, usage.output_tokens) == (500_000, 3, 4)
+        await hold.close()
+
+
+async def test_updates_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        assert await hub.run(LOCAL, id, "odd") == "end_turn"
+        (plan,) = await hub.events(LOCAL, id, types=["plan_changed"])
+        assert [(entry.content, entry.status) for entry in plan.body.entries] == [("a", "pending")]
+        assert (await hub.get(LOCAL, id)).open_calls == ()
+        await hold.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("go", {"outcome": "selected", "optionId": "go"}), (None, {"outcome": "cancelled"})],
+)
+async def test_an_option_of_no_known_kind_is_no_approval(
+    tmp_path: Path, option: str | None, told: Any
+) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        asking = asyncio.create_task(answering(hub, id, option))  # type: ignore[arg-type]
+        await hub.run(LOCAL, id, "ask")
+        asking.cancel()
+        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
+        kinds = {each.id: each.kind for each in asked.body.options}
+        assert kinds == {"go": "allow_once", "odd": "reject_once"}
+        assert json.loads((await said(hub, id))[0]) == {"outcome": told}
+        await hold.close()
+
+
+async def test_one_that_dies_says_why_and_is_begun_anew(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        await hub.run(LOCAL, id, "first")
+        assert await hub.run(LOCAL, id, "die") == "error"
+        assert await said(hub, id) == ["going"]
+        assert "exit code 3: out of luck" in await failure(hub, id)
+        await hub.run(LOCAL, id, "seen")
+        assert json.loads((await said(hub, id))[-1]) == ["first", "die", "seen"]
+        await hold.close()
+
+
+async def test_one_that_forgot_is_told_what_was_said(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path, "forgetful"), tmp_path)
+        await hub.run(LOCAL, id, "remember the milk")
+        await hold.close()
+        _, hold = await opened(hub, careless(tmp_path, "forgetful"), tmp_path, id)
+        await hub.run(LOCAL, id, "seen")
+        (told,) = json.loads((await said(hub, id))[-1])
+        assert "User: remember the milk" in told and told.endswith("seen")
+        await hold.close()
+
+
+async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.agents.acp.agent.STALE_SECONDS", 0.1)
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        turn = await hub.prompt(LOCAL, id, "deaf")
+        async for item in hub.follow(LOCAL, id, deltas=True):
+            if isinstance(item, Delta):
+                break
+        await hub.cancel(LOCAL, id)
+        async with asyncio.timeout(5):
+            assert await hub.wait(LOCAL, id, turn) == "cancelled"
+        (began,) = await said(hub, id)
+        grandchild = psutil.Process(int(began.split()[1]))
+        await hub.run(LOCAL, id, "seen")
+        assert json.loads((await said(hub, id))[-1]) == ["deaf", "seen"]
+        assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+        await hold.close()
+
+
+async def test_one_that_wants_a_login_says_how(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path, "login"), tmp_path)
+        assert await hub.run(LOCAL, id, "hello") == "error"
+        assert "log in first" in (why := await failure(hub, id))
+        assert "Sign in with your face" in why
+        await hold.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("/no/such/program", "could not be started"),
+        (f"{sys.executable} -c pass", "no agent that can be talked to"),
+        (f"{sys.executable} -c 'print(7)'", "no agent that can be talked to"),
+    ],
+)
+async def test_what_is_no_agent_is_said_to_be_none(tmp_path: Path, command: str, why: str) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, command, tmp_path)
+        assert await hub.run(LOCAL, id, "hello") == "error"
+        assert why in await failure(hub, id)
+        await hold.close()
+
+
+async def test_nobody_but_the_local_user_is_answered(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        assert await hub.run(Principal(workspace="local", local=False), id, "hello") == "error"
+        assert "local user" in await failure(hub, id)
+        assert not (tmp_path / "kept.json").exists()
+        await hold.close()
+
+
+async def test_a_child_that_nobody_needs_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "IDLE_SECONDS", 0.2)
+    command = careless(tmp_path)
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, command, tmp_path)
+        await hub.run(LOCAL, id, "first")
+        async with asyncio.timeout(10):
+            while running(command):
+                await asyncio.sleep(0.05)
+        await hub.run(LOCAL, id, "seen")
+        assert json.loads((await said(hub, id))[-1]) == ["first", "seen"]
+        await hold.close()
+    assert os.path.exists(tmp_path / "kept.json")

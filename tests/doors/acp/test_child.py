@@ -1,0 +1,106 @@
+"""`segue acp --agent acp:COMMAND`: an editor at our door, another agent behind it."""
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from segue.model.principal import LOCAL
+from tests.doors.acp.conversation import conversation
+from tests.doors.acp.house import House
+from tests.doors.acp.test_mcp import call, stdio
+
+PROGRAMS = Path(__file__).parent.parent.parent / "agents" / "acp" / "programs"
+SCRIPT = "hello\n/think hm\n/say hi\n/tool ls a\n/plan one; x two\n/ask May I?"
+
+
+def behind(house: House, version: int) -> str:
+    """Our own agent over another store, in one version of the protocol or the other."""
+    other = str(house.directory / "other")
+    if version == 1:
+        words = [sys.executable, str(PROGRAMS / "only_one.py"), other]
+    else:
+        words = [sys.executable, "-m", "segue", "acp", "--data-dir", other]
+    return f"acp:{shlex.join(words)}"
+
+
+@pytest.mark.parametrize("child", [1, 2])
+async def test_an_editor_sees_another_agent_s_turn_as_it_would_ours(
+    house: House, version: int, child: int
+) -> None:
+    seen = []
+    for agent in ("demo", behind(house, child)):
+        async with house.child(version, "--agent", agent) as (client, process):
+            id = await client.new("/")
+            assert await client.run(id, SCRIPT) == "end_turn"
+            assert len(client.asked) == 1
+            live = conversation(client.updates())
+            await client.ask("session/close", {"sessionId": id})
+            assert psutil.Process(process.pid).children(recursive=True) == []
+            seen.append((live, conversation(await client.replay(id, "/"))))
+    assert seen[0] == seen[1]
+    async with house.hub() as hub:
+        titles = [session.title for session in (await hub.list(LOCAL)).sessions]
+    assert titles == ["hello", "hello"]
+
+
+async def test_it_goes_on_where_it_was_in_any_process(house: House, version: int) -> None:
+    agent = behind(house, 2)
+    async with house.child(version, "--agent", agent) as (client, _):
+        id = await client.new("/")
+        await client.run(id, "/say one")
+    # The session knows its agent, so it need not be named again; nor must it be an editor.
+    async with house.child(3 - version) as (client, _):
+        await client.open("resume", id, "/")
+        await client.run(id, "/history")
+        told = "Before this turn: 1 messages of yours, 1 of mine."
+        assert ("agent", told) in conversation(client.updates())
+    command = [sys.executable, "-m", "segue", "prompt", "--data-dir", str(house.data), id]
+    process = await asyncio.create_subprocess_exec(
+        *command, "/history", stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert b"Before this turn: 2 messages of yours, 2 of mine." in output
+
+
+async def test_a_cancel_reaches_it(house: House, version: int) -> None:
+    async with house.child(version, "--agent", behind(house, 2)) as (client, _):
+        id = await client.new("/")
+        request = await client.begin(id, "/say begun\n/wait 60")
+        await client.tell("session/cancel", {"sessionId": id})
+        if version == 1:
+            assert await client.answer(request) == {"stopReason": "cancelled"}
+        assert await client.run(id, "/say again") == "end_turn"
+
+
+@pytest.mark.parametrize("child", [1, 2])
+async def test_the_editor_s_servers_are_its_servers(house: House, child: int) -> None:
+    async with house.child(2, "--agent", behind(house, child)) as (client, _):
+        id = await client.new(house.directory, mcpServers=[stdio(2)])
+        assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
+
+
+async def test_directories_are_passed_on(house: House) -> None:
+    more = house.directory / "more"
+    more.mkdir()
+    (more / "a.txt").write_text("found")
+    async with house.child(2, "--agent", behind(house, 2)) as (client, _):
+        id = await client.new(house.directory / "data", additionalDirectories=[str(more)])
+        await client.run(id, f"/read {more}/a.txt")
+        assert "found" in str(client.updates())
+
+
+@pytest.mark.parametrize("agent", ["acp:", "acp:/no/such/program --x", "acp:'", "nonsense"])
+async def test_a_command_that_cannot_be_is_refused_at_once(house: House, agent: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "segue", "acp", "--agent", agent),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, complaints = await process.communicate()
+    assert (process.returncode, output) == (2, b"")
+    assert b"--agent" in complaints and b"Traceback" not in complaints
