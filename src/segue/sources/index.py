@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..model import codec, errors, text
+from ..model import clock, codec, errors, text
 from ..model.cursor import Mark
 from ..model.session import Session, Shelf
 
@@ -71,7 +71,9 @@ CREATE TABLE overlay (id TEXT PRIMARY KEY, patch BLOB NOT NULL) WITHOUT ROWID;
 -- Sessions that are gone, for those who watch.
 CREATE TABLE gone (change INTEGER NOT NULL, id TEXT NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('change', 0);
+-- `change` begins with the time in microseconds: what a list's mark says of an index that is gone
+-- holds for the one that takes its place. Until it is `whole` nothing in it counts as newly made.
+INSERT INTO meta VALUES ('change', 0), ('whole', 0);
 """
 
 _TRANSIENT = {
@@ -282,7 +284,9 @@ class Writing:
         (born,) = self._execute(sql, (id,)).fetchone()
         sql = "INSERT INTO files (path, inode, size, mtime_ns, beside_ns, id, state, texts, change"
         sql += ", born) VALUES (?, 0, 0, 0, 0, ?, x'', 0, 0, ?) RETURNING pk"
-        args = (os.fsencode(path), id, self._next() if born is None else born)
+        if born is None:
+            born = self._next() if self._meta("whole") else 0
+        args = (os.fsencode(path), id, born)
         (pk,) = self._execute(sql, args).fetchone()
         return pk, 0, id
 
@@ -354,9 +358,17 @@ class Writing:
         # Whoever watches has long heard of these.
         self._execute("DELETE FROM gone WHERE change < ?", (change - 10_000,))
 
+    def complete(self) -> None:
+        """Every file is in it."""
+        if not self._meta("whole"):
+            self._execute("UPDATE meta SET value = 1 WHERE name = 'whole'")
+
     def _next(self) -> int:
-        (change,) = self._execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
-        return int(change) + 1
+        return self._meta("change") + 1
+
+    def _meta(self, name: str) -> int:
+        (value,) = self._execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return int(value)
 
     def _settle(self, id: str, change: int) -> None:
         sql = "SELECT pk, path, base FROM files WHERE id = ? ORDER BY mtime_ns DESC, pk DESC"
@@ -449,6 +461,7 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
         if version != FORMAT:  # or another process was quicker
             for statement in _SCHEMA.split(";\n"):
                 connection.execute(statement)
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'change'", (clock.now(),))
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
     except BaseException:

@@ -175,6 +175,8 @@ class Reader:
         for line in walk(self._descriptor, start, translator, torn=torn):
             data = line.data
             if not line.is_held:
+                if after - line.offset > FIRST + 1 + line.size // 2:
+                    continue  # an event is longer than that: all of these are before
                 data = files.piece(self._descriptor, line.offset, line.size)
             yield line.offset, translator.line(line.offset, data)
 

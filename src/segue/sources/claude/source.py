@@ -51,6 +51,7 @@ class Differences(NamedTuple):
 
     changed: list[tuple[str, Key]]
     gone: list[str]
+    all: bool  # whether these are all that there are
 
 
 class ClaudeSource:
@@ -115,7 +116,7 @@ class ClaudeSource:
     def _renew(self) -> None:
         log.info("the index of Claude Code's sessions is damaged and made anew: %s", self._path)
         self.index.renew()
-        self._write(*self._differences(self.index, None))
+        self._write(self._differences(self.index, None))
 
     async def refresh(self) -> None:
         """Look at all files, and read what changed."""
@@ -125,13 +126,14 @@ class ClaudeSource:
         """Look at some files, or at all; read what changed, and forget what is gone."""
         if self._reading is not None:
             await self._reading
-        changed, gone = self._ask(lambda index: self._differences(index, paths))
+        differences = self._ask(lambda index: self._differences(index, paths))
+        changed = differences.changed
         if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
-            self._update(changed, gone)
+            self._update(differences)
             return
         import asyncio
 
-        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, changed, gone))
+        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, differences))
         try:
             await asyncio.shield(self._reading)
         finally:
@@ -144,31 +146,31 @@ class ClaudeSource:
         if paths is None:
             found = gather.look(self.home)
             if known == found:
-                return Differences([], [])
+                return Differences([], [], True)
             gone = [path for path in known if path not in found]
         else:
             found = {path: key for path in paths if (key := gather.key_of(path))}
             gone = [path for path in paths if path in known and path not in found]
         changed = [(path, key) for path, key in found.items() if known.get(path) != key]
         changed.sort(key=lambda one: -one[1].mtime_ns)
-        return Differences(changed, gone)
+        return Differences(changed, gone, paths is None)
 
-    def _update(self, changed: Sequence[tuple[str, Key]], gone: Sequence[str]) -> None:
+    def _update(self, differences: Differences) -> None:
         try:
-            self._write(changed, gone)
+            self._write(differences)
         except Damaged:
             self._renew()
 
-    def _write(self, changed: Sequence[tuple[str, Key]], gone: Sequence[str]) -> None:
-        if not changed and not gone:
+    def _write(self, differences: Differences) -> None:
+        if not differences.changed and not differences.gone:
             return
-        done, total = 0, sum(key.size for _, key in changed)
-        rest = list(changed)
+        rest = differences.changed[::-1]
+        done, total = 0, sum(key.size for _, key in rest)
         while True:
             with self.index.writing() as writing:
                 end = done + _BATCH
                 while rest and done < end:
-                    path, key = rest.pop(0)
+                    path, key = rest.pop()
                     self._read(writing, path, key)
                     done += key.size
                     if self._progress is not None:
@@ -176,8 +178,10 @@ class ClaudeSource:
                 if not rest:
                     writing.overlay(self._overlay)
                     # Last, so that a session that moved is never not there.
-                    for path in gone:
+                    for path in differences.gone:
                         writing.remove(path)
+                    if differences.all:
+                        writing.complete()
                     return
 
     def _read(self, writing: Writing, path: str, key: Key) -> None:

@@ -1,0 +1,178 @@
+"""Whatever lies in a home, the source lists, finds and reads what is good in it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.source import ClaudeSource
+from segue.store.memory import MemoryStore
+from tests.claude.entries import S2, Home, S, as_line, assistant, user
+from tests.claude.test_hostile import GOOD, ODD, needs_proc
+
+
+@asynccontextmanager
+async def opened(home: Home) -> AsyncIterator[Hub]:
+    source = ClaudeSource(home.root.parent / "index", ClaudeHome(str(home.root)))
+    async with Hub(MemoryStore(), home.root.parent, sources=[source]) as hub:
+        yield hub
+
+
+async def check(home: Home) -> None:
+    """Nothing raises, now and when everything is known; and the good session is there."""
+    for _ in range(2):
+        async with opened(home) as hub:
+            found = (await hub.list(LOCAL, Query(limit=50))).sessions
+            assert GOOD in [session.id for session in found]
+            for session in found:
+                events = [event async for event in hub.history(LOCAL, session.id)]
+                assert events[-1].seq == session.last_seq
+                said = [event async for event in hub.conversation(LOCAL, session.id)]
+                assert {event.id for event in said} <= {event.id for event in events}
+                await hub.events(LOCAL, session.id, backward=True, limit=3)
+            results = await hub.search(LOCAL, Query(text="hi"))
+            assert GOOD in [one.session.id for one in results.found]
+
+
+@pytest.mark.parametrize("make", ODD)
+async def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+    home.talk(GOOD)
+    make(home.projects / "-w" / f"{S}.jsonl")
+    await check(home)
+
+
+@pytest.mark.parametrize("make", ODD)
+async def test_an_odd_file_anywhere_else(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+    path = home.talk(GOOD)
+    make(home.projects / "-odd")
+    make(path.with_suffix(""))
+    (home.root / "segue-trash" / f"1-{S}").mkdir(parents=True)
+    make(home.root / "segue-trash" / f"1-{S}" / "0")
+    make(home.root / "segue-trash" / f"2-{S2}")
+    await check(home)
+
+
+@pytest.mark.parametrize("make", ODD)
+async def test_a_good_transcript_that_turns_odd_and_back(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+    home.talk(GOOD)
+    path = home.talk(S)
+    async with opened(home) as hub:
+        assert len((await hub.list(LOCAL, Query())).sessions) == 2
+        path.unlink()
+        make(path)
+        assert GOOD in [one.id for one in (await hub.list(LOCAL, Query())).sessions]
+        path.rmdir() if path.is_dir() else path.unlink()
+        home.talk(S)
+        assert {one.id for one in (await hub.list(LOCAL, Query())).sessions} == {GOOD, S}
+
+
+async def test_a_file_that_vanishes_between_the_look_and_the_reading(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.talk(GOOD)
+    gone = home.talk(S)
+    read = ClaudeSource._read
+
+    def late(self: ClaudeSource, *arguments: object) -> None:
+        gone.unlink(missing_ok=True)
+        read(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ClaudeSource, "_read", late)
+    async with opened(home) as hub:
+        assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
+
+
+async def test_few_open_files_are_enough(home: Home) -> None:
+    for number in range(200):
+        home.talk(f"{number:08d}-0000-4000-8000-000000000000")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 16, hard))
+    try:
+        async with opened(home) as hub:
+            assert len((await hub.list(LOCAL, Query(limit=1000))).sessions) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_tens_of_thousands_of_calls_without_results(home: Home) -> None:
+    def uses(n: int) -> list[dict[str, object]]:
+        return [{"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}}]
+
+    home.write([user("u1", None), *(assistant(f"a{n}", "u1", uses(n)) for n in range(30_000))])
+    async with opened(home) as hub:
+        (session,) = (await hub.list(LOCAL, Query())).sessions
+        assert len(await hub.events(LOCAL, session.id, backward=True, limit=5)) == 5
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
+from segue.model.query import Query
+def now(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+small, large = (ClaudeSource(Path(at) / "index", Home(at)) for at in sys.argv[1:])
+now(small.refresh())
+before = peak()
+now(large.refresh())
+(session,) = now(large.page(Query()))
+found = now(large.events(session.id, after=session.last_seq - 120_000, limit=20))
+last = now(large.events(session.id, backward=True, limit=20))
+print(len(found), len(last), (peak() - before) // 1024)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("long", "size", "most"),
+    [(False, 25, 40), pytest.param(False, 100, 64, marks=pytest.mark.full), (True, 100, 64)],
+    ids=["short lines", "many short lines", "a long line"],
+)
+def test_a_hundred_megabytes_are_indexed_and_paged_within_64(
+    tmp_path: Path, long: bool, size: int, most: int
+) -> None:
+    for name in ("small", "large"):
+        (tmp_path / name / "projects" / "-w").mkdir(parents=True)
+    lines = [as_line(user(f"u{n}", f"u{n - 1}" if n else None, "hi")) for n in range(300)]
+    data = b"".join(lines)
+    (tmp_path / "small/projects/-w" / f"{S}.jsonl").write_bytes(data)
+    with (tmp_path / "large/projects/-w" / f"{S}.jsonl").open("wb") as file:
+        file.write(data)
+        if long:
+            file.write(b'{"parentUuid":"u1","type":"assistant","message":{"x":"')
+            for _ in range(size):
+                file.write(b"x" * 1_000_000)
+            file.write(b'"},"uuid":"long","sessionId":"s"}\n')
+            file.write(data)
+        else:
+            for n in range(200 * size):
+                said = [{"type": "text", "text": f"{n} the words " * 350}]
+                file.write(as_line(assistant(f"a{n}", "u1", said)))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path / "small"), str(tmp_path / "large")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, last, megabytes = map(int, done.stdout.split())
+    assert (found, last) == (20, 20)
+    assert megabytes < most
