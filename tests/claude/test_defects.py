@@ -131,7 +131,7 @@ def opened_files(code: str, home: Path) -> list[str]:
     watched = (
         "import sys\nseen = []\n"
         "sys.addaudithook(lambda name, args: name == 'open' and seen.append(str(args[0])))\n"
-        f"from segue.claude import *\n{code}\n"
+        f"from {claude.__name__} import *\n{code}\n"
         "print('\\n'.join(path for path in seen if path.endswith('.jsonl')))"
     )
     environ = dict(os.environ, CLAUDE_CONFIG_DIR=str(home))

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from segue.sources.claude import doctor, export, fork, info, messages, subagents, tree
+from segue.model import codec, fold
+from segue.model.event import decode_body
+from segue.sources.claude import doctor, export, fork, info, kept, messages, subagents, tree
 from segue.sources.claude.layout import Home, Project
 from segue.sources.claude.locate import Place
 from segue.sources.claude.values import SDKSessionInfo
+from segue.store.base import number
 from tests.claude.entries import S
 
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -121,12 +125,26 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
         export.markdown(described, read).encode()
         tree.session_tree(str(broken), S).path()
         subagents.ids(str(broken))
+        comes_back(data)
         if read:
             fork.fork(place)
-        kept = doctor.repair(Home(directory), place).entries
-        assert doctor.diagnose(place).healthy or not kept
+        left = doctor.repair(Home(directory), place).entries
+        assert doctor.diagnose(place).healthy or not left
         healed = {message.uuid for message in messages.messages(str(broken), system=True)}
         assert still_whole(path, touched) <= healed
+
+
+def comes_back(data: bytes) -> None:
+    """Whatever the lines are, a history that they were put into has them all, unchanged."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    kept_lines = [kept.line(line) for line in lines]
+    drafts = kept.created("-w", S, kept_lines, "/")
+    drafts += kept.drafts(S, "", kept_lines, 1, set())
+    stored = [
+        replace(event, body=decode_body(codec.encode(event.body))) for event in number(drafts, 0, 1)
+    ]
+    session = fold.fold("local", S, stored)
+    assert [line.data() for line in kept.lines(session, stored)] == lines
 
 
 @given(data=st.data())
@@ -158,3 +176,4 @@ def test_any_bytes_at_all_are_read(data: bytes) -> None:
         doctor.diagnose(Place(S, str(path), Project(directory)))
         info.facts(str(path))
         info.facts(str(path), False)
+        comes_back(data)

@@ -133,3 +133,14 @@ def test_python_cuts_the_time_of_a_file_where_typescript_rounds_it(
 def test_python_loses_what_a_compaction_kept(homes: Path, version: str) -> None:
     wanted = {"63cd8742-f8c1-4e6b-adf1-76da0754a48d"} if version == "2.1.325" else set()
     assert differences(homes, version)[2] == wanted
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_python_has_the_same_order_and_subagents_where_it_lists_a_session_at_all(
+    homes: Path, version: str
+) -> None:
+    ours, theirs = golden(homes, version, "ts"), golden(homes, version, "py")
+    listed = [row["session_id"] for row in theirs["list"]]
+    assert [row["sessionId"] for row in ours["list"] if row["sessionId"] in listed] == listed
+    assert {id: agents for id, agents in ours["sub"].items() if id in listed} == theirs["sub"]
+    assert set(ours["msgs"]) - set(theirs["msgs"]) == differences(homes, version)[0]

@@ -45,6 +45,21 @@ def test_all_pass_but_those_that_are_named_with_a_reason(
     assert len(ran) == sum(RUN.values())
 
 
+@pytest.mark.full
+def test_our_tests_of_its_defects_fail_on_the_sdk(claude_sdk_source: Path, tmp_path: Path) -> None:
+    report, tests = tmp_path / "report.xml", HERE.parent / "claude" / "test_defects.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "claude_peer", "-p", "no:cacheprovider"]
+    path = os.pathsep.join([str(HERE), str(claude_sdk_source), *sys.path])
+    environ = {**os.environ, "PYTHONPATH": path}
+    command += [f"--junitxml={report}", str(tests)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=HERE.parent)
+    assert report.exists(), done.stdout + done.stderr
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    failed = {str(case.get("name")) for case in cases if not passed(case)}
+    numbers = {int(name.split("_")[2]) for name in failed if name.startswith("test_defect_")}
+    assert numbers == set(range(1, 18))
+
+
 def test_every_file_of_session_tests_is_run(claude_sdk_tests: Path) -> None:
     # Three more files test the SDK's process and its transports, which are not sessions' files.
     apart = {"test_session_resume.py", "test_session_store_anyio.py"}

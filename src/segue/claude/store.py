@@ -19,6 +19,7 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
+    from ..hub import Hub
     from ..store.base import Store
 
 
@@ -43,7 +44,7 @@ class SegueSessionStore(SessionStore):
         self._workspace = check_workspace(workspace)
         self._where = data_dir, database_url
         self._given = store
-        self._opened: Store | None = None
+        self._hub: Hub | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,9 +59,9 @@ class SegueSessionStore(SessionStore):
 
     async def close(self) -> None:
         """Close the store. A later call opens it again."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.close()
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            await hub.close()
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         mirror = await self._mirror()
@@ -96,15 +97,17 @@ class SegueSessionStore(SessionStore):
         return await (await self._mirror()).paths(Key(key["project_key"], key["session_id"]))
 
     async def _mirror(self) -> Mirror:
-        store = self._given or self._opened
-        if store is None:
+        if self._given is not None:
+            return Mirror(self._given, self._workspace)
+        if self._hub is None:
             from ..home import open_hub
 
-            store = (await open_hub(*self._where)).store
-            if self._opened is not None:  # by another task, meanwhile
-                await store.close()
-            store = self._opened = self._opened or store
-        return Mirror(store, self._workspace)
+            hub = await open_hub(*self._where, sources="none")
+            if self._hub is None:
+                self._hub = hub
+            else:  # another task was faster
+                await hub.close()
+        return Mirror(self._hub.store, self._workspace)
 
 
 def _key(key: SessionKey) -> Key:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -103,15 +104,27 @@ def _is_about(line: Line) -> bool:
 
 def _write(path: str, data: Iterable[bytes]) -> None:
     """A new file, which appears whole or not at all."""
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.SAFE
+    directory, name = os.path.split(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=directory)  # mode 0600
     try:
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as out:
+        with os.fdopen(descriptor, "wb") as out:
             for piece in data:
                 out.write(piece)
             out.flush()
             os.fsync(out.fileno())
-        os.link(temporary, path)  # which, unlike a rename, refuses to replace a file
+        _name(temporary, path)
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
+
+
+def _name(temporary: str, path: str) -> None:
+    """Give a file its name, which no other file has."""
+    try:
+        os.link(temporary, path)  # which, unlike a rename, refuses to replace a file
+    except FileExistsError:
+        raise
+    except OSError:  # not every file system has links
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.rename(temporary, path)
