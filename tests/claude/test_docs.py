@@ -33,7 +33,7 @@ def test_each_program_runs_as_it_stands(program: str, home: Home, tmp_path: Path
 def test_each_command_and_option_exists() -> None:
     shells = "".join(re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL))
     lines = re.findall(r"^segue (\w+) ([^#\n]*)", shells, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 5
     for name, arguments in lines:
         command = segue.get_command(Context(segue), name)
         assert command is not None

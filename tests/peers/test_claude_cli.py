@@ -9,10 +9,11 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -40,6 +41,8 @@ class Model(BaseHTTPRequestHandler):
     """Answers every request with how many messages it had."""
 
     asked: list[list[dict[str, Any]]]
+    calls: ClassVar[dict[str, Any]] = {}  # the tool, if any, that it calls before it answers
+    delay: ClassVar[float] = 0
 
     def log_message(self, *_: object) -> None:
         pass
@@ -51,14 +54,21 @@ class Model(BaseHTTPRequestHandler):
         usage = {"input_tokens": 1, "output_tokens": 1}
         message = {"id": f"msg_{len(self.asked)}", "type": "message", "role": "assistant"}
         message |= {"model": body.get("model"), "content": [], "usage": usage}
-        text = {"type": "text", "text": ""}
+        text: dict[str, Any] = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": f"answer {len(self.asked)}"}
+        stop = "end_turn"
+        if self.calls and "tool_result" not in json.dumps(messages):
+            ((name, given),) = self.calls.items()
+            text = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
+            stop = "tool_use"
+        time.sleep(self.delay)
         events: list[dict[str, Any]] = [
             {"type": "message_start", "message": message},
             {"type": "content_block_start", "index": 0, "content_block": text},
             {"type": "content_block_delta", "index": 0, "delta": delta},
             {"type": "content_block_stop", "index": 0},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
+            {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": usage},
             {"type": "message_stop"},
         ]
         data = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
@@ -112,8 +122,8 @@ class Claude:
 
         return asyncio.run(run())
 
-    def _run(self, command: list[str], cwd: Path, home: str = "home", **more: str) -> str:
-        environ = {
+    def environ(self, home: str = "home") -> dict[str, str]:
+        return {
             "HOME": str(self._root),
             "CLAUDE_CONFIG_DIR": str(self._root / home),
             "PATH": os.defpath,
@@ -123,10 +133,12 @@ class Claude:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",
         }
+
+    def _run(self, command: list[str], cwd: Path, home: str = "home", **more: str) -> str:
         done = subprocess.run(
             command,
             cwd=cwd,
-            env=environ | more,
+            env=self.environ(home) | more,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,

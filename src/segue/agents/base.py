@@ -157,7 +157,7 @@ class Turn:
         """Everything before this turn's prompt."""
         return await self._port.history()
 
-    async def emit(self, *bodies: AnyBody) -> list[Event]:
+    async def emit(self, *bodies: AnyBody | Draft) -> list[Event]:
         """Store events. They are durable, and on every follower's screen, when this returns."""
         stream = self._stream
         try:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from ..model import clock, ids
 from ..model.content import Block, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
-from ..model.event import Event, OutcomeDefined, StatusChanged
+from ..model.event import ConfigChanged, Event, OutcomeDefined, StatusChanged
 from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
@@ -25,12 +26,15 @@ from ..sources.base import Source
 from ..store.base import Record, Store
 from .editing import Editing
 from .reading import Reading
-from .runners import Runners
+from .runners import CLAUDE_CODE, Runners
 from .transcripts import Transcripts
 
 if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
     from .turns import Hold, Turns
+
+
+CLAUDE = "claude"
 
 
 class Hub(Reading, Editing, Transcripts):
@@ -131,7 +135,7 @@ class Hub(Reading, Editing, Transcripts):
     ) -> str:
         from .running import Prompt
 
-        session = await self._native(principal, id)
+        session = await self._promptable(principal, id)
         name = (principal.workspace, id)
         if session.shelf == "trash":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
@@ -247,7 +251,7 @@ class Hub(Reading, Editing, Transcripts):
         tools: Tools | None = None,
     ) -> Hold:
         """Hold a session open in this process: its prompts run here, with this agent and tools."""
-        await self._native(principal, id)
+        await self._promptable(principal, id)
         return await self.turns.hold((principal.workspace, id), agent, tools)
 
     async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
@@ -265,7 +269,27 @@ class Hub(Reading, Editing, Transcripts):
         if record is None:
             raise NoAgent(f"the agent of session {session.id} is not known here")
         spec = record.body.get("spec", {"kind": "default"})
-        return {**record.body, **session.agent.overrides, "config": config, **spec}
+        return {**record.body, "config": config, **spec, **session.agent.overrides}
+
+    async def _promptable(self, principal: Principal, id: str) -> Session:
+        """The session. One of Claude Code's is taken over first, if the user wants that.
+
+        Claude Code answers it and goes on in its file; what was said there since comes along.
+        """
+        session, source = await self._find(principal, id)
+        if source is not None and source.name == CLAUDE and principal.local:
+            config = await self.config.all(principal.workspace)
+            if config.get("claude.continue"):
+                await self.import_claude(principal, id)
+                agent = await self.records.built_in_agent(principal.workspace)
+                agent = replace(agent, overrides={"kind": CLAUDE_CODE})
+                return await self.configure(principal, id, ConfigChanged(agent=agent))
+        if source is not None:
+            return await self._native(principal, id)  # which says why not
+        if session.agent is not None and session.agent.overrides.get("kind") == CLAUDE_CODE:
+            with suppress(NotFound):
+                session, _ = await self.import_claude(principal, id)
+        return session
 
     async def _build(self, session: Session) -> Agent:
         return self.runners.build(await self._spec(session))

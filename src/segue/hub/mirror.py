@@ -186,8 +186,10 @@ class Mirror:
         events = [event async for event in self._events(session)]
         here = _whole(session, events).transcripts()
         taken, new, count = {event.id for event in events}, list[Draft](), 0
+        told = kept.told_here(events)
         for path, lines in whole.transcripts().items():
             missing = _beyond(lines, here.get(path, []))
+            missing = missing if path else [line for line in missing if not told(line)]
             new += kept.drafts(whole.session, path, missing, session.active_at, taken)
             count += len(missing)
         if not count:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..agents.acp import AcpAgents
     from ..agents.model import ModelAgents
 
+CLAUDE_CODE = "claude_code"
 Spec = Mapping[str, Any]
 Factory = Callable[[Spec], Agent]
 
@@ -25,6 +26,12 @@ def _demo(spec: Spec) -> Agent:
     from ..agents.demo import DemoAgent
 
     return DemoAgent()
+
+
+def _claude_code(spec: Spec) -> Agent:
+    from ..agents.claude_code import ClaudeCodeAgent
+
+    return ClaudeCodeAgent(spec)
 
 
 class Runners:
@@ -37,6 +44,7 @@ class Runners:
             "acp": self._acp,
             "demo": _demo,
             "model": self._model,
+            CLAUDE_CODE: _claude_code,
             "default": self._default,
             **(factories or {}),
         }

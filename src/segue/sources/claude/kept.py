@@ -7,7 +7,7 @@ not told. What a session of any other make says is composed (see `compose`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -201,6 +201,17 @@ def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
                 composer.after(_text(entry.get("uuid")))
         yield kept
     yield from _composed(composer, native)
+
+
+def told_here(events: Iterable[Event]) -> Callable[[Line], bool]:
+    """Whether Claude Code said a line to us, too, so that its event is here and no line of it."""
+    ids = {event.id for event in events if not _told(event).keys() & {"entry", "line", "more"}}
+
+    def told(line: Line) -> bool:
+        uuids = [_text(entry.get("uuid")) for entry in line.entries]
+        return bool(uuids) and all(uuid is not None and uuid.lower() in ids for uuid in uuids)
+
+    return told
 
 
 def agents(events: Iterable[Event]) -> dict[str, list[Line]]:

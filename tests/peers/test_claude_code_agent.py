@@ -1,0 +1,123 @@
+"""Claude Code answers prompts of ours, and goes on in its own file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import segue
+from segue import claude
+from segue.model.event import AgentRef, Event, PermissionAsked
+from tests.peers.test_claude_cli import Claude, cli, said  # noqa: F401
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def surroundings(
+    cli: Claude,  # noqa: F811
+    claude_program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(claude_program.parent.parent.parent))
+    for name, value in cli.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SEGUE_DATA_DIR", str(tmp_path / "data"))
+
+
+async def new_session(hub: segue.Hub, cli: Claude) -> segue.Session:  # noqa: F811
+    built_in = await hub.records.built_in_agent("local")
+    agent = AgentRef(id=built_in.id, version=built_in.version, overrides={"kind": "claude_code"})
+    return await hub.create(segue.LOCAL, cwd=str(cli.project), agent=agent)
+
+
+async def spoken(hub: segue.Hub, id: str) -> list[str]:
+    return [
+        block.text
+        async for event in hub.history(segue.LOCAL, id)
+        if event.type in ("user_message", "agent_message")
+        for block in event.body.content
+    ]
+
+
+async def test_it_goes_on_with_its_own_session_and_nothing_is_told_twice(
+    cli: Claude,  # noqa: F811
+) -> None:
+    id = cli.say("first words")
+    async with await segue.open_hub() as hub:
+        with pytest.raises(segue.errors.ReadOnly):
+            await hub.prompt(segue.LOCAL, id, "second words")
+        await hub.config.set("local", "claude.continue", "true")
+        async with asyncio.timeout(100):
+            assert await hub.run(segue.LOCAL, id, "second words") == "end_turn"
+        assert await spoken(hub, id) == ["first words", "answer 1", "second words", "answer 2"]
+        assert said(id) == ["first words", "second words"]  # in its file
+        await asyncio.to_thread(cli.say, "third words", None, id)
+        async with asyncio.timeout(100):
+            assert await hub.run(segue.LOCAL, id, "fourth words") == "end_turn"
+        told = await spoken(hub, id)
+        assert told[-4:] == ["third words", "answer 3", "fourth words", "answer 4"]
+        assert len(told) == 8
+        assert [info.session_id for info in await segue.list_sessions(store=hub)] == [id]
+    assert said(id) == ["first words", "second words", "third words", "fourth words"]
+    assert claude.doctor(id).healthy
+
+
+async def test_a_session_begun_here_is_one_of_its_own_too(cli: Claude) -> None:  # noqa: F811
+    async with await segue.open_hub() as hub:
+        session = await new_session(hub, cli)
+        for words in ("first words", "second words"):
+            async with asyncio.timeout(100):
+                assert await hub.run(segue.LOCAL, session.id, words) == "end_turn"
+        assert await spoken(hub, session.id) == [
+            "first words",
+            "answer 1",
+            "second words",
+            "answer 2",
+        ]
+        assert len((await hub.list(segue.LOCAL)).sessions) == 1
+        assert (await hub.get(segue.LOCAL, session.id)).usage.input_tokens > 0
+    assert said(session.id) == ["first words", "second words"]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_its_tools_ask_at_our_doors(cli: Claude, allowed: bool) -> None:  # noqa: F811
+    cli.model.calls = {"Bash": {"command": "touch made.txt", "description": "make a file"}}
+    async with await segue.open_hub() as hub:
+        session = await new_session(hub, cli)
+        await hub.prompt(segue.LOCAL, session.id, "make it")
+        kinds: list[str] = []
+        async with asyncio.timeout(100):
+            async for event in hub.follow(segue.LOCAL, session.id):
+                assert isinstance(event, Event)
+                kinds.append(event.type)
+                body: Any = event.body
+                if isinstance(body, PermissionAsked):
+                    option = "allow" if allowed else "reject"
+                    await hub.answer(segue.LOCAL, session.id, body.ask_id, option)
+                if getattr(body, "stop_reason", None) not in (None, "requires_action"):
+                    assert body.stop_reason == "end_turn"
+                    break
+    assert kinds.count("permission_asked") == kinds.count("tool_result") == 1
+    assert (cli.project / "made.txt").exists() == allowed
+
+
+async def test_a_cancelled_turn_ends_its_program(cli: Claude) -> None:  # noqa: F811
+    cli.model.delay = 60
+    async with await segue.open_hub() as hub:
+        session = await new_session(hub, cli)
+        turn = await hub.prompt(segue.LOCAL, session.id, "never mind")
+        async with asyncio.timeout(60):
+            while not cli.model.asked:
+                await asyncio.sleep(0.05)
+            programs = psutil.Process().children(recursive=True)
+            assert programs
+            await hub.cancel(segue.LOCAL, session.id)
+            assert await hub.wait(segue.LOCAL, session.id, turn) == "cancelled"
+        _, alive = await asyncio.to_thread(psutil.wait_procs, programs, 10)
+        assert not alive
