@@ -78,6 +78,11 @@ class Turns:
         self._spawn(self._renew())
         self._spawn(self._watch_over())
 
+    async def rest(self) -> None:
+        """Wait until there is nothing left to do for the sessions that are at work here."""
+        while tasks := [each.task for each in self._drivers.values() if each.task is not None]:
+            await asyncio.wait(tasks)
+
     async def drain(self, seconds: float, why: str) -> None:
         """Begin nothing more, and let the turns that run end; those that take longer are cut.
 

@@ -48,15 +48,23 @@ def write_value(format: str, value: Any) -> None:
     if format == "yaml":
         import json
 
-        from .yaml import document
-
-        write(document(json.loads(codec.encode(value))).encode("utf-8", "backslashreplace"))
+        write(as_yaml(json.loads(codec.encode(value))))
     elif format in ("jsonl", "raw"):
         write(codec.encode(value) + b"\n")
     elif format == "csv":
         _write_csv([value])
     else:
         write(msgspec.json.format(codec.encode(value), indent=2) + b"\n")
+
+
+def as_yaml(value: Any) -> bytes:
+    """A value of plain types as a YAML document."""
+    import yaml
+
+    text: str = yaml.dump(
+        value, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=1000
+    )
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write(data: bytes) -> None:

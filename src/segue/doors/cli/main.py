@@ -132,12 +132,14 @@ def located(command: F) -> F:
 # Each command, and the module that has it.
 _COMMANDS = {
     "acp": "acp",
+    "agents": "api.command",
     "archive": "changing",
     "completion": "completion",
     "config": "config",
     "delete": "changing",
     "demo": "demo",
     "doctor": "doctor",
+    "environments": "api.command",
     "export": "sessions",
     "fork": "changing",
     "import": "sessions",
@@ -152,6 +154,7 @@ _COMMANDS = {
     "resume": "talking",
     "search": "listing",
     "serve": "serve",
+    "sessions": "api.command",
     "show": "showing",
     "sources": "listing",
     "stats": "stats",
@@ -169,13 +172,43 @@ class _Lazy(click.Group):
         return sorted(_COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        # `beta:sessions:events` is what the vendor's command line calls `sessions events`.
+        first, *inner = name.removeprefix("beta:").split(":")
+        if first not in _COMMANDS:
             return None
         from importlib import import_module
 
-        module = import_module(f".{_COMMANDS[name]}", __package__)
-        command: click.Command = getattr(module, f"{name}_command")
+        module = import_module(f".{_COMMANDS[first]}", __package__)
+        command: click.Command = getattr(module, f"{first}_command")
+        for each in inner:
+            found = command.get_command(context, each) if isinstance(command, click.Group) else None
+            if found is None:
+                return None
+            command = found
         return command
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        # The vendor's command line takes `--base-url …` and the like before the command, too.
+        if args and args[0].startswith("--") and args[0] not in ("--help", "--version"):
+            names = {name for name, module in _COMMANDS.items() if module == "api.command"}
+            for place, word in enumerate(args):
+                if word.removeprefix("beta:").split(":")[0] in names:
+                    args = [*args[place:], *args[:place]]
+                    break
+        return super().parse_args(context, args)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if ":" in name and self.get_command(context, name) is None:
+            from difflib import get_close_matches
+
+            from .api.failure import unknown
+
+            groups = [f"beta:{each}" for each, module in _COMMANDS.items() if "api" in module]
+            raise unknown(name, get_close_matches(name, groups, 1), "segue")
+        return super().resolve_command(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         try:

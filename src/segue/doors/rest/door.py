@@ -50,7 +50,7 @@ class Door:
     """Answers requests on a hub.
 
     `hosts` are the names that requests may be addressed to, `rate_limit` how many requests a
-    minute each key may send.
+    minute each key may send. `principal` is who asks, where that is known without a key.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Door:
         *,
         rate_limit: int = 0,
         together: Together | None = None,
+        principal: Principal | None = None,
     ) -> None:
         self.hub = hub
         self.agents = Agents(hub)
@@ -71,6 +72,7 @@ class Door:
         self._limits = Limits(rate_limit) if rate_limit else None
         self._routes = Routes(ROUTES)
         self._together = together
+        self._asking = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -154,6 +156,8 @@ class Door:
             raise errors.Refused(f"origin {origin.decode('latin-1')!r} is not served here")
 
     async def _principal(self, headers: dict[bytes, bytes]) -> Principal:
+        if self._asking is not None:
+            return self._asking
         secret = headers.get(b"x-api-key")
         if secret is None:
             scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
