@@ -48,6 +48,9 @@ def test_a_row_says_what_its_events_say(events: list[Event]) -> None:
     assert session.errors == sum(isinstance(b, Failed) for b in said)
     spent = [b.usage for b in said if isinstance(b, ModelCalled)]
     assert session.usage == sum(spent, Usage())
+    named = [b.usage for b in said if isinstance(b, ModelCalled) and b.model is not None]
+    assert sum(session.models.values(), Usage()) == sum(named, Usage())
+    assert sum(session.days.values()) == session.messages
     steps = [b.status for b in said if isinstance(b, StatusChanged)]
     assert session.status == (steps[-1] if steps else "idle")
     assert (session.running_since is not None) == (session.status == "running")
@@ -153,6 +156,7 @@ def test_a_fork_has_spent_and_run_nothing_of_what_it_took_over(
     child = [Event(seq=1, id="c", at=100 * SECOND, body=created), *events[1:upto]]
     session = fold.fold("w", "child", child)
     assert session.usage == Usage()
+    assert (session.models, session.days) == ({}, {})
     assert session.running_time == 0
     assert session.created_at == session.active_at == 100 * SECOND
 

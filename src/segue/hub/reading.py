@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ..model import text
+from ..model import clock, text
 from ..model.errors import InvalidInput, NotFound
 from ..model.event import Event
 from ..model.principal import Principal
@@ -16,10 +16,11 @@ from ..model.session import Session
 from ..store.base import Delta, Hit, Record
 from . import naming, places, transfer
 from .base import Base
-from .pages import Page, Pager
+from .pages import MAX_LIMIT, Page, Pager
 
 if TYPE_CHECKING:
     from .live import Change
+    from .tally import Tally
 
 
 class Found(NamedTuple):
@@ -170,6 +171,25 @@ class Reading(Base):
     def changes(self, principal: Principal) -> AsyncIterator[Change]:
         """The ids of this workspace's sessions that change, as they do."""
         return self.live.changes(principal.workspace)
+
+    async def tally(self, principal: Principal, days: int, *, now: int | None = None) -> Tally:
+        """What the sessions that were active in the last days come to."""
+        from .tally import tally
+
+        until = (clock.now() if now is None else now) // clock.DAY
+        since = until - days + 1
+        query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_LIMIT)
+
+        async def pages() -> AsyncIterator[Sequence[Session]]:
+            cursor: str | None = None
+            while True:
+                page = await self.list(principal, query, cursor)
+                yield page.sessions
+                cursor = page.next
+                if cursor is None:
+                    return
+
+        return await tally(pages(), since, until)
 
     async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """A session as the lines of one JSONL file."""

@@ -40,6 +40,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             cost=self.cost + other.cost,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
+            cache_5m_tokens=self.cache_5m_tokens - other.cache_5m_tokens,
+            cache_1h_tokens=self.cache_1h_tokens - other.cache_1h_tokens,
+            cost=self.cost - other.cost,
+        )
+
 
 class AgentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The agent a session was made with: one version of a record, and what was overridden."""

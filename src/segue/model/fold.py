@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from . import lifecycle
+from . import clock, lifecycle
 from .errors import InvalidInput
 from .event import (
     AgentMessage,
@@ -35,6 +35,7 @@ from .event import (
     SystemMessage,
     ToolCall,
     ToolResult,
+    Usage,
     UserMessage,
 )
 from .session import Outcome, Session
@@ -130,7 +131,11 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
-    return {"messages": session.messages + 1}
+    changes: Changes = {"messages": session.messages + 1}
+    if not _inherited(session, event):
+        day = str(event.at // clock.DAY)
+        changes["days"] = {**session.days, day: session.days.get(day, 0) + 1}
+    return changes
 
 
 def _tool_call(session: Session, event: Event, body: ToolCall) -> Changes:
@@ -213,7 +218,13 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
 
 
 def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
-    return {} if _inherited(session, event) else {"usage": session.usage + body.usage}
+    if _inherited(session, event):
+        return {}
+    changes: Changes = {"usage": session.usage + body.usage}
+    if body.model is not None:
+        spent = session.models.get(body.model, Usage()) + body.usage
+        changes["models"] = {**session.models, body.model: spent}
+    return changes
 
 
 def _failed(session: Session, event: Event, body: Failed) -> Changes:

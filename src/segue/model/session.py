@@ -25,7 +25,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One conversation. Times are microseconds; `active_at` moves with the conversation only."""
+    """One conversation. Times are microseconds; `active_at` moves with the conversation only.
+
+    `models` has what each model used, where that is known; `days` the messages
+    of each day, counted from 1970 in UTC.
+    """
 
     id: str
     workspace: str
@@ -66,6 +70,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: int = 0
     errors: int = 0
     usage: Usage = Usage()
+    models: dict[str, Usage] = {}
+    days: dict[str, int] = {}
     running_since: int | None = None
     running_time: int = 0
     outcomes: tuple[Outcome, ...] = ()

@@ -184,3 +184,22 @@ async def test_a_page_works_without_a_script(house: House) -> None:
         await house.hub.wait(LOCAL, session.id, turn)
     await page.reload()
     await expect(page.locator(".item.agent").last).to_contain_text("by a form")
+
+
+async def test_the_dashboard_plots_what_was_done(house: House) -> None:
+    await examples.crowd(house.hub, 40, days=20)
+    session = await examples.everything(house.hub)
+    page = await house.window()
+    await page.get_by_role("link", name="Dashboard").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")
+    tiles = await page.locator(".tiles dd").all_text_contents()
+    assert tiles == ["41", "84", "54.8k", "$0.0234"]
+    assert await page.locator(".days rect").count() >= 19
+    await expect(page.locator(".bars").first).to_contain_text("claude-sonnet-4-5")
+    await expect(page.locator(".bars").last).to_contain_text("courier")
+    assert await serious(page) == []
+    await page.get_by_role("link", name="7 days").click()
+    await expect(page.locator(".days figcaption")).to_contain_text("at most")
+    assert await page.locator(".days rect").count() <= 7
+    await page.locator(".longest a").first.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")

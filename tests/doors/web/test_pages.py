@@ -24,3 +24,14 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert "<strong>Done</strong>" in page
         assert "grep" in page and "found" in page
         assert 'class="completed"' in page
+
+
+async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        assert "No session was active" in await site.get("/dashboard")
+        session = await site.hub.create(LOCAL, cwd="/p/courier", title="Spender")
+        await site.say(session, "/usage 1200 34\n/say there")
+        for path in ("/dashboard", "/dashboard?days=365"):
+            page = await site.get(path)
+            assert "<dd>1.2k</dd>" in page and "courier" in page and "Spender" in page
+        await site.get("/dashboard?days=13", 400)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import actions, exports, home, listing, live, login, shares, static, transcript
+from . import actions, dashboard, exports, home, listing, live, login, shares, static, transcript
 from .call import Endpoint
 
 ROUTES = [
@@ -15,6 +15,7 @@ ROUTES = [
     Endpoint("GET", "/rows", listing.rows),
     Endpoint("GET", "/facets", listing.facets),
     Endpoint("GET", "/live", live.stream),
+    Endpoint("GET", "/dashboard", dashboard.page),
     Endpoint("POST", "/new", actions.new),
     Endpoint("GET", "/s/{id}", transcript.page),
     Endpoint("GET", "/s/{id}/part", transcript.part),

@@ -95,6 +95,11 @@ def time_of_day(at: int) -> str:
     return _moment(at).strftime("%H:%M")
 
 
+def date(at: int) -> str:
+    moment = _moment(at)
+    return f"{moment.day} {moment:%b %Y}"
+
+
 def stamp(at: int) -> str:
     moment = _moment(at)
     return f"{moment.day} {moment:%b %Y, %H:%M} UTC"

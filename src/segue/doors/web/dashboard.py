@@ -1,0 +1,81 @@
+"""The dashboard: what was done and what it cost, as plots that the server draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from ...hub.tally import Spent
+from ...model import clock
+from ...model.errors import InvalidInput
+from . import listing, templates
+from .call import Call
+
+PERIODS = {7: "7 days", 30: "30 days", 90: "90 days", 365: "a year"}
+SHOWN = 10  # models and projects with a bar of their own
+
+
+class Bar(NamedTuple):
+    """One value of a plot. `share` is its part of the largest one, from 0 to 100."""
+
+    name: str
+    spent: Spent
+    tokens: int
+    share: float
+
+
+class Day(NamedTuple):
+    date: str
+    messages: int
+    share: float
+
+
+async def page(call: Call) -> Response:
+    days = call.number("days") or 30
+    if days not in PERIODS:
+        raise InvalidInput(f"days must be one of {', '.join(map(str, PERIODS))}")
+    tally = await call.hub.tally(call.principal, days)
+    counts = [tally.days.get(day, 0) for day in range(tally.since, tally.until + 1)]
+    most = max(counts, default=0)
+    plotted = [
+        Day(templates.date(day * clock.DAY), messages, 100 * messages / max(1, most))
+        for day, messages in zip(range(tally.since, tally.until + 1), counts, strict=True)
+    ]
+    values: dict[str, Any] = {
+        "tally": tally,
+        "tokens": templates.tokens(tally.total.usage),
+        "days": plotted,
+        "most": most,
+        "period": days,
+        "periods": PERIODS,
+        "plots": [
+            ("Tokens by model", "Model", _bars(tally.models)),
+            ("Tokens by project", "Project", _bars(tally.projects)),
+        ],
+    }
+    if call.scripted:
+        return call.page("dashboard.html", **values)
+    filters = listing.filters_of(call)
+    return call.page(
+        "app.html", inner="dashboard.html", **await listing.sidebar(call, filters), **values
+    )
+
+
+def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
+    """The largest ones, and the rest as one."""
+    ranked = sorted(spent.items(), key=lambda each: -templates.tokens(each[1].usage))
+    if len(ranked) > SHOWN:
+        rest = Spent()
+        for _, each in ranked[SHOWN - 1 :]:
+            rest.sessions += each.sessions
+            rest.messages += each.messages
+            rest.usage += each.usage
+        ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]
+    sizes = [templates.tokens(each.usage) for _, each in ranked]
+    most = max(sizes, default=0)
+    return [
+        Bar(name or "not known", each, size, 100 * size / max(1, most))
+        for (name, each), size in zip(ranked, sizes, strict=True)
+    ]
