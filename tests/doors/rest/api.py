@@ -11,6 +11,7 @@ from segue.doors.rest import Door
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.principal import Principal
+from segue.store.base import Store
 from segue.store.sqlite import SQLiteStore
 from tests.doors.rest.judge import judge
 
@@ -103,8 +104,11 @@ def message(text: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_api(directory: Path, *, rate_limit: int = 0, **options: Any) -> AsyncIterator[Api]:
-    async with Hub(SQLiteStore.open(directory / "segue.db"), directory, **options) as hub:
+async def open_api(
+    directory: Path, *, store: Store | None = None, rate_limit: int = 0, **options: Any
+) -> AsyncIterator[Api]:
+    store = store or SQLiteStore.open(directory / "segue.db")
+    async with Hub(store, directory, **options) as hub:
         _, key = await hub.keys.create("local")
         # Errors of ours must come back as answers, as they would from a server.
         door = Door(hub, rate_limit=rate_limit)
