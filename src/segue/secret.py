@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import secrets
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +33,7 @@ class SecretBox:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         key = self._load(make=True)
-        nonce = secrets.token_bytes(_NONCE)
+        nonce = os.urandom(_NONCE)
         data = secret.encode("utf-8", "surrogatepass")
         sealed = AESGCM(key).encrypt(nonce, data, _bound(about))
         return f"1.{_name(key)}.{_spell(nonce + sealed)}"
@@ -86,11 +85,11 @@ class SecretBox:
 def _make(path: Path) -> None:
     """A new key in a file that appears whole; of two processes that make one, the first wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(handle, "w", encoding="ascii") as file:
-            file.write(_spell(secrets.token_bytes(_BYTES)) + "\n")
+            file.write(_spell(os.urandom(_BYTES)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:

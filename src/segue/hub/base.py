@@ -11,20 +11,20 @@ from ..model.errors import NotFound, ReadOnly
 from ..model.event import Event
 from ..model.principal import Principal
 from ..model.session import Session
-from ..secret import SecretBox
 from ..sources.base import Source
 from ..store.base import Record, Store
-from .config import Config
-from .files import Files
-from .keys import Keys
 from .records import Records
 from .runners import Runners
-from .shares import Shares
-from .visits import Visits
 
 if TYPE_CHECKING:
+    from ..secret import SecretBox
+    from .config import Config
+    from .files import Files
+    from .keys import Keys
     from .live import Live
     from .mounts import Mounts
+    from .shares import Shares
+    from .visits import Visits
 
 CHUNK = 500
 
@@ -45,16 +45,48 @@ class Base:
         self.data_dir = data_dir
         self.sources = tuple(sources)
         self.runners = runners or Runners()
-        self.config = Config(store)
-        self.keys = Keys(store)
         self.records = Records(store)
-        self.secrets = SecretBox(data_dir)
-        self.files = Files(store, self.records)
         self._clone = clone
-        self.visits = Visits(self.records, self.keys)
-        self.shares = Shares(self.records)
         self._live: Live | None = None
         self._overlaid: set[str] = set()
+
+    # What a list of sessions does without is imported by what needs it.
+
+    @cached_property
+    def config(self) -> Config:
+        from .config import Config
+
+        return Config(self.store)
+
+    @cached_property
+    def keys(self) -> Keys:
+        from .keys import Keys
+
+        return Keys(self.store)
+
+    @cached_property
+    def secrets(self) -> SecretBox:
+        from ..secret import SecretBox
+
+        return SecretBox(self.data_dir)
+
+    @cached_property
+    def files(self) -> Files:
+        from .files import Files
+
+        return Files(self.store, self.records)
+
+    @cached_property
+    def visits(self) -> Visits:
+        from .visits import Visits
+
+        return Visits(self.records, self.keys)
+
+    @cached_property
+    def shares(self) -> Shares:
+        from .shares import Shares
+
+        return Shares(self.records)
 
     @cached_property
     def mounts(self) -> Mounts:

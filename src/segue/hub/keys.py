@@ -5,7 +5,6 @@ A key is 256 random bits, so a plain digest is as good as a slow one: there is n
 
 from __future__ import annotations
 
-import secrets
 from hashlib import sha256
 
 from ..model import clock, ids
@@ -24,6 +23,8 @@ class Keys:
 
     async def create(self, workspace: str, name: str = "") -> tuple[Key, str]:
         """A new key and its secret, which is shown this once."""
+        import secrets
+
         secret = PREFIX + secrets.token_urlsafe(32)
         key = Key(
             id=ids.new_id(),

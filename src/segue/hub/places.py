@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 from ..model.errors import InvalidInput
 
@@ -58,6 +57,8 @@ def _head(git: str) -> str | None:
 
 
 def _worktrees(directory: str) -> list[str]:
+    import subprocess  # only where worktrees are asked for: it takes a while to import
+
     # No hook or monitor of the repository may run because somebody lists sessions.
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-C", directory]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -280,6 +281,9 @@ def _found(hit: Hit, wanted: Sequence[text.Term]) -> Found:
 
 
 async def _in_thread(work: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    import asyncio
-
-    return await asyncio.to_thread(work)
+    """Beside the event loop; without one there is nobody whom it could keep waiting."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return work()
+    found: tuple[str, ...] = await asyncio.to_thread(work)
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 
 from ..model import ids
 from ..model.errors import Conflict, NotFound
@@ -30,6 +29,8 @@ class Shares:
         record = await self._record(principal.workspace, id)
         if record is not None and record.body["secret"]:
             return str(record.body["secret"])
+        import secrets
+
         body = {"session": id, "secret": secrets.token_urlsafe(24)}
         try:
             if record is None:

@@ -7,7 +7,6 @@ succeeds once, into a browser's own secret. The store holds digests, never the s
 from __future__ import annotations
 
 import hmac
-import secrets
 from hashlib import sha256
 from typing import Any
 
@@ -33,6 +32,8 @@ class Visits:
 
     async def invite(self, principal: Principal) -> str:
         """A token that lets one browser in, once, as this principal."""
+        import secrets
+
         secret = secrets.token_urlsafe(32)
         body = {
             "state": "link",
@@ -47,6 +48,8 @@ class Visits:
     async def enter(self, token: str) -> str:
         """Use a login link's token: the secret of the browser that came with it."""
         record, _ = await self._open(token, "link")
+        import secrets
+
         secret = secrets.token_urlsafe(32)
         used = {"state": "browser", "digest": _digest(secret), "until": clock.now() + STAY}
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from .content import Block, Diff, ResourceLink, plain
@@ -35,10 +36,15 @@ MIN_PREFIX = 2
 # Letters and digits; scripts written without spaces one by one, the rest in runs.
 _CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
 _CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
-_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _ASCII_TOKEN = re.compile(r"[a-z0-9]+")
 _ODD_SPACE = re.compile(r"[^\S ]")
 _PART = re.compile(r'"([^"]*)"?|(\S+)')
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Compiled when a text first needs it, which takes as long as a list of sessions."""
+    return re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 
 
 class Term(NamedTuple):
@@ -53,7 +59,7 @@ def tokens(text: str) -> list[str]:
     if text.isascii():
         found = _ASCII_TOKEN.findall(text.lower())
     else:
-        found = _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
+        found = _token().findall(unicodedata.normalize("NFKC", text).casefold())
     return [token[:MAX_TOKEN] for token in found]
 
 
@@ -164,7 +170,7 @@ def _places(text: str, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         for match in _ASCII_TOKEN.finditer(folded, start):
             yield match[0][:MAX_TOKEN], match.start(), match.end()
         return
-    for match in _TOKEN.finditer(text):
+    for match in _token().finditer(text):
         # Folding word by word keeps the positions of the original text.
         for token in tokens(match[0])[:1]:
             yield token, match.start(), match.end()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -22,10 +23,19 @@ from ...model.errors import SegueError, StoreError
 from ...model.principal import Principal, check_workspace
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ...hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+Work = Callable[["Hub", Principal], Awaitable[T]]
+
+
+class Ask(Protocol):
+    """What a read comes to."""
+
+    def __call__(self, work: Work[T]) -> T: ...
 
 
 class Where:
@@ -50,36 +60,92 @@ class Where:
             self.directory, self.database_url, sources=self.sources, progress=bar()
         )
 
-    def run(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
+    def run(self, work: Work[T]) -> T:
         """Open the hub, do the work, close it."""
         import asyncio
 
         return asyncio.run(self._do(work))
 
-    def read(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
-        """The same for work that only reads, and prints nothing.
+    def read(self, work: Work[T]) -> T:
+        """The same for work that only reads, and prints nothing."""
+        with self.asking() as ask:
+            return ask(work)
+
+    @contextmanager
+    def asking(self) -> Iterator[Ask]:
+        """A hub that is asked one thing after the other, all of them reads.
 
         Reads of the embedded store never wait, so they are done without an event loop, which takes
         longer to import than a list takes to read. What turns out to wait is begun anew with one.
         """
-        if self.database_url or os.environ.get("SEGUE_DATABASE_URL"):
-            return self.run(work)
-        reading = self._do(work)
+        asking = _Asking(self)
         try:
-            reading.send(None)
-        except StopIteration as done:
-            value: T = done.value
-            return value
-        except RuntimeError as error:
-            if "no running event loop" not in str(error):
-                raise
+            yield asking
         finally:
-            reading.close()
-        return self.run(work)
+            asking.close()
 
-    async def _do(self, work: Callable[[Hub, Principal], Awaitable[T]]) -> T:
+    async def _do(self, work: Work[T]) -> T:
         async with await self.open() as hub:
             return await work(hub, self.principal)
+
+
+class _Asking:
+    """Drives reads of one hub by hand for as long as that is possible, then in an event loop."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._hub: Hub | None = None
+        self._runner: asyncio.Runner | None = None
+        if where.database_url or os.environ.get("SEGUE_DATABASE_URL"):
+            self._use_loop()
+
+    def __call__(self, work: Work[T]) -> T:
+        if self._runner is None:
+            try:
+                return _driven(self._ask(work))
+            except _Waits:
+                self.close()
+                self._use_loop()
+        assert self._runner is not None
+        return self._runner.run(self._ask(work))
+
+    def close(self) -> None:
+        hub, self._hub = self._hub, None
+        if self._runner is not None:
+            if hub is not None:
+                self._runner.run(hub.close())
+            self._runner.close()
+        elif hub is not None:
+            _driven(hub.close())
+
+    def _use_loop(self) -> None:
+        import asyncio
+
+        self._runner = asyncio.Runner()
+
+    async def _ask(self, work: Work[T]) -> T:
+        if self._hub is None:
+            self._hub = await self._where.open()
+        return await work(self._hub, self._where.principal)
+
+
+class _Waits(Exception):
+    """What was driven by hand needs an event loop."""
+
+
+def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine comes to that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise
+    finally:
+        coroutine.close()
+    raise _Waits
 
 
 def located(command: F) -> F:
@@ -227,14 +293,19 @@ class _Lazy(click.Group):
 @click.version_option(__version__, prog_name="segue")
 @click.pass_context
 def segue(context: click.Context) -> None:
-    """Every AI-agent session in one place.
+    """Every AI-agent session in one place. Alone, in a terminal, it lets you pick one.
 
     Try it without any set-up:
 
         segue demo
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        if sys.stdin.isatty() and sys.stdout.isatty() and sys.platform != "win32":
+            from .picker.picker import Picker
+
+            Picker(Where(None, "local", None)).run()
+        else:
+            click.echo(context.get_help())
 
 
 def main(args: list[str] | None = None) -> None:

@@ -11,14 +11,19 @@ import sys
 import click
 
 
-def show_text(text: str) -> None:
-    """Print text that ends with a line end; where it is longer than the screen, page through it."""
+def show_text(text: str, *, wait: bool = False) -> None:
+    """Print text that ends with a line end; where it is longer than the screen, page through it.
+
+    `wait` for the reader to have read what is not paged.
+    """
     height = shutil.get_terminal_size().lines
     command = shlex.split(os.environ.get("PAGER", "less"))
     interactive = sys.stdout.isatty() and sys.stdin.isatty()
     program = shutil.which(command[0]) if command and interactive else None
     if program is None or text.count("\n") < height:
         click.echo(text, nl=False)
+        if wait:
+            click.pause(click.style("(any key)", dim=True))
         return
     if "NO_COLOR" in os.environ:
         text = click.unstyle(text)

@@ -61,11 +61,20 @@ def _write_events(events: list[Event], format: str) -> None:
     write_rows(format, ((event, event_fields(event)) for event in events))
 
 
-def _show_events(events: list[Event]) -> None:
+def _show_events(events: list[Event], *, wait: bool = False) -> None:
     from .output import event_text
 
     texts = (event_text(event) for event in events)
-    show_text("".join(f"{text}\n" for text in texts if text is not None))
+    show_text("".join(f"{text}\n" for text in texts if text is not None), wait=wait)
+
+
+def show_session(where: Where, id: str, *, wait: bool = False) -> None:
+    """A session's conversation; `wait` for a key before the screen is used for something else."""
+
+    async def read(hub: Hub, principal: Principal) -> list[Event]:
+        return [event async for event in hub.conversation(principal, id)]
+
+    _show_events(where.read(read), wait=wait)
 
 
 @click.command("tail")

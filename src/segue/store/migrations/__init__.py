@@ -7,7 +7,7 @@ to go on writing a store that has this one.
 from __future__ import annotations
 
 import re
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -21,7 +21,7 @@ class Migration(NamedTuple):
 def load(database: str) -> list[Migration]:
     """The migrations of a database, in order."""
     found = []
-    for entry in files(__package__).joinpath(database).iterdir():
+    for entry in Path(__file__).with_name(database).iterdir():
         if match := re.fullmatch(r"(\d{3})_(\w+)\.sql", entry.name):
             sql = entry.read_text()
             compat = re.search(r"^-- compat: (\d+)$", sql, re.MULTILINE)

@@ -1,0 +1,61 @@
+"""Text in columns of a terminal: how wide it is, cut to a width, broken into lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unicodedata import combining, east_asian_width
+
+
+def width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(_of(char) for char in text)
+
+
+def fit(text: str, columns: int) -> str:
+    """The text in exactly so many columns: cut with an ellipsis, or filled with spaces."""
+    if width(text) <= columns:
+        return text + " " * (columns - width(text))
+    kept, used = "", 0
+    for char in text:
+        if used + _of(char) > columns - 1:
+            break
+        kept += char
+        used += _of(char)
+    return kept + "…" + " " * (columns - used - 1)
+
+
+def fit_end(text: str, columns: int) -> str:
+    """The text, or its end: of a path that is too long, what tells it from others."""
+    if width(text) <= columns:
+        return text
+    while width(text) > columns - 1:
+        text = text[1:]
+    return "…" + text
+
+
+def wrap(text: str, columns: int) -> Iterator[str]:
+    """The lines of a text, none wider than that, broken at spaces where there are any."""
+    for line in text.expandtabs(4).split("\n"):
+        current = ""
+        for word in line.split(" "):
+            longer = f"{current} {word}" if current else word
+            if width(longer) <= columns:
+                current = longer
+                continue
+            if current:
+                yield current
+            while width(word) > columns:
+                cut = next(
+                    at for at in range(len(word), 0, -1) if width(word[:at]) <= columns or at == 1
+                )
+                yield word[:cut]
+                word = word[cut:]
+            current = word
+        yield current
+
+
+def _of(char: str) -> int:
+    if combining(char):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
