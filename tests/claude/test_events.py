@@ -60,7 +60,7 @@ SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, I
 def reading(path: Path, id: str | None = None) -> Iterator[tuple[Reader, Session]]:
     with files.opened(str(path)) as (descriptor, _):
         known = scan.Known()
-        for _event in scan.scan(descriptor, id or path.stem, known):
+        for _said in scan.scan(descriptor, known):
             pass
         session = scan.session(known, id or path.stem, str(path), "local")
         assert session is not None
@@ -420,9 +420,10 @@ def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
         nonlocal known
         with files.opened(str(path)) as (descriptor, _):
             known = scan.begin(descriptor, known)
-            return [uuid(event) for event in scan.scan(descriptor, S, known)]
+            said = [body for _, body in scan.scan(descriptor, known)]
+            return [plain(body.content) for body in said]  # type: ignore[union-attr]
 
-    assert scanned() == ["u1", "a1"]
+    assert scanned() == ["hi", "a1"]
     assert scanned() == []
     with path.open("ab") as file:
         file.write(as_line(user("u2", "a1")).rstrip())
@@ -447,5 +448,5 @@ def test_entries_are_read_once_when_a_transcript_is_scanned(
 
     monkeypatch.setattr("segue.sources.claude.read.entries", counting)
     with files.opened(str(path)) as (descriptor, _):
-        assert len(list(scan.scan(descriptor, S, scan.Known()))) == 2
+        assert len(list(scan.scan(descriptor, scan.Known()))) == 2
     assert read == 2

@@ -134,7 +134,7 @@ def moment(at: int) -> str:
     return f"2026-01-01T00:00:0{at}.000Z"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(rows, min_size=4, max_size=12), queries, st.lists(steps, min_size=2, max_size=6))
 def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
     start: list[Any], query: Query, between: list[list[Any]]

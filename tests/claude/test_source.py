@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from segue import claude
 from segue.hub import Hub
-from segue.model import ids
+from segue.model import ids, text
 from segue.model.content import plain
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, UserMessage
@@ -567,3 +569,54 @@ async def test_odd_text_is_kept_and_found(home: Home) -> None:
         assert await listed(hub, text="café") == [S]
         assert await listed(hub, text="漢字") == [S]
         assert (await hub.get(LOCAL, S)).title == "T"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Plain_words, of-ASCII.text 42nd",
+        "x" * 64 + " " + "y" * 65 + " z",
+        "nul\0inside it",
+        "caf\u00e9 \u6f22\u5b57 Stra\u00dfe \ud83d",
+        "",
+        "under_score __dunder__",
+    ],
+)
+async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, words: str) -> None:
+    home.write([user("u1", None, f"{words} end")])
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        source.index.execute("CREATE VIRTUAL TABLE temp.found USING fts5vocab (main, search, row)")
+        found = {term for (term,) in source.index.execute("SELECT term FROM temp.found")}
+        assert found == set(text.tokens(f"{words} end"))
+
+
+ROWS = "SELECT path, size, id, next, state, texts, base, shown FROM files ORDER BY path"
+
+
+@pytest.mark.parametrize("held", [0, 1 << 20], ids=["texts as they come", "texts held"])
+@pytest.mark.parametrize("program", [sys.executable, "/bin/true", "/nowhere"])
+async def test_helpers_read_what_one_process_would(
+    homes: Path, home: Home, monkeypatch: pytest.MonkeyPatch, held: int, program: str
+) -> None:
+    (home.projects / "-w").mkdir()
+    for version in VERSIONS[::4]:
+        for path in (homes / version / "projects").glob("*/*.jsonl"):
+            shutil.copy2(path, home.projects / "-w" / path.name)
+    home.write([user("u1", None, "caf\u00e9 \ud83d nul\0 " + "y" * 70)])
+    (home.projects / "-w" / f"{S2}.jsonl").mkdir()
+
+    async def rows() -> tuple[list[Any], list[Any]]:
+        async with opened(home) as (hub, source):
+            assert await listed(hub, text="caf\u00e9") == [S]
+            texts = "SELECT seq, text FROM texts ORDER BY text, seq"
+            found = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
+            source.index.renew()
+            return found
+
+    alone = await rows()
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setattr("segue.sources.claude.source._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.source._HELD", held)
+    monkeypatch.setattr("segue.sources.claude.taking.os.cpu_count", lambda: 3)
+    assert await rows() == alone

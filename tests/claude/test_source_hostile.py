@@ -82,13 +82,13 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
 ) -> None:
     home.talk(GOOD)
     gone = home.talk(S)
-    read = ClaudeSource._read
+    read = ClaudeSource._take
 
-    def late(self: ClaudeSource, *arguments: object) -> None:
+    def late(self: ClaudeSource, *arguments: object) -> object:
         gone.unlink(missing_ok=True)
-        read(self, *arguments)  # type: ignore[arg-type]
+        return read(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ClaudeSource, "_read", late)
+    monkeypatch.setattr(ClaudeSource, "_take", late)
     async with opened(home) as hub:
         assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
 

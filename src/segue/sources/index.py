@@ -76,6 +76,8 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('change', 0), ('whole', 0);
 """
 
+_LETTERS = bytes(ord("a") if chr(code).isalnum() else 0 for code in range(256))
+_LONG_WORD = b"a" * (text.MAX_TOKEN + 1)
 _TRANSIENT = {
     sqlite3.SQLITE_BUSY: (errors.StoreLocked, "another program holds the lock of"),
     sqlite3.SQLITE_LOCKED: (errors.StoreLocked, "another program holds the lock of"),
@@ -108,7 +110,7 @@ class Text(NamedTuple):
     """What can be searched of one event."""
 
     seq: int
-    text: str
+    data: bytes
     tokens: str
 
 
@@ -244,14 +246,19 @@ class Writing:
 
         `more` texts come to the ones that it has. Nothing of it is kept when either raises.
         """
-        self._execute("SAVEPOINT file")
-        try:
+        if isinstance(texts, list):
             self._put(path, id, texts, made, more)
-        except BaseException:
-            self._execute("ROLLBACK TO file")
-            raise
-        finally:
-            self._execute("RELEASE file")
+        else:
+            # They are still to be read, and may turn out unreadable. At each such point SQLite
+            # writes down what it has of the full-text index, so only long files have one.
+            self._execute("SAVEPOINT file")
+            try:
+                self._put(path, id, texts, made, more)
+            except BaseException:
+                self._execute("ROLLBACK TO file")
+                raise
+            finally:
+                self._execute("RELEASE file")
         self._touch(path, id)
 
     def _touch(self, path: str, id: str) -> None:
@@ -282,12 +289,15 @@ class Writing:
     def _insert(self, path: str, id: str) -> tuple[int, int, str]:
         sql = "SELECT min(born) FROM files WHERE id = ?"
         (born,) = self._execute(sql, (id,)).fetchone()
-        sql = "INSERT INTO files (path, inode, size, mtime_ns, beside_ns, id, state, texts, change"
-        sql += ", born) VALUES (?, 0, 0, 0, 0, ?, x'', 0, 0, ?) RETURNING pk"
+        # A statement that may have to be taken back makes SQLite write down all that it has of
+        # the full-text index; this one fails instead, and with it the transaction.
+        sql = "INSERT OR FAIL INTO files (path, inode, size, mtime_ns, beside_ns, id, state, texts"
+        sql += ", change, born) VALUES (?, 0, 0, 0, 0, ?, x'', 0, 0, ?)"
         if born is None:
             born = self._next() if self._meta("whole") else 0
         args = (os.fsencode(path), id, born)
-        (pk,) = self._execute(sql, args).fetchone()
+        pk = self._execute(sql, args).lastrowid
+        assert pk is not None
         return pk, 0, id
 
     def _texts(self, pk: int, count: int, texts: Iterable[Text]) -> int:
@@ -305,13 +315,10 @@ class Writing:
         return count
 
     def _keep(self, first: int, batch: Sequence[Text]) -> int:
-        kept = [
-            (first + number, one.seq, one.text.encode("utf-8", "surrogatepass"))
-            for number, one in enumerate(batch)
-        ]
+        kept = [(first + number, one.seq, one.data) for number, one in enumerate(batch)]
         self._executemany("INSERT INTO texts VALUES (?, ?, ?)", kept)
-        tokens = [(first + number, one.tokens) for number, one in enumerate(batch) if one.tokens]
-        self._executemany("INSERT INTO search (rowid, tokens) VALUES (?, ?)", tokens)
+        words = [(first + number, one.tokens) for number, one in enumerate(batch)]
+        self._executemany("INSERT INTO search (rowid, tokens) VALUES (?, ?)", words)
         return first + len(batch)
 
     def remove(self, path: str) -> None:
@@ -326,11 +333,11 @@ class Writing:
         sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ?"
         bounds = (pk << 24, pk << 24 | count)
         rows = [
-            (key, " ".join(text.tokens(bytes(held).decode("utf-8", "surrogatepass"))))
+            (key, tokens(bytes(held).decode("utf-8", "surrogatepass")))
             for key, held in self._execute(sql, bounds)
         ]
         sql = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"
-        self._executemany(sql, [row for row in rows if row[1]])
+        self._executemany(sql, rows)
         self._execute("DELETE FROM texts WHERE key BETWEEN ? AND ?", bounds)
 
     def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
@@ -415,6 +422,15 @@ class Writing:
             if path in seen:
                 return False
             seen.add(path)
+
+
+def tokens(words: str) -> str:
+    """A text such that FTS5 finds the tokens in it that we do: ASCII it cuts up as we would."""
+    plain = words.isascii() and "\0" not in words
+    # Long words are cut off, which FTS5 would not do; to look for them by a pattern is slower.
+    if plain and _LONG_WORD not in words.encode().translate(_LETTERS):
+        return words
+    return " ".join(text.tokens(words))
 
 
 def _unlink(path: Path) -> None:

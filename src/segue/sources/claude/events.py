@@ -86,7 +86,8 @@ class Translator:
             at = read.moment(entry.get("timestamp"))
             if at is not None:
                 self._at = at, offset
-            bodies += self._bodies(offset, entry)
+            said = self.bodies(offset, entry)
+            bodies += [_told(body, entry, number == 0) for number, body in enumerate(said)]
         if not found and data.strip(read.BLANK):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
@@ -106,7 +107,8 @@ class Translator:
             for number, body in enumerate(bodies)
         ]
 
-    def _bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
+    def bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
+        """What an entry says, one body an event, without what it says beyond that."""
         kind = entry.get("type")
         said: list[AnyBody] = []
         if kind == "user":
@@ -117,9 +119,7 @@ class Translator:
             said = step(entry)
             if entry.get("subtype") == "compact_boundary":
                 self._compaction = entry, offset
-        if not said:
-            return [Foreign(dialect=DIALECT, raw=entry, thread=thread(entry))]
-        return [_told(body, entry, number == 0) for number, body in enumerate(said)]
+        return said or [Foreign(dialect=DIALECT, raw=entry)]
 
     def _user(self, offset: int, entry: Entry) -> list[AnyBody]:
         message = entry.get("message")
@@ -177,6 +177,8 @@ class Translator:
 
 def _told(body: AnyBody, entry: Entry, first: bool) -> AnyBody:
     """The body with its thread and, for the first of an entry, all else that the entry says."""
+    if isinstance(body, Foreign) and body.raw is entry:
+        return replace(body, thread=thread(entry))
     uuid = entry.get("uuid")
     more = dict(body.extra.get(DIALECT) or {})
     if first:

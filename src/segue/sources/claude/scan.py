@@ -16,6 +16,7 @@ import msgspec
 
 from ...model.event import (
     AgentMessage,
+    AnyBody,
     ConfigChanged,
     Created,
     Event,
@@ -26,7 +27,7 @@ from ...model.event import (
 )
 from ...model.session import Session
 from . import files, history, info, layout, read, sidecar, transcript
-from .events import FIRST, Translator, event_id
+from .events import FIRST, Translator, event_id, seq
 from .history import Line
 from .prompt import clean
 from .read import Entry
@@ -64,19 +65,22 @@ def begin(descriptor: int, known: Known | None) -> Known:
     return msgspec.structs.replace(known)
 
 
-def scan(descriptor: int, session: str, known: Known) -> Iterator[Event]:
-    """The events behind those that are known; when all were taken, they are known too."""
+def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
+    """What is said behind what is known, and its place; when all was taken, it is known too."""
     status = os.fstat(descriptor)
-    translator = Translator(session, known.begun_at or 0)
+    translator = Translator("")
     for line in history.walk(descriptor, known.end, translator):
         found = read.entries(line.data) if line.is_held else _ends(line)
+        place = seq(line.offset, 0)
         for entry in found:
             _learn(known, entry)
-        if line.is_held:
-            for event in translator.line(line.offset, line.data, found):
-                known.last_seq = event.seq
-                _count(known, event)
-                yield event
+            for body in translator.bodies(line.offset, entry) if line.is_held else ():
+                known.last_seq = place
+                _count(known, body)
+                yield place, body
+                place += 1
+        if not found and line.data.strip(read.BLANK):
+            known.last_seq = place  # no entry, and kept as it is
         known.end = line.offset + line.size + 1
     known.end = min(known.end, os.fstat(descriptor).st_size)  # a last line may lack its newline
     start = max(0, known.end - _MARK)
@@ -111,16 +115,15 @@ def _learn(known: Known, entry: Entry) -> None:
         known.prompted_at = _later(known.prompted_at, at)
 
 
-def _count(known: Known, event: Event) -> None:
-    match event.body:
-        case UserMessage() | AgentMessage():
-            known.messages += 1
-        case ModelCalled() as body:
-            known.usage = known.usage + body.usage
-        case Failed():
-            known.errors += 1
-        case ConfigChanged(mode=str() as mode):
-            known.mode = mode
+def _count(known: Known, body: AnyBody) -> None:
+    if isinstance(body, UserMessage | AgentMessage):
+        known.messages += 1
+    elif isinstance(body, ModelCalled):
+        known.usage = known.usage + body.usage
+    elif isinstance(body, Failed):
+        known.errors += 1
+    elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
+        known.mode = body.mode
 
 
 def session(

@@ -14,9 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import msgspec
-
-from ...model import codec, text
 from ...model.cursor import Mark
 from ...model.errors import NotFound
 from ...model.event import Event, InfoChanged
@@ -25,12 +22,11 @@ from ...model.session import Session
 from ...model.text import Term
 from .. import finding
 from ..base import Ability
-from ..index import Damaged, Index, Item, Key, Text, Writing
-from . import files, gather, scan, trash
+from ..index import Damaged, Index, Key, Writing
+from . import files, gather, scan, taking, trash
 from .history import Reader
 from .layout import Home, Project, every_project
 from .locate import Place
-from .scan import Known
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,9 +37,10 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes read, of so many
 
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
+_HELD = 16 << 20  # the text of a file up to this size is held before it is written
+_MUCH = 20 << 20  # bytes that are worth processes of their own
 _BATCH = 32 << 20  # bytes that become visible together while much is read
 _EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
-_decode: codec.Decoder[Known] = codec.Decoder(Known)
 
 
 class Differences(NamedTuple):
@@ -166,43 +163,69 @@ class ClaudeSource:
             return
         rest = differences.changed[::-1]
         done, total = 0, sum(key.size for _, key in rest)
-        while True:
-            with self.index.writing() as writing:
-                end = done + _BATCH
-                while rest and done < end:
-                    path, key = rest.pop()
-                    self._read(writing, path, key)
-                    done += key.size
-                    if self._progress is not None:
-                        self._progress(done, total)
-                if not rest:
-                    writing.overlay(self._overlay)
-                    # Last, so that a session that moved is never not there.
-                    for path in differences.gone:
-                        writing.remove(path)
-                    if differences.all:
-                        writing.complete()
-                    return
+        helpers = self._helpers(differences.changed) if total > _MUCH else None
+        try:
+            while True:
+                with self.index.writing() as writing:
+                    end = done + _BATCH
+                    while rest and done < end:
+                        path, key = rest.pop()
+                        helpers = self._take(writing, path, key, helpers)
+                        done += key.size
+                        if self._progress is not None:
+                            self._progress(done, total)
+                    if not rest:
+                        writing.overlay(self._overlay)
+                        # Last, so that a session that moved is never not there.
+                        for path in differences.gone:
+                            writing.remove(path)
+                        if differences.all:
+                            writing.complete()
+                        return
+        finally:
+            if helpers is not None:
+                helpers.close()
 
-    def _read(self, writing: Writing, path: str, key: Key) -> None:
-        """Take one file in, or what was added to it."""
-        known = writing.state(path)
-        if known is not None and known[0] == key:
-            return  # another process was quicker
-        before = _decode(known[1]) if known and known[1] and known[0].inode == key.inode else None
-        id, trashed_at = gather.named(path)
+    def _helpers(self, changed: Sequence[tuple[str, Key]]) -> taking.Helpers | None:
+        """Helpers for reading what is not known at all, if that is all that there is to read."""
+        known = self.index.keys()
+        if any(path in known for path, _ in changed):
+            return None
+        return taking.helpers_for(changed, self.workspace)
+
+    def _take(
+        self, writing: Writing, path: str, key: Key, helpers: taking.Helpers | None
+    ) -> taking.Helpers | None:
+        """Take one file in, or what was added to it; gives the helpers, while there are any."""
+        try:
+            if helpers is not None:
+                taken = helpers.take(path)
+                self._put(writing, path, key, taken)
+                return helpers
+        except taking.Lost:
+            log.info("a process that read transcripts went away; the rest is read by this one")
+            if helpers is not None:
+                helpers.close()
         try:
             with files.opened(path) as (descriptor, status):
-                learnt = scan.begin(descriptor, before)
-                now = Key(status.st_ino, status.st_size, status.st_mtime_ns, key.beside_ns)
-
-                def made() -> Item:
-                    return _item(path, now, id, learnt, trashed_at, self.workspace)
-
-                texts = _texts(scan.scan(descriptor, id.lower(), learnt))
-                writing.put(path, id.lower(), texts, made, more=learnt.end > 0)
+                known = writing.state(path)
+                state = known[1] if known and known[0].inode == status.st_ino else None
+                now = taking.key_of(status, key)
+                taken = taking.take(descriptor, path, now, state, self.workspace)
+                self._put(writing, path, key, taken)
         except files.Unreadable:
             writing.remove(path)
+        return None
+
+    def _put(self, writing: Writing, path: str, key: Key, taken: taking.Taken | None) -> None:
+        if taken is None:
+            writing.remove(path)
+            return
+        texts = taken.texts if key.size > _HELD else list(taken.texts)
+        known = writing.state(path)
+        if known is None or known[0] != key:  # or another process was quicker
+            id = gather.named(path)[0].lower()
+            writing.put(path, id, texts, taken.made, more=taken.more)
 
     # Lists.
 
@@ -356,24 +379,6 @@ class ClaudeSource:
             for listener in tuple(self._listeners):
                 listener(id)
         return now
-
-
-def _texts(events: Iterator[Event]) -> Iterator[Text]:
-    for event in events:
-        if words := text.searchable(event.body):
-            yield Text(event.seq, words, " ".join(text.tokens(words)))
-
-
-def _item(
-    path: str, key: Key, id: str, known: Known, trashed_at: int | None, workspace: str
-) -> Item:
-    session = scan.session(known, id, path, workspace, beside=key.beside_ns > 0)
-    if session is not None and trashed_at is not None:
-        session = msgspec.structs.replace(session, deleted_at=trashed_at)
-    onward = None
-    if known.continued_in is not None:
-        onward = os.path.join(os.path.dirname(path), f"{known.continued_in}.jsonl")
-    return Item(key=key, state=codec.encode(known), session=session, next=onward)
 
 
 def _in_loop() -> bool:
