@@ -101,6 +101,7 @@ class Port(Protocol):
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def history(self) -> list[Event]: ...
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer: ...
+    async def result(self, call_id: str) -> list[Event]: ...
     async def more(self) -> list[Event]: ...
     def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None: ...
 
@@ -115,6 +116,7 @@ class Turn:
         turn_id: str,
         tools: Tools,
         outcome: OutcomeDefined | None = None,
+        system: Content = (),
     ) -> None:
         self._port = port
         self._stream: _Stream | None = None
@@ -123,6 +125,7 @@ class Turn:
         self.id = turn_id
         self.tools = tools
         self.outcome = outcome  # what the prompt asks to be reached, if it is such a prompt
+        self.system = system  # what its sender's system said with it
 
     @property
     def session(self) -> Session:
@@ -187,12 +190,31 @@ class Turn:
         stream.size += len(text)
 
     async def tool(
-        self, name: str, *, input: Any = None, title: str | None = None, kind: ToolKind = "other"
+        self,
+        name: str,
+        *,
+        input: Any = None,
+        title: str | None = None,
+        kind: ToolKind = "other",
+        custom: bool = False,
     ) -> str:
-        """Begin a tool call; its id, which the ToolResult must carry."""
+        """Begin a tool call; its id, which the ToolResult must carry.
+
+        A `custom` tool is run by the client: `result` waits for what comes of it.
+        """
         call_id = ids.new_id()
-        await self.emit(ToolCall(call_id=call_id, name=name, title=title, kind=kind, input=input))
+        await self.emit(
+            ToolCall(call_id=call_id, name=name, title=title, kind=kind, input=input, custom=custom)
+        )
         return call_id
+
+    async def result(self, call_id: str) -> list[Event]:
+        """Wait until somebody at a door gives the result of a call, which is stored then.
+
+        The ToolResult comes first, and after it what else was said with it.
+        """
+        await self.emit()
+        return await self._port.result(call_id)
 
     async def ask(
         self,

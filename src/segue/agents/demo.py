@@ -15,14 +15,18 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
-from ..model.content import Diff, Text, as_content
+from ..model.content import Diff, Text, as_content, plain
 from ..model.event import (
     AgentMessage,
     Compacted,
+    Failed,
     InfoChanged,
+    ModelAsked,
     ModelCalled,
+    OutcomeEvaluated,
     PlanChanged,
     PlanEntry,
+    StatusChanged,
     ToolResult,
     Usage,
     UserMessage,
@@ -41,11 +45,15 @@ slash are instructions; everything else is said back.
     /ask QUESTION        a tool call that asks for permission first
     /read PATH           read a file under the session's directories
     /write PATH TEXT     write one, after asking, and show the difference
+    /custom NAME {…}     call a tool that the client runs, with JSON input, and say its result
     /mcp SERVER TOOL {…} call a tool of a connected MCP server with JSON arguments
     /history             how much of the conversation it was given
     /more                take in prompts that were sent since this turn began
     /title TEXT          name the session
+    /system              say what was sent along as a system message
+    /model               begin a request to a model, of which there is none; /usage ends it
     /usage IN OUT        report tokens used
+    /retry TEXT          fail with TEXT for now, wait a moment and go on
     /compact TEXT        a compaction with TEXT as the summary
     /slow SECONDS        from here on, pause so long before each word
     /wait SECONDS        pause once
@@ -76,8 +84,24 @@ class _Performance:
         self._turn = turn
         self._pause = 0.0
         self._stop: StopReason | None = None
+        self._asked: str | None = None
 
     async def run(self) -> StopReason:
+        stop = await self._perform()
+        if (outcome := self._turn.outcome) is not None:
+            why = "The demo agent has no grader: nothing was looked at."
+            for result, told in (("evaluating", None), ("failed", why)):
+                await self._turn.emit(
+                    OutcomeEvaluated(
+                        outcome_id=outcome.outcome_id,
+                        iteration=0,
+                        result=result,  # type: ignore[arg-type]  # each is one of its own
+                        explanation=told,
+                    )
+                )
+        return stop
+
+    async def _perform(self) -> StopReason:
         spoken: list[str] = []
         instructed = False
         for line in self._turn.text.splitlines():
@@ -110,11 +134,15 @@ class _Performance:
             "ask": self._ask,
             "read": self._read,
             "write": self._write,
+            "custom": self._custom,
             "mcp": self._mcp,
             "history": self._history,
             "more": self._more,
             "title": self._title,
+            "system": self._system,
+            "model": self._model,
             "usage": self._usage,
+            "retry": self._retry,
             "compact": self._compact,
             "slow": self._slow,
             "wait": self._wait,
@@ -206,12 +234,22 @@ class _Performance:
             raise PermissionError(f"{path} is outside the session's directories")
         return real
 
+    async def _custom(self, text: str) -> None:
+        name, given = text.partition("{")[0].strip(), _object(text)
+        if not name or given is None:
+            await self._speak("/custom needs a name, and its input must be one JSON object.")
+            return
+        call = await self._turn.tool(name, title=f"{name} (custom)", input=given, custom=True)
+        result = (await self._turn.result(call))[0].body
+        assert isinstance(result, ToolResult)
+        told = plain(result.content) or "nothing in words"
+        await self._speak(f"{name} {result.status}: {told}")
+
     async def _mcp(self, text: str) -> None:
         parts = shlex.split(text.partition("{")[0])
         server, tool = (*parts, "", "")[:2]
-        try:
-            arguments = json.loads(text[text.index("{") :]) if "{" in text else {}
-        except ValueError:
+        arguments = _object(text)
+        if arguments is None:
             await self._speak("The arguments of /mcp must be one JSON object.")
             return
         call = await self._turn.tool(tool, title=f"{server}: {tool}", input=arguments)
@@ -241,7 +279,24 @@ class _Performance:
         given = [int(number) for number in text.split() if number.isdigit()]
         read, wrote = (*given, 0, 0)[:2]
         usage = Usage(input_tokens=read, output_tokens=wrote)
-        await self._turn.emit(ModelCalled(model="demo", usage=usage))
+        await self._turn.emit(ModelCalled(model="demo", usage=usage, asked=self._asked))
+        self._asked = None
+
+    async def _model(self, _: str) -> None:
+        asked = (await self._turn.emit(ModelAsked(model="demo")))[-1]
+        self._asked = asked.id
+
+    async def _system(self, _: str) -> None:
+        await self._speak(plain(self._turn.system) or "There was no system message.")
+
+    async def _retry(self, text: str) -> None:
+        turn = self._turn.id
+        await self._turn.emit(
+            Failed(message=text or "overloaded", code="model_overloaded_error", retry="retrying"),
+            StatusChanged(status="rescheduling", turn=turn),
+        )
+        await asyncio.sleep(0.05)
+        await self._turn.emit(StatusChanged(status="running", turn=turn))
 
     async def _compact(self, text: str) -> None:
         await self._turn.emit(Compacted(summary=as_content(text), trigger="manual"))
@@ -265,6 +320,15 @@ class _Performance:
 
     async def _help(self, _: str) -> None:
         await self._turn.say(HELP)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that stands at the end, an empty one if there is none; None if it is none."""
+    try:
+        found = json.loads(text[text.index("{") :]) if "{" in text else {}
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _seconds(text: str) -> float:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..model import clock, ids
 from ..model.content import Block, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
-from ..model.event import ConfigChanged, Event, OutcomeDefined, StatusChanged
+from ..model.event import ConfigChanged, Event, OutcomeDefined, StatusChanged, ToolResult
 from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
@@ -31,6 +31,7 @@ from .transcripts import Transcripts
 
 if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
+    from .inbox import Said
     from .turns import Hold, Turns
 
 
@@ -91,6 +92,7 @@ class Hub(Reading, Editing, Transcripts):
         *,
         extra: dict[str, Any] | None = None,
         turn_id: str | None = None,
+        system: Said | None = None,
     ) -> str:
         """Ask a session's agent something; the id of the turn, which is the message's id too.
 
@@ -98,7 +100,7 @@ class Hub(Reading, Editing, Transcripts):
         The prompt is durable when this returns. It runs in the process that holds the session
         open, else here; NoAgent if that is impossible.
         """
-        return await self._prompt(principal, id, content, turn_id, extra=extra or {})
+        return await self._prompt(principal, id, content, turn_id, extra=extra or {}, system=system)
 
     async def define_outcome(
         self,
@@ -132,8 +134,9 @@ class Hub(Reading, Editing, Transcripts):
         *,
         extra: dict[str, Any] | None = None,
         outcome: OutcomeDefined | None = None,
+        system: Said | None = None,
     ) -> str:
-        from .running import Prompt
+        from .inbox import Prompt
 
         session = await self._promptable(principal, id)
         name = (principal.workspace, id)
@@ -149,7 +152,13 @@ class Hub(Reading, Editing, Transcripts):
             if not self.runners.can_build(spec):
                 self.runners.build(spec)  # says why not
         turn_id = turn_id or ids.new_id()
-        prompt = Prompt(content=blocks, extra=extra or {}, local=principal.local, outcome=outcome)
+        prompt = Prompt(
+            content=blocks,
+            extra=extra or {},
+            local=principal.local,
+            outcome=outcome,
+            system=system,
+        )
         body: dict[str, Any] = to_builtins(prompt)
         await self.store.put_inbox(*name, "prompt", turn_id, body)
         await self.turns.kick(name)
@@ -241,6 +250,28 @@ class Hub(Reading, Editing, Transcripts):
         answer_id = ids.new_id()
         await self.store.put_inbox(principal.workspace, id, "answer", answer_id, body)
         return answer_id
+
+    async def give(
+        self,
+        principal: Principal,
+        id: str,
+        result: ToolResult,
+        *,
+        system: Said | None = None,
+    ) -> str:
+        """Give the result of a tool call that a running turn has others run.
+
+        The id that the ToolResult event will have.
+        """
+        from .inbox import Result
+
+        session = await self._native(principal, id)
+        if result.call_id not in session.open_calls:
+            raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
+        result_id = ids.new_id()
+        body: dict[str, Any] = to_builtins(Result(result=result, system=system))
+        await self.store.put_inbox(principal.workspace, id, "result", result_id, body)
+        return result_id
 
     async def hold(
         self,

@@ -12,7 +12,6 @@ import msgspec
 from ..agents.base import Agent, Answer, Streamed, Tools, Turn, written
 from ..model import codec, ids
 from ..model.closing import closing
-from ..model.content import Content
 from ..model.errors import LeaseLost, NotFound, SegueError
 from ..model.event import (
     AnyBody,
@@ -21,16 +20,18 @@ from ..model.event import (
     Failed,
     InfoChanged,
     Interrupted,
+    ModelAsked,
+    ModelCalled,
     Option,
-    OutcomeDefined,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
-    UserMessage,
+    Usage,
 )
 from ..model.lifecycle import StopReason
 from ..model.session import Session
 from ..store.base import Delta, InboxItem, Lease, Store
+from .inbox import Prompt, Result
 from .live import Live, Name
 from .titles import title_from
 
@@ -54,18 +55,9 @@ def partials(deltas: Iterable[Delta]) -> list[Draft]:
     ]
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A prompt as an inbox row carries it; `local` says that the local user sent it."""
-
-    content: Content
-    extra: dict[str, Any] = {}
-    local: bool = False
-    outcome: OutcomeDefined | None = None
-
-    def draft(self, id: str) -> Draft:
-        if self.outcome is not None:
-            return Draft(id=id, body=self.outcome)
-        return Draft(id=id, body=UserMessage(content=self.content, extra=self.extra))
+def unanswered(request: str | None) -> list[AnyBody]:
+    """The end of a request to a model that will not come, if there was one under way."""
+    return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
 class Running:
@@ -91,6 +83,8 @@ class Running:
         self._local = False
         self._first = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
+        self._results: dict[str, asyncio.Future[list[Event]]] = {}
+        self._request: str | None = None  # to a model, begun and not ended
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
@@ -124,7 +118,8 @@ class Running:
         )
         self._session, self._local = session, prompt.local
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
-        turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome)
+        system = () if prompt.system is None else prompt.system.content
+        turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome, system)
         self._task = asyncio.get_running_loop().create_task(self._agent.run(turn))
         try:
             reason = await self._supervise(turn)
@@ -188,6 +183,8 @@ class Running:
         for item in items:
             if item.kind == "answer":
                 await self._answer(item)
+            elif item.kind == "result":
+                await self._result(item)
 
     async def _answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
@@ -209,8 +206,30 @@ class Running:
         del self._asks[ask_id]
         future.set_result(Answer(option=option, note=note))
 
+    async def _result(self, item: InboxItem) -> None:
+        given: Result = codec.convert(item.body, Result)
+        call_id = given.result.call_id
+        future = self._results.get(call_id)
+        if future is None or future.done():
+            if call_id not in self.session.open_calls:
+                await self._store.drop_inbox(*self._name, [item.number])
+            return  # the agent has called, and is about to wait for it
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            left = tuple(pending for pending in session.pending if pending != call_id)
+            return [*given.drafts(item.id), _waiting(session, left)]
+
+        self._session, events = await self._store.change(
+            *self._name, decide, lease=self._lease, consume=[item.number]
+        )
+        del self._results[call_id]
+        future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
+
     async def _end(self, turn: Turn, reason: StopReason | Exception) -> None:
-        tail: list[AnyBody | Draft] = [*turn.cut()]
+        cut = turn.cut()
+        if any(isinstance(draft.body, ModelCalled) for draft in cut):
+            self._request = None
+        tail: list[AnyBody | Draft] = [*cut, *unanswered(self._request)]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
@@ -248,6 +267,11 @@ class Running:
             await self._overtake(messages)
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
+        for event in events:
+            if isinstance(event.body, ModelAsked):
+                self._request = event.id
+            elif isinstance(event.body, ModelCalled):
+                self._request = None
         self._live.written(self._name, [event.id for event in events])
         return events
 
@@ -285,6 +309,18 @@ class Running:
         await self._store.change(*self._name, decide, lease=self._lease)
         return await future
 
+    async def result(self, call_id: str) -> list[Event]:
+        self._check()
+        future: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
+        self._results[call_id] = future
+
+        def decide(session: Session) -> list[AnyBody | Draft]:
+            return [_waiting(session, (*session.pending, call_id))]
+
+        self._session, _ = await self._store.change(*self._name, decide, lease=self._lease)
+        self._wake.set()  # it may be there already
+        return await future
+
     async def more(self) -> list[Event]:
         self._check()
         items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
@@ -293,7 +329,8 @@ class Running:
         if not items:
             return []
         prompts = [codec.convert(item.body, Prompt) for item in items]
-        drafts = [prompt.draft(item.id) for item, prompt in zip(items, prompts, strict=True)]
+        pairs = zip(items, prompts, strict=True)
+        drafts = [draft for item, prompt in pairs for draft in prompt.drafts(item.id)]
         self._session, events = await self._store.change(
             *self._name,
             lambda _: drafts,
@@ -340,7 +377,7 @@ class Running:
 def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
     bodies: list[AnyBody | Draft] = [
         StatusChanged(status="running", turn=turn_id),
-        prompt.draft(turn_id),
+        *prompt.drafts(turn_id),
     ]
     untitled = session.title is None and session.title_by is None
     if untitled and (title := title_from(prompt.content)):

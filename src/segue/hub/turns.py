@@ -20,11 +20,11 @@ from ..agents.base import Agent, NoTools, Releasing, Tools
 from ..model import clock, ids
 from ..model.closing import closing
 from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
-from ..model.event import AnyBody, Draft, Interrupted
+from ..model.event import AnyBody, Draft, Interrupted, ModelAsked
 from ..model.session import Session
 from ..store.base import Lease, Signal, Store
 from .live import Live, Name
-from .running import Running, partials
+from .running import Running, partials, unanswered
 
 Build = Callable[[Session], Awaitable[Agent]]
 
@@ -305,7 +305,10 @@ class _Driver:
         session = await self._store.get(*self._name)
         if session is None or session.turn is None:
             return
-        cut = partials(await self._store.deltas(*self._name))
+        cut: list[AnyBody | Draft] = [*partials(await self._store.deltas(*self._name))]
+        spans = ("model_asked", "model_called")
+        last = await self._store.events(*self._name, types=spans, limit=1, backward=True)
+        cut += unanswered(next((e.id for e in last if isinstance(e.body, ModelAsked)), None))
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:

@@ -238,10 +238,17 @@ class StatusChanged(Body, frozen=True, tag="status_changed"):
     message: str | None = None
 
 
+class ModelAsked(Body, frozen=True, tag="model_asked"):
+    """A request to a model begins."""
+
+    model: str | None = None
+
+
 class ModelCalled(Body, frozen=True, tag="model_called"):
-    """One request to a model has ended."""
+    """One request to a model has ended. `asked` is the id of the event with which it began."""
 
     usage: Usage
+    asked: str | None = None
     model: str | None = None
     is_error: bool = False
     duration: int | None = None
@@ -317,6 +324,7 @@ AnyBody = (
     | InfoChanged
     | ConfigChanged
     | StatusChanged
+    | ModelAsked
     | ModelCalled
     | Interrupted
     | Compacted

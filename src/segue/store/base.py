@@ -24,7 +24,7 @@ __all__ = ["closing", "forked"]  # the usual tails of a fork, for whoever writes
 
 Drafts = Sequence[AnyBody | Draft]
 Decide = Callable[[Session], Drafts]
-InboxKind = Literal["prompt", "cancel", "answer"]
+InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from ...model.event import AnyBody, Event, OutcomeEvaluated, Usage, UserMessage
+from ...model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
 from ...model.lifecycle import StopReason
 from ..base import Tools, Turn
 from ..tools import Context
@@ -38,6 +38,9 @@ class Loop:
         self._add(await self._turn.history())
         asked = self._turn.outcome or UserMessage(content=self._turn.prompt)
         self._add([Event(seq=0, id=self._turn.id, at=0, body=asked)])
+        if self._turn.system:
+            said = SystemMessage(content=self._turn.system)
+            self._add([Event(seq=0, id="", at=0, body=said)])
         self._tools = await self._toolbox.open()
         try:
             if self._turn.outcome is not None:

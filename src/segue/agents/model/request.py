@@ -26,7 +26,15 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from ...model.event import AgentThought, Event, Failed, ModelCalled, StatusChanged, Usage
+from ...model.event import (
+    AgentThought,
+    Event,
+    Failed,
+    ModelAsked,
+    ModelCalled,
+    StatusChanged,
+    Usage,
+)
 from ..base import Turn
 from .conversation import DIALECT
 from .settings import Settings
@@ -65,6 +73,7 @@ class Requests:
         self._turn = turn
         self._model = model
         self._settings = settings
+        self._asked: str | None = None  # the event with which the current request began
         self.window = settings.context or model.context_window or 128_000
         self._options = ModelSettings(max_retries=0, cache=True)
         if settings.max_tokens is not None:
@@ -93,6 +102,8 @@ class Requests:
         while True:
             attempt += 1
             began = time.monotonic()
+            asked = (await self._turn.emit(ModelAsked(model=self._settings.model)))[-1]
+            self._asked = asked.id
             stored: list[Event] = []
             try:
                 response = await self._once(messages, tools, options, stored if shown else None)
@@ -160,7 +171,9 @@ class Requests:
             again = False
         turn = self._turn
         await turn.finish(partial=True, extra={DIALECT: {"discarded": True}})
-        called = ModelCalled(usage=Usage(), model=self._settings.model, is_error=True)
+        called = ModelCalled(
+            usage=Usage(), asked=self._asked, model=self._settings.model, is_error=True
+        )
         if not again or attempt > self._settings.retries:
             await turn.emit(called)
             raise ModelFailed(message, code, tried=again or attempt > 1) from error
@@ -182,6 +195,7 @@ class Requests:
             cost = round(response.cost().total_price * 1_000_000)
         total = spent.input_tokens + spent.output_tokens
         return ModelCalled(
+            asked=self._asked,
             model=self._settings.model,
             usage=Usage(
                 input_tokens=max(0, spent.input_tokens - cached),

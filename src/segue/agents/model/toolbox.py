@@ -172,6 +172,8 @@ class Toolbox:
     async def _do(self, call: Call, refused: str | None, here: asyncio.Lock) -> list[Event]:
         if refused is not None:
             result = failed(refused)
+        elif call.event.custom:
+            return await self._turn.result(call.event.call_id)  # the client runs it
         elif call.offer is not None and call.offer.mcp is not None:
             result = await self._elsewhere(call.offer.mcp, call.given)
         else:

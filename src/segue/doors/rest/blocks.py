@@ -57,15 +57,22 @@ class DocumentIn(Body, frozen=True, tag_field="type", tag="document"):
     context: str | None = None
 
 
+class SearchResultIn(Body, frozen=True, tag_field="type", tag="search_result"):
+    source: str
+    title: str
+    content: tuple[TextIn, ...]
+    citations: dict[str, Any] | None = None
+
+
 BlockIn = TextIn | ImageIn | DocumentIn
 
 
-def read(blocks: Iterable[BlockIn]) -> Content:
+def read(blocks: Iterable[BlockIn | SearchResultIn]) -> Content:
     """A client's blocks as the model's; one that names a file of this dialect is kept as it is."""
     return tuple(_read(block) for block in blocks)
 
 
-def _read(block: BlockIn) -> Block:
+def _read(block: BlockIn | SearchResultIn) -> Block:
     match block:
         case TextIn(text=text):
             return Text(text=text)
@@ -73,7 +80,7 @@ def _read(block: BlockIn) -> Block:
             return Image(mime=mime, data=data)
         case ImageIn(source=URLSource(url=url)):
             return Image(uri=url)
-        case DocumentIn(source=FileSource()) | ImageIn():
+        case DocumentIn(source=FileSource()) | ImageIn() | SearchResultIn():
             return Other(dialect=_DIALECT, raw=to_builtins(block))
         case DocumentIn(source=source, title=title, context=context):
             said = {"title": title, "context": context}

@@ -153,8 +153,7 @@ def _refuse(schedule: object, budget: object) -> None:
 async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:
     """A deployment as it is stored, if a session could be made with it now."""
     made_with = await sessions.prepare(call, _setup(given))
-    for event in given.initial_events:
-        events_in.initial(event)
+    await events_in.openings(call, given.initial_events)
     kept = msgspec.to_builtins(given)
     del kept["schedule"], kept["budget"]
     tokens = {

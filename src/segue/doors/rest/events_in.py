@@ -5,179 +5,186 @@ Everything in a request is checked before any of it is done: all of it or nothin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from msgspec import Meta
+from msgspec import to_builtins
 
-from ...model import clock, ids
-from ...model.content import Content
-from ...model.errors import InvalidInput
-from ...model.event import PermissionAsked
+from ...hub.inbox import Said
+from ...model import clock, event, ids
+from ...model.errors import InvalidInput, NotFound
 from ...model.session import Session
-from . import blocks
-from .bodies import Body
+from . import blocks, incoming, records
 from .call import Call
+from .incoming import (
+    Confirmation,
+    CustomToolResult,
+    DefineOutcome,
+    FileRubric,
+    Incoming,
+    Initial,
+    Interrupt,
+    SystemMessage,
+    ToolResult,
+    UserMessage,
+)
 from .lookups import Lookups, tool_id
 from .session_out import status, thread_id
 
-Blocks = Annotated[tuple[blocks.BlockIn, ...], Meta(min_length=1, max_length=1000)]
+__all__ = ["Initial", "openings", "send"]
 
-
-class UserMessage(Body, frozen=True, tag_field="type", tag="user.message"):
-    content: Blocks
-
-
-class Interrupt(Body, frozen=True, tag_field="type", tag="user.interrupt"):
-    session_thread_id: str | None = None
-
-
-class Confirmation(Body, frozen=True, tag_field="type", tag="user.tool_confirmation"):
-    tool_use_id: str
-    result: Literal["allow", "deny"]
-    deny_message: str | None = None
-    session_thread_id: str | None = None
-
-
-class CustomToolResult(Body, frozen=True, tag_field="type", tag="user.custom_tool_result"):
-    custom_tool_use_id: str
-    content: Any = None
-    is_error: bool | None = None
-    session_thread_id: str | None = None
-
-
-class ToolResult(Body, frozen=True, tag_field="type", tag="user.tool_result"):
-    tool_use_id: str
-    content: Any = None
-    is_error: bool | None = None
-    session_thread_id: str | None = None
-
-
-class DefineOutcome(Body, frozen=True, tag_field="type", tag="user.define_outcome"):
-    description: str
-    rubric: dict[str, Any]
-    max_iterations: Annotated[int, Meta(ge=1, le=20)] | None = None
-
-
-class SystemMessage(Body, frozen=True, tag_field="type", tag="system.message"):
-    content: Any
-
-
-Incoming = (
-    UserMessage
-    | Interrupt
-    | Confirmation
-    | CustomToolResult
-    | ToolResult
-    | DefineOutcome
-    | SystemMessage
-)
-Initial = UserMessage | DefineOutcome
-
-
-class Send(Body, frozen=True):
-    events: Annotated[tuple[Incoming, ...], Meta(min_length=1, max_length=1000)]
-
-
-Step = Callable[[], Awaitable[dict[str, Any]]]
-
-_NO_GRADER = "user.define_outcome: this server has no grader to evaluate outcomes with"
+Step = Callable[[Session], Awaitable[dict[str, Any]]]
 
 
 async def send(call: Call) -> dict[str, Any]:
     """`POST …/events`: the events, as they were taken in."""
-    given = await call.body(Send)
+    given = await call.body(incoming.Send)
     session = await call.session()
     if status(session) == "terminated":
         raise InvalidInput(
             f"session {ids.spell('sesn', session.id)} is terminated and takes no more events"
         )
-    steps = [await _step(call, session, event) for event in given.events]
-    return {"data": [await step() for step in steps]}
+    system = _system(given.events)
+    last = len(given.events) - (2 if system else 1)
+    steps = [
+        await _step(call, session, each, system if place == last else None)
+        for place, each in enumerate(given.events[: last + 1])
+    ]
+    echoes = [await step(session) for step in steps]
+    if system is not None:
+        content = blocks.words(system.content)
+        echoes.append(_echo("system.message", system.id, None, content=content))
+    return {"data": echoes}
 
 
-def initial(event: Initial) -> Content:
-    """What a session is to be asked first."""
-    if isinstance(event, DefineOutcome):
-        raise InvalidInput(_NO_GRADER)
-    return blocks.read(event.content)
+async def openings(call: Call, events: Sequence[Initial]) -> list[Step]:
+    """What is to be done first with a session that is still to be made."""
+    if sum(isinstance(each, DefineOutcome) for each in events) > 1:
+        raise InvalidInput("initial_events: at most one may be a user.define_outcome")
+    return [
+        await _outcome(call, each) if isinstance(each, DefineOutcome) else _message(call, each)
+        for each in events
+    ]
 
 
-async def _step(call: Call, session: Session, event: Incoming) -> Step:
-    thread = getattr(event, "session_thread_id", None)
+def _system(events: Sequence[Incoming]) -> Said | None:
+    """The system message of a request, which belongs to what stands before it."""
+    for place, each in enumerate(events):
+        if isinstance(each, SystemMessage):
+            before = events[place - 1] if place else None
+            if place != len(events) - 1:
+                raise InvalidInput("system.message: must be the last of the events")
+            if not isinstance(before, UserMessage | CustomToolResult | ToolResult):
+                raise InvalidInput("system.message: must follow a user.message or a tool's result")
+            return Said(id=ids.new_id(), content=blocks.read(each.content))
+    return None
+
+
+async def _step(call: Call, session: Session, given: Incoming, system: Said | None) -> Step:
+    thread = getattr(given, "session_thread_id", None)
     if thread is not None and thread != thread_id(session.id):
         raise InvalidInput(f"session_thread_id: {thread} is no thread of this session")
-    match event:
+    match given:
         case UserMessage():
-            return _message(call, session, blocks.read(event.content))
+            return _message(call, given, system)
         case Interrupt():
-            return _interrupt(call, session, thread)
+            return _interrupt(call, thread)
         case Confirmation():
-            return await _confirmation(call, session, event)
-        case CustomToolResult(custom_tool_use_id=id) | ToolResult(tool_use_id=id):
-            raise InvalidInput(f"no tool call {id} of this session waits for a result")
+            return await _confirmation(call, session, given)
+        case CustomToolResult() | ToolResult():
+            return await _result(call, session, given, system)
         case DefineOutcome():
-            raise InvalidInput(_NO_GRADER)
+            return await _outcome(call, given)
         case SystemMessage():
-            raise InvalidInput("system.message: no agent here takes system messages in a session")
+            raise AssertionError("it is no step of its own")
 
 
-def _message(call: Call, session: Session, content: Content) -> Step:
-    async def step() -> dict[str, Any]:
-        turn = await call.hub.prompt(call.principal, session.id, content)
-        return {
-            "type": "user.message",
-            "id": ids.spell("sevt", turn),
-            "content": blocks.write(content),
-            "processed_at": None,  # when it begins, the same event comes again with its time
-        }
+def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step:
+    content = blocks.read(given.content)
+
+    async def step(session: Session) -> dict[str, Any]:
+        turn = await call.hub.prompt(call.principal, session.id, content, system=system)
+        # When it begins, the same event comes again with its time.
+        return _echo("user.message", turn, None, content=blocks.write(content))
 
     return step
 
 
-def _interrupt(call: Call, session: Session, thread: str | None) -> Step:
-    async def step() -> dict[str, Any]:
+async def _outcome(call: Call, given: DefineOutcome) -> Step:
+    rubric: dict[str, Any] = to_builtins(given.rubric)
+    if isinstance(given.rubric, FileRubric):
+        rubric["content"] = await _read(call, given.rubric.file_id)
+
+    async def step(session: Session) -> dict[str, Any]:
+        id = ids.new_id()
+        made = await call.hub.define_outcome(
+            call.principal,
+            session.id,
+            given.description,
+            rubric,
+            given.max_iterations or 3,
+            turn_id=id,
+        )
+        return _echo(
+            "user.define_outcome",
+            id,
+            clock.now(),
+            outcome_id=ids.spell("outc", made.outcome_id),
+            description=made.description,
+            rubric=to_builtins(given.rubric),
+            max_iterations=made.max_iterations,
+        )
+
+    return step
+
+
+async def _read(call: Call, file_id: str) -> str:
+    """What a rubric's file says."""
+    file = await records.find(call, "file", file_id, field="rubric.file_id")
+    data = b""
+    async for part in call.hub.files.read(file):
+        data += part
+        if len(data) > 4 * incoming.MAX_RUBRIC:
+            break
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("rubric.file_id: the file is no text") from None
+    if len(text) > incoming.MAX_RUBRIC:
+        raise InvalidInput(f"rubric.file_id: longer than {incoming.MAX_RUBRIC} characters")
+    return text
+
+
+def _interrupt(call: Call, thread: str | None) -> Step:
+    async def step(session: Session) -> dict[str, Any]:
         cancelled = await call.hub.cancel(call.principal, session.id)
-        now = clock.to_rfc3339(clock.now())
-        return {
-            "type": "user.interrupt",
-            "id": ids.spell("sevt", cancelled or ids.new_id()),
-            "session_thread_id": thread,
-            # With nothing to interrupt it is over as soon as it came.
-            "processed_at": None if cancelled else now,
-        }
+        # With nothing to interrupt it is over as soon as it came.
+        done = None if cancelled else clock.now()
+        return _echo("user.interrupt", cancelled or ids.new_id(), done, session_thread_id=thread)
 
     return step
 
 
-async def _confirmation(call: Call, session: Session, event: Confirmation) -> Step:
-    asked = await _asked(call, session, event.tool_use_id)
-    kinds = ("allow_once", "allow") if event.result == "allow" else ("reject_once", "reject")
+async def _confirmation(call: Call, session: Session, given: Confirmation) -> Step:
+    asked = await _asked(call, session, given.tool_use_id)
+    kinds = ("allow_once", "allow") if given.result == "allow" else ("reject_once", "reject")
     option = next(
         (option for kind in kinds for option in asked.options if option.kind.startswith(kind)), None
     )
-    if option is None and event.result == "allow":
-        raise InvalidInput(f"tool call {event.tool_use_id} cannot be allowed")
+    if option is None and given.result == "allow":
+        raise InvalidInput(f"tool call {given.tool_use_id} cannot be allowed")
 
-    async def step() -> dict[str, Any]:
+    async def step(session: Session) -> dict[str, Any]:
         chosen = None if option is None else option.id
         answer = await call.hub.answer(
-            call.principal, session.id, asked.ask_id, chosen, event.deny_message
+            call.principal, session.id, asked.ask_id, chosen, given.deny_message
         )
-        return {
-            "type": "user.tool_confirmation",
-            "id": ids.spell("sevt", answer),
-            "tool_use_id": event.tool_use_id,
-            "result": event.result,
-            "deny_message": event.deny_message,
-            "session_thread_id": event.session_thread_id,
-            "processed_at": None,
-        }
+        return _echo("user.tool_confirmation", answer, None, **_fields(given))
 
     return step
 
 
-async def _asked(call: Call, session: Session, tool_use_id: str) -> PermissionAsked:
+async def _asked(call: Call, session: Session, tool_use_id: str) -> event.PermissionAsked:
     """The open question about a tool call."""
     lookups = Lookups(call.hub, call.principal, session.id)
     for ask_id in session.open_asks:
@@ -185,3 +192,44 @@ async def _asked(call: Call, session: Session, tool_use_id: str) -> PermissionAs
         if asked is not None and ids.parse(tool_use_id, "sevt") == tool_id(asked):
             return asked
     raise InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
+
+
+async def _result(
+    call: Call, session: Session, given: CustomToolResult | ToolResult, system: Said | None
+) -> Step:
+    custom = isinstance(given, CustomToolResult)
+    named = given.custom_tool_use_id if isinstance(given, CustomToolResult) else given.tool_use_id
+    called = await Lookups(call.hub, call.principal, session.id).shown_as(named)
+    # Another tool's result is the client's to give only while the turn waits for it.
+    waits = called is not None and called.custom == custom
+    if called is None or not waits or not (custom or called.call_id in session.pending):
+        field = "custom_tool_use_id" if custom else "tool_use_id"
+        raise InvalidInput(f"{field}: {named} does not wait for a result")
+    result = event.ToolResult(
+        call_id=called.call_id,
+        status="failed" if given.is_error else "completed",
+        content=blocks.read(given.content or ()),
+        extra={} if custom else {"rest": {"given": True}},
+    )
+    kind = "user.custom_tool_result" if custom else "user.tool_result"
+
+    async def step(session: Session) -> dict[str, Any]:
+        try:
+            id = await call.hub.give(call.principal, session.id, result, system=system)
+        except NotFound:  # it has one already, which counts
+            id = ids.new_id()
+        return _echo(kind, id, clock.now(), **_fields(given))
+
+    return step
+
+
+def _fields(given: Confirmation | CustomToolResult | ToolResult) -> dict[str, Any]:
+    found: dict[str, Any] = to_builtins(given)
+    del found["type"]
+    return found
+
+
+def _echo(kind: str, id: str, at: int | None, **fields: Any) -> dict[str, Any]:
+    """An event as it was taken in; without a time it is still to be processed."""
+    done = None if at is None else clock.to_rfc3339(at)
+    return {"type": kind, "id": ids.spell("sevt", id), **fields, "processed_at": done}

@@ -27,6 +27,7 @@ from ...model.event import (
     Foreign,
     InfoChanged,
     Interrupted,
+    ModelAsked,
     ModelCalled,
     OutcomeDefined,
     OutcomeEvaluated,
@@ -81,6 +82,7 @@ TYPES: dict[str, tuple[str, ...]] = {
         "session.status_terminated",
         "session.thread_status_terminated",
     ),
+    "model_asked": ("span.model_request_start",),
     "model_called": ("span.model_request_start", "span.model_request_end"),
     "interrupted": ("user.interrupt", "session.error"),
     "compacted": ("agent.thread_context_compacted",),
@@ -187,13 +189,18 @@ class View:
             case StatusChanged():
                 async for shown in self._status(event, body, before):
                     yield shown
+            case ModelAsked():
+                yield _event(event, "span.model_request_start")
             case ModelCalled():
-                start = _event(event, "span.model_request_start", extra_id="start")
-                yield start
+                if body.asked is None:  # nobody said when it began
+                    start = _event(event, "span.model_request_start", extra_id="start")
+                    yield start
                 yield _event(
                     event,
                     "span.model_request_end",
-                    model_request_start_id=start["id"],
+                    model_request_start_id=(
+                        start["id"] if body.asked is None else ids.spell("sevt", body.asked)
+                    ),
                     is_error=body.is_error,
                     model_usage=_model_usage(body.usage),
                 )
@@ -212,7 +219,7 @@ class View:
                     "user.define_outcome",
                     outcome_id=_outcome_id(body.outcome_id),
                     description=body.description,
-                    rubric=body.rubric,
+                    rubric=_rubric(body.rubric),
                     max_iterations=body.max_iterations,
                 )
             case OutcomeEvaluated():
@@ -227,6 +234,8 @@ class View:
             kind, name = "agent.mcp_tool_result", "mcp_tool_use_id"
         elif call is not None and call.custom:
             kind, name = "user.custom_tool_result", "custom_tool_use_id"
+        elif "rest" in body.extra:  # given through this door
+            kind = "user.tool_result"
         return _event(
             event,
             kind,
@@ -291,9 +300,11 @@ class View:
         details = None
         match body.stop_reason:
             case "requires_action":
-                asks = [await self._lookups.asked(ask) for ask in body.pending]
-                about = [ids.spell("sevt", tool_id(asked)) for asked in asks if asked is not None]
-                reason = {"type": "requires_action", "event_ids": about}
+                # Questions, and tool calls whose results are to come from outside.
+                asks = [(waited, await self._lookups.asked(waited)) for waited in body.pending]
+                about = [call_id_of(waited) if a is None else tool_id(a) for waited, a in asks]
+                spelt = [ids.spell("sevt", id) for id in about]
+                reason = {"type": "requires_action", "event_ids": spelt}
             case "error":
                 reason = {"type": "retries_exhausted"}
             case "refusal":
@@ -380,6 +391,13 @@ def _model_usage(spent: Usage) -> Shown:
         "cache_creation_input_tokens": spent.cache_5m_tokens + spent.cache_1h_tokens,
         "speed": None,
     }
+
+
+def _rubric(rubric: dict[str, Any]) -> Shown:
+    """As it was given: a file by its id, without what was read from it."""
+    if rubric.get("type") == "file":
+        return {"type": "file", "file_id": rubric.get("file_id")}
+    return rubric
 
 
 def _outcome_id(id: str) -> str:

@@ -51,6 +51,16 @@ class Lookups:
                 self.add(event.body)
         return self._asks.get(ask_id)
 
+    async def shown_as(self, id: str) -> ToolCall | None:
+        """The tool call that is shown under an id, if it is a recent one."""
+        wanted = ids.parse(id, "sevt")
+        for event in await self._hub.events(
+            self._principal, self._session, types=("tool_call",), limit=_NEAR, backward=True
+        ):
+            if isinstance(event.body, ToolCall) and call_id_of(event.body.call_id) == wanted:
+                return event.body
+        return None
+
     async def called(self, call_id: str, before: int) -> ToolCall | None:
         """The tool call that a result closes."""
         if call_id not in self._calls:

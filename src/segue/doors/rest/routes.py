@@ -17,6 +17,7 @@ from . import (
     events_in,
     files,
     health,
+    incoming,
     memories,
     memory_stores,
     memory_versions,
@@ -62,7 +63,7 @@ ROUTES = (
     Endpoint("DELETE", _SESSION, sessions.delete),
     Endpoint("POST", _SESSION + "/archive", sessions.archive),
     Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=Page[Event]),
-    Endpoint("POST", _SESSION + "/events", events_in.send, takes=events_in.Send, gives=Events),
+    Endpoint("POST", _SESSION + "/events", events_in.send, takes=incoming.Send, gives=Events),
     Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, gives=Stream),
     Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE, gives=resources.ResourcePage),
     Endpoint(

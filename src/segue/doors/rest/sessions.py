@@ -167,7 +167,9 @@ def _status(name: str) -> Status:
 async def create(call: Call) -> SessionOut:
     given = await call.body(Create)
     if given.budget is not None:
-        raise InvalidInput("budget: this server has no price list to hold a session to")
+        details = {"error_code": "model_not_budgetable"}
+        told = "budget: this server has no price list to hold a session to"
+        raise InvalidInput(told, details=details)
     made_with = await prepare(call, given)
     return await one(call, await make(call, made_with, given.initial_events, title=given.title))
 
@@ -200,7 +202,7 @@ async def make(
     call: Call, made_with: MadeWith, first: Sequence[events_in.Initial], title: str | None = None
 ) -> Session:
     """A new session that has been sent its first events."""
-    prompts = [events_in.initial(event) for event in first]
+    openings = await events_in.openings(call, first)
     fields = made_with._asdict()
     attached = fields.pop("attached")
     id = ids.new_id()
@@ -214,10 +216,10 @@ async def make(
         **fields,
     )
     await resources.mount(call, session, attached.tokens)
-    for content in prompts:
-        await call.hub.prompt(call.principal, session.id, content)
+    for opening in openings:
+        await opening(session)
     # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.
-    return replace(session, status="running") if prompts else session
+    return replace(session, status="running") if openings else session
 
 
 async def retrieve(call: Call) -> SessionOut:

@@ -1,0 +1,49 @@
+"""What the rows of a session's inbox carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..model.content import Content
+from ..model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a system says along with something else, and the id that its event will have."""
+
+    id: str
+    content: Content
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent is asked; `local` says that the local user asks it."""
+
+    content: Content
+    extra: dict[str, Any] = {}
+    local: bool = False
+    outcome: OutcomeDefined | None = None
+    system: Said | None = None
+
+    def drafts(self, id: str) -> list[Draft]:
+        if self.outcome is not None:
+            return [Draft(id=id, body=self.outcome)]
+        message = UserMessage(content=self.content, extra=self.extra)
+        return [Draft(id=id, body=message), *_said(self.system)]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a tool call that ran elsewhere."""
+
+    result: ToolResult
+    system: Said | None = None
+
+    def drafts(self, id: str) -> list[Draft]:
+        return [Draft(id=id, body=self.result), *_said(self.system)]
+
+
+def _said(system: Said | None) -> list[Draft]:
+    if system is None:
+        return []
+    return [Draft(id=system.id, body=SystemMessage(content=system.content))]
