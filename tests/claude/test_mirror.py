@@ -290,7 +290,7 @@ def test_a_turn_of_the_hub_goes_on_where_the_transcript_ended(run: Run) -> None:
 
 
 def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
-    run: Run, tmp_path: Path
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(room: Room) -> None:
         async with room.hub as hub:
@@ -303,6 +303,12 @@ def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
             assert entries[0]["message"]["content"] == "Hello"
             assert entries[2]["parentUuid"] == entries[0]["uuid"]
             assert await room.load({**key, "project_key": "-other"}) is None
+            monkeypatch.chdir(tmp_path)
+            await hub.create(LOCAL, cwd=str(tmp_path))  # nothing was said in this one
+            (listed,) = await room.store.list_sessions(project)
+            assert listed["session_id"] == session.id
+            (info,) = await claude.list_sessions_from_store(room.store)
+            assert info.summary == "Hello"
 
     run(body)
 
@@ -316,6 +322,33 @@ def test_the_trash_hides_a_session_and_gives_it_back(run: Run) -> None:
         await room.append(title("Late"))  # what still arrives is not lost
         await room.hub.restore(LOCAL, S)
         assert await room.load() == [*talk(), title("Late")]
+
+    run(body)
+
+
+def test_a_fork_has_the_transcript_under_its_own_id_with_calls_closed(run: Run) -> None:
+    async def body(room: Room) -> None:
+        await room.append(*talk())
+        events = [event async for event in room.hub.history(LOCAL, S)]
+        at = next(event.seq for event in events if isinstance(event.body, ToolCall))
+        fork = await room.hub.fork(LOCAL, S, at=at)
+        project = claude.project_key_for_directory("/w")
+        loaded = await room.load({"project_key": project, "session_id": fork.id})
+        assert loaded[:3] == [{**entry, "sessionId": fork.id} for entry in talk()[:3]]
+        (block,) = loaded[3]["message"]["content"]
+        assert (block["tool_use_id"], block["is_error"]) == ("t1", True)
+        assert loaded[3]["parentUuid"] == loaded[3]["sourceToolAssistantUUID"] == U + "2"
+
+    run(body)
+
+
+def test_the_transcript_of_an_agent_under_a_key_of_its_own_is_in_no_list(run: Run) -> None:
+    async def body(room: Room) -> None:
+        key: SessionKey = {"project_key": "-w", "session_id": "agent-1"}
+        await room.append(user("x", None, isSidechain=True), key=key)
+        assert (await room.hub.list(LOCAL)).sessions == []
+        assert await claude.list_sessions_from_store(room.store, "/w") == []
+        assert len(await room.load(key)) == 1
 
     run(body)
 

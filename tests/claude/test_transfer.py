@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from segue import LOCAL, Hub, Query, claude, errors, open_hub
+from segue import LOCAL, Hub, Principal, Query, claude, errors, open_hub
 from segue.doors.cli.main import segue
 from segue.hub.mirror import Mirror
 from segue.model.content import Diff, Image, Resource, Text
@@ -170,6 +170,44 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
     assert (session.id, session.cwd) == (S, "/some/where")
     written = within(lambda hub: hub.export_claude(LOCAL, S))
     assert Path(written).parent.name == "-some-where"
+
+
+def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Within) -> None:
+    home.talk(cwd="/w")
+
+    async def listed(hub: Hub) -> list[str]:
+        return [session.id for session in (await hub.list(LOCAL)).sessions]
+
+    assert within(listed) == [S]
+    with pytest.raises(errors.Conflict, match="already"):
+        within(lambda hub: hub.export_claude(LOCAL, S))
+    within(lambda hub: hub.import_claude(LOCAL, S))
+    assert within(listed) == [S]
+
+
+def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
+    home: Home, within: Within
+) -> None:
+    extra = {"type": "attachment", "attachment": {"type": "x"}, "uuid": "t1", "parentUuid": "u1"}
+    home.write([user("u1", None, "hi", cwd="/w"), extra, assistant("a1", "t1"), user("u2", "a1")])
+
+    async def work(hub: Hub) -> str:
+        fork = await hub.fork(LOCAL, S, here=True)
+        await hub.export_claude(LOCAL, fork.id)
+        return fork.id
+
+    fork = within(work)
+    assert [each.message["content"] for each in claude.get_session_messages(fork)] == [
+        each.message["content"] for each in claude.get_session_messages(S)
+    ]
+
+
+def test_only_the_local_user_has_files_read_and_written(home: Home, within: Within) -> None:
+    home.talk()
+    with pytest.raises(errors.Unauthorized):
+        within(lambda hub: hub.import_claude(Principal(workspace="local"), S))
+    with pytest.raises(errors.Unauthorized):
+        within(lambda hub: hub.export_claude(Principal(workspace="local"), S))
 
 
 @pytest.mark.parametrize(

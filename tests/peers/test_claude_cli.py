@@ -395,3 +395,22 @@ def test_it_goes_on_with_a_session_that_was_imported_and_written_out_again(cli: 
     assert path.read_bytes() == before
     assert cli.say("third words", resume=id) == id
     assert remembered(cli, "This session is being continued") and remembered(cli, "second words")
+
+
+def test_it_goes_on_with_a_fork_that_the_store_made(cli: Claude) -> None:
+    id = cli.say("first words")
+    cli.within(lambda hub: hub.import_claude(LOCAL, id))
+
+    async def fork(hub: Hub) -> str:
+        made = await hub.fork(LOCAL, id, title="Forked")
+        await hub.export_claude(LOCAL, made.id)
+        return made.id
+
+    forked = cli.within(fork)
+    assert cli.say("other words", resume=forked) == forked
+    assert remembered(cli, "first words")
+    assert said(forked) == ["first words", "other words"]
+    assert said(id) == ["first words"]
+    info = claude.get_session_info(forked)
+    assert info is not None
+    assert info.custom_title == "Forked"

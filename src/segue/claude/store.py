@@ -65,9 +65,8 @@ class SegueSessionStore(SessionStore):
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         mirror = await self._mirror()
-        here = real(os.curdir)
         # A session mostly runs where its program does; its entries say so, but not the first.
-        cwd = here if project_key(here) == key["project_key"] else "/"
+        cwd = _here(key["project_key"]) or "/"
         await mirror.append(_key(key), cast("list[dict[str, Any]]", entries), cwd)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -81,13 +80,14 @@ class SegueSessionStore(SessionStore):
         ]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        mirror = await self._mirror()
         return [
             {
                 "session_id": known.name,
                 "mtime": known.session.updated_at // 1000,
                 "data": known.summary,
             }
-            for known in await (await self._mirror()).sessions(project_key)
+            for known in await mirror.sessions(project_key, _here(project_key))
         ]
 
     async def delete(self, key: SessionKey) -> None:
@@ -108,6 +108,12 @@ class SegueSessionStore(SessionStore):
             else:  # another task was faster
                 await hub.close()
         return Mirror(self._hub.store, self._workspace)
+
+
+def _here(project: str) -> str | None:
+    """The directory of this process, if the project is named after it."""
+    here = real(os.curdir)
+    return here if project_key(here) == project else None
 
 
 def _key(key: SessionKey) -> Key:

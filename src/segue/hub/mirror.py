@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ..model import clock, ids
 from ..model.errors import Conflict, NotFound
 from ..model.event import AnyBody, Draft, Event, InfoChanged
+from ..model.query import Query, position
 from ..model.session import Session
 from ..sources.claude import kept, summary
 from ..sources.claude.kept import Line
@@ -87,16 +88,23 @@ class Mirror:
         lines = kept.agents(events).get(key.path, []) if key.path else kept.lines(session, events)
         return [entry for line in lines for entry in line.entries] or None
 
-    async def sessions(self, project: str) -> list[Known]:
-        """The sessions of a project that have a transcript of their own."""
+    async def sessions(self, project: str, directory: str | None = None) -> list[Known]:
+        """The sessions of a project in which anything was said.
+
+        With the `directory` that the project is named after, those that began elsewhere than in
+        Claude Code are found too.
+        """
+        overlays = await self._store.overlays(self._workspace, _shelf(project))
+        rows = {id: await self._store.get(self._workspace, id) for id in overlays}
+        if directory is not None:
+            async for row in self._within(directory):
+                rows.setdefault(row.id, row)
         found = []
-        for id, cached in (await self._store.overlays(self._workspace, _shelf(project))).items():
-            session = await self._store.get(self._workspace, id)
-            if session is None or session.shelf == "trash" or not cached:
-                continue
-            known = await self._known(session, cached)
-            if known.summary:
-                found.append(known)
+        for id, session in rows.items():
+            if session and session.shelf != "trash" and kept.project(session) == project:
+                known = await self._known(session, overlays.get(id, {}))
+                if known.summary:
+                    found.append(known)
         return found
 
     async def paths(self, key: Key) -> list[str]:
@@ -229,6 +237,13 @@ class Mirror:
             raise _Moved
         await self._store.set_overlay(self._workspace, _shelf(key.project), id, {"seq": 0})
         return id
+
+    async def _within(self, directory: str) -> AsyncIterator[Session]:
+        query, after = Query(directories=(directory,), archived="include", limit=_CHUNK), None
+        while page := await self._store.page(self._workspace, query, after):
+            for session in page:
+                yield session
+            after = position(page[-1], query.order)
 
     async def _known(self, session: Session, cached: dict[str, Any]) -> Known:
         """What the cache says, brought up to date."""

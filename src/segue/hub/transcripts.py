@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ..model.errors import Conflict, InvalidInput, NotFound, StoreError
+from ..model.errors import Conflict, InvalidInput, NotFound, StoreError, Unauthorized
 from ..model.principal import Principal
 from ..model.session import Session
 from .base import Base
@@ -33,6 +33,7 @@ class Transcripts(Base):
         It keeps its id, so what is in the store stands before the files from now on. Importing
         it again adds what the files have beyond that.
         """
+        _local(principal)
         return await self.mirror(principal).take(await _aside(lambda: _read(named)))
 
     async def export_claude(self, principal: Principal, id: str) -> str:
@@ -40,6 +41,7 @@ class Transcripts(Base):
 
         Conflict when Claude Code has a session of that id: nothing is written over.
         """
+        _local(principal)
         whole = await self._whole(principal, id)
 
         def write() -> str:
@@ -64,6 +66,11 @@ class Transcripts(Base):
         if source is not None:
             raise Conflict(f"session {id} is in the files of {source.name} already", session=id)
         return await self.mirror(principal).whole(session)
+
+
+def _local(principal: Principal) -> None:
+    if not principal.local:
+        raise Unauthorized("only the user of this machine may have its files read and written")
 
 
 def _read(named: str) -> Whole:

@@ -23,7 +23,6 @@ from ...model.event import (
     Compacted,
     Event,
     Failed,
-    Foreign,
     InfoChanged,
     Interrupted,
     ModelCalled,
@@ -34,6 +33,7 @@ from ...model.event import (
     UserMessage,
 )
 from .read import Entry
+from .transcript import KINDS
 
 DIALECT = "claude"
 UNANSWERED = "The session ended before this call did."
@@ -52,11 +52,22 @@ class Composer:
         self._last: str | None = None
         self._run: list[Event] = []  # what the agent said and called since somebody else spoke
         self._results: dict[str, Event] = {}
-        self._answered: set[str] = set()
+        self._called: set[str] = set()
+        self._open: dict[str, str] = {}  # calls of entries that stand there, by the entries' ids
 
-    def after(self, uuid: str | None) -> None:
+    def passed(self, entry: Entry) -> None:
         """Go on behind an entry that stands there already."""
+        uuid, message = entry.get("uuid"), entry.get("message")
+        if entry.get("type") not in KINDS or entry.get("isSidechain") or not isinstance(uuid, str):
+            return
         self._last = uuid
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            match block:
+                case {"type": "tool_use", "id": str(id)}:
+                    self._open[id] = uuid
+                case {"type": "tool_result", "tool_use_id": str(id)}:
+                    self._open.pop(id, None)
 
     def entries(self, events: Sequence[Event]) -> Iterator[Entry]:
         """The entries of some events, up to which the history is told."""
@@ -87,37 +98,35 @@ class Composer:
         spent, model = Usage(), None
         for each in told:
             spent, model = spent + each.usage, each.model or model
-        calls: list[tuple[Event, ToolCall]] = []
+        calls: dict[str, Event] = {}
         message = _message(spoken[0], model or _MADE_UP)
         for event in spoken:
+            if isinstance(event.body, ToolCall):
+                if event.body.call_id in self._called:
+                    continue  # the interface takes an id once
+                self._called.add(event.body.call_id)
+                calls[event.body.call_id] = event
             for number, block in enumerate(agent_blocks(event.body)):
-                said: Entry = {
-                    **message,
-                    "type": "message",
-                    "role": "assistant",
-                    "content": [block],
-                }
+                said = {**message, "content": [block]}
                 said |= {"stop_reason": None, "stop_sequence": None, "usage": usage(spent)}
                 yield self._entry(event, "assistant", number, message=said)
                 spent = Usage()  # told once
-            if isinstance(event.body, ToolCall) and event.body.call_id not in self._answered:
-                calls.append((event, event.body))
-        for event, call in calls:
-            yield from self._result(event, call)
+        for id, event in calls.items():
+            closed = ToolResult(call_id=id, status="failed", output=UNANSWERED)
+            if found := self._results.get(id):
+                yield self._answer(found, 0, found.body, event.id)
+            else:
+                yield self._answer(event, 1, closed, event.id)
 
-    def _result(self, event: Event, call: ToolCall) -> Iterator[Entry]:
-        self._answered.add(call.call_id)
-        found = self._results.get(call.call_id)
-        told = found.body if found is not None else None
-        if not isinstance(told, ToolResult):
-            told = ToolResult(call_id=call.call_id, status="failed", output=UNANSWERED)
-        block = result_block(told)
-        said = {"role": "user", "content": [block]}
-        more: Entry = {"message": said, "sourceToolAssistantUUID": event.id}
-        if found is not None:
-            yield self._entry(found, "user", 0, **more)
-        else:
-            yield self._entry(event, "user", 1, **more)
+    def _late(self, event: Event, body: ToolResult) -> Iterator[Entry]:
+        """A result stands behind its call already, unless that is of an entry before."""
+        if source := self._open.pop(body.call_id, None):
+            yield self._answer(event, 0, body, source)
+
+    def _answer(self, event: Event, number: int, body: Body, source: str) -> Entry:
+        assert isinstance(body, ToolResult)
+        said = {"role": "user", "content": [result_block(body)]}
+        return self._entry(event, "user", number, message=said, sourceToolAssistantUUID=source)
 
     def _user(self, event: Event, body: UserMessage | SystemMessage) -> Iterator[Entry]:
         blocks = _blocks(body.content)
@@ -177,10 +186,6 @@ class Composer:
         if body.tag is not UNSET:
             yield {"type": "tag", "tag": body.tag or "", "sessionId": self._session}
 
-    def _foreign(self, event: Event, body: Foreign) -> Iterator[Entry]:
-        if body.dialect == DIALECT and isinstance(body.raw, dict):
-            yield body.raw
-
     def _entry(self, event: Event, kind: str, number: int, **fields: Any) -> Entry:
         uuid = event.id if number == 0 else ids.derived_id(DIALECT, event.id, str(number))
         entry = {
@@ -207,8 +212,7 @@ _STEPS: dict[type[Body], Callable[[Composer, Event, Any], Iterable[Entry]]] = {
     Failed: Composer._failed,
     Compacted: Composer._compacted,
     InfoChanged: Composer._info,
-    Foreign: Composer._foreign,
-    ToolResult: lambda *_: (),  # it stands behind its call already
+    ToolResult: Composer._late,
 }
 
 

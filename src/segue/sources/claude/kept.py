@@ -1,7 +1,7 @@
 """A transcript in a session's history, and back without a loss.
 
 Each entry becomes the events that it tells (see `events`), and the first of them carries the entry
-itself, in `extra["claude"]["entry"]`. Entries of the agents that a session started are kept but
+itself, in `extra["claude"]["kept"]`. Entries of the agents that a session started are kept but
 not told. What a session of any other make says is composed (see `compose`).
 """
 
@@ -30,9 +30,9 @@ from .events import Translator
 from .layout import is_uuid, project_key, real
 from .prompt import prompt
 from .read import Entry
-from .transcript import KINDS
 
-MORE = {DIALECT: {"more": True}}  # marks what stands for no entry of its own
+_KEPT = "kept"
+MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
 
 
 class Line(NamedTuple):
@@ -81,7 +81,10 @@ def created(project: str, session: str, lines: Sequence[Line], elsewhere: str) -
         git_branch=_branch(said),
         extra={DIALECT: {"project": project, "session": session}},
     )
-    return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in _title(said))]
+    more = _title(said)
+    if said and said[0].get("isSidechain") is True:  # an agent's own, which no list shows
+        more.append(InfoChanged(archived=True, by="auto", extra=MORE))
+    return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in more)]
 
 
 def noted(session: Session, project: str, lines: Sequence[Line]) -> list[AnyBody]:
@@ -122,9 +125,12 @@ def drafts(
             bodies = [_foreign(entry, path, told)] if path else _bodies(events, entry, told)
             for part, body in enumerate(bodies):
                 id = _id(path, entry, body, part)
-                if taken is not None:
-                    id = None if id in taken else id
-                    taken |= {id} if id else set()
+                if taken is not None and id in taken:
+                    if isinstance(body, ModelCalled):
+                        continue  # it was counted
+                    id = None
+                if taken is not None and id is not None:
+                    taken.add(id)
                 yield Draft(id=id, at=at, body=body)
 
 
@@ -135,14 +141,14 @@ def forgotten(path: str) -> Foreign:
 
 def _bodies(events: Sequence[Event], entry: Entry, told: dict[str, Any]) -> list[AnyBody]:
     first, *rest = (event.body for event in events)
-    if isinstance(first, Foreign) and first.raw is entry:
-        return [replace(first, extra={DIALECT: told} if told else {})]
-    bodies: list[AnyBody] = [replace(first, extra={DIALECT: {**told, "entry": entry}})]
+    if not (isinstance(first, Foreign) and first.raw is entry):
+        told = {**told, "entry": entry}
+    bodies: list[AnyBody] = [replace(first, extra={DIALECT: {_KEPT: told}})]
     return bodies + [replace(body, extra=MORE) for body in rest]
 
 
 def _foreign(raw: Any, path: str, told: dict[str, Any]) -> Foreign:
-    return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: told})
+    return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: {_KEPT: told}})
 
 
 def _id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
@@ -188,24 +194,23 @@ def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
     native: list[Event] = []
     for event in events:
         told = _told(event)
-        if "path" in told or "more" in told or "glued" in told:
-            continue
-        kept = _kept(event)
-        if kept is None:
+        if told is None:
             native.append(event)
-            continue
-        yield from _composed(composer, native)
-        native = []
-        for entry in kept.entries:
-            if entry.get("type") in KINDS and not entry.get("isSidechain"):
-                composer.after(_text(entry.get("uuid")))
-        yield kept
+        elif not told.keys() & {"path", "more", "glued"}:
+            yield from _composed(composer, native)
+            native = []
+            kept = _line(event.body, told)
+            if session.fork is not None:
+                kept = _renamed(kept, name(session))
+            for entry in kept.entries:
+                composer.passed(entry)
+            yield kept
     yield from _composed(composer, native)
 
 
 def told_here(events: Iterable[Event]) -> Callable[[Line], bool]:
     """Whether Claude Code said a line to us, too, so that its event is here and no line of it."""
-    ids = {event.id for event in events if not _told(event).keys() & {"entry", "line", "more"}}
+    ids = {event.id for event in events if _told(event) is None}
 
     def told(line: Line) -> bool:
         uuids = [_text(entry.get("uuid")) for entry in line.entries]
@@ -217,25 +222,22 @@ def told_here(events: Iterable[Event]) -> Callable[[Line], bool]:
 def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
     """The lines of each agent's transcript, by its path."""
     found: dict[str, list[Line]] = {}
-    for event in events:
-        path = _told(event).get("path")
-        if path is not None and "glued" not in _told(event):
-            if kept := _kept(event):
-                found.setdefault(path, []).append(kept)
-            else:  # deleted
-                found.pop(path, None)
+    for event, path in _of_agents(events):
+        if _is_end(event.body):
+            found.pop(path, None)
+        else:
+            found.setdefault(path, []).append(_line(event.body, _told(event) or {}))
     return found
 
 
 def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
     """The paths of agents' transcripts, those known before and those of further events."""
     found = dict.fromkeys(known)
-    for event in events:
-        if (path := _told(event).get("path")) is not None:
-            if _kept(event):
-                found[path] = None
-            else:
-                found.pop(path, None)
+    for event, path in _of_agents(events):
+        if _is_end(event.body):
+            found.pop(path, None)
+        else:
+            found[path] = None
     return list(found)
 
 
@@ -251,21 +253,38 @@ def project(session: Session) -> str:
     return project_key(session.directory) if told is None else told
 
 
-def _told(event: Event) -> dict[str, Any]:
-    told: dict[str, Any] = event.body.extra.get(DIALECT) or {}
+def _told(event: Event) -> dict[str, Any] | None:
+    """What says that an event comes from a transcript, and how its line is found."""
+    told: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_KEPT)
     return told
 
 
-def _kept(event: Event) -> Line | None:
+def _of_agents(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+    for event in events:
+        told = _told(event) or {}
+        if "path" in told and "glued" not in told:
+            yield event, told["path"]
+
+
+def _is_end(body: AnyBody) -> bool:
+    return isinstance(body, Foreign) and body.raw is None
+
+
+def _line(body: AnyBody, told: dict[str, Any]) -> Line:
     """The line that an event carries."""
-    told, body = _told(event), event.body
     if (text := told.get("line")) is not None:
         return Line(tuple(read.entries(text.encode("utf-8", "surrogateescape"))), text)
-    if "entry" in told:
-        return Line((told["entry"],))
-    if isinstance(body, Foreign) and body.dialect == DIALECT and isinstance(body.raw, dict):
+    if isinstance(body, Foreign) and "entry" not in told:
         return Line((body.raw,))
-    return None
+    return Line((told["entry"],))
+
+
+def _renamed(line: Line, session: str) -> Line:
+    """A line that a fork took over, with the fork's id."""
+    entries = [
+        {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
+    ]
+    return Line(tuple(entries)) if len(entries) == 1 else line
 
 
 def _composed(composer: Composer, events: Sequence[Event]) -> Iterator[Line]:
