@@ -383,6 +383,29 @@ def test_entries_of_any_shape_are_kept(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_session_that_another_makes_meanwhile_is_the_same_session(
+    run: Run, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    async def body(room: Room) -> None:
+        get, seen = room.kept.get, list[str]()
+
+        async def late(workspace: str, id: str) -> Any:
+            found = await get(workspace, id)
+            seen.append(id)
+            if len(seen) == looks:
+                await SegueSessionStore(store=room.kept).append(KEY, [user("theirs", None)])
+            return found
+
+        monkeypatch.setattr(room.kept, "get", late)
+        await room.append(user("ours", None))
+        assert len(seen) > looks
+        assert [entry["uuid"] for entry in await room.load()] == ["theirs", "ours"]
+        assert len((await room.hub.list(LOCAL)).sessions) == 1
+
+    run(body)
+
+
 APPENDER = """
 import asyncio, json, sys
 from segue.claude import SegueSessionStore

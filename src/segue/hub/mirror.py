@@ -221,7 +221,7 @@ class Mirror:
         """The session of a key, on whatever shelf it is."""
         for id in _ids(key):
             session = await self._store.get(self._workspace, id)
-            if session and (kept.project(session), kept.name(session)) == key[:2]:
+            if session is not None and _is_of(session, key):
                 return session
         return None
 
@@ -231,12 +231,15 @@ class Mirror:
 
     async def _enter(self, key: Key) -> str:
         """The id for a new session of that key, which its project knows from now on."""
-        held = await self._store.held(self._workspace, _ids(key))
-        id = next((id for id in _ids(key) if id not in held), None)
-        if id is None:
-            raise _Moved
-        await self._store.set_overlay(self._workspace, _shelf(key.project), id, {"seq": 0})
-        return id
+        for id in _ids(key):
+            session = await self._store.get(self._workspace, id)
+            if session is None:
+                shelf = _shelf(key.project)
+                await self._store.set_overlay(self._workspace, shelf, id, {"seq": 0})
+                return id
+            if _is_of(session, key):
+                break
+        raise _Moved
 
     async def _within(self, directory: str) -> AsyncIterator[Session]:
         query, after = Query(directories=(directory,), archived="include", limit=_CHUNK), None
@@ -284,6 +287,10 @@ def _ids(key: Key) -> list[str]:
 def _whole(session: Session, events: Sequence[Event]) -> Whole:
     lines, agents = list(kept.lines(session, events)), kept.agents(events)
     return Whole(kept.project(session), kept.name(session), lines, agents)
+
+
+def _is_of(session: Session, key: Key) -> bool:
+    return (kept.project(session), kept.name(session)) == key[:2]
 
 
 def _beyond(lines: Sequence[Line], here: Sequence[Line]) -> list[Line]:
