@@ -76,10 +76,11 @@ class Broken(Exception):
 
 
 class Provider:
-    """Answers each request with the next script; with a plain "done" when there is none left."""
+    """Answers each request with the next script, or with `otherwise` when there is none left."""
 
     def __init__(self, *scripts: Script) -> None:
         self.scripts: list[Script] = list(scripts)
+        self.otherwise: Script = [Say("done")]
         self.requests: list[dict[str, Any]] = []
         self.input_tokens = 10
         self.url = ""
@@ -118,7 +119,7 @@ class Provider:
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:])}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
         self.requests.append(body)
-        script = self.scripts.pop(0) if self.scripts else [Say("done")]
+        script = self.scripts.pop(0) if self.scripts else self.otherwise
         steps = script(body) if callable(script) else script
         if steps and isinstance(steps[0], Fail):
             await _error(writer, steps[0])

@@ -43,9 +43,10 @@ class ModelAgents:
         if key not in self._models:
             # Seconds of imports, during which leases must be renewed and others answered.
             await asyncio.to_thread(preload, settings.model)
+        if key not in self._models:  # nobody else was quicker
             model = make(*key)
-            await model.__aenter__()
             self._models[key] = model
+            await model.__aenter__()
         return self._models[key]
 
     async def servers(self, turn: Turn, settings: Settings) -> Tools:
