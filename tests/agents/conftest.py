@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import pytest
 
+from segue.agents.model.models import preload
 from segue.hub import Hub
 from segue.model.event import Event, PermissionAsked
 from segue.model.principal import LOCAL, Principal
@@ -13,6 +14,15 @@ from segue.model.session import Session
 from segue.store.memory import MemoryStore
 
 from .provider import Provider, Script
+
+PATIENCE = 120.0  # seconds; only a test that fails comes near it
+
+
+@pytest.fixture(scope="session", autouse=True)
+def imported() -> None:
+    """What models need is imported before a turn's time runs."""
+    preload("anthropic:any")
+    preload("openai:any")
 
 
 class House:
@@ -58,7 +68,7 @@ class House:
     async def rest(self, id: str, seq: int, answer: str = "allow") -> list[Any]:
         """The bodies of events after a seq until the turn is over."""
         bodies: list[Any] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             async for item in self.hub.follow(LOCAL, id, seq):
                 assert isinstance(item, Event)
                 bodies.append(item.body)

@@ -26,11 +26,11 @@ from segue.store.sqlite import SQLiteStore
 from tests.faults.rest import at_rest
 from tests.faults.takeover import recovered
 
-from .conftest import House, of, said
+from .conftest import PATIENCE, House, of, said
 from .provider import Fail, Say, Script, Step, Think, Use, Wait
 from .test_model import spec
 
-SHORT = 3 * clock.SECOND  # a lease: what a dead process holds is free so soon
+SHORT = 5 * clock.SECOND  # a lease: what a dead process holds is free so soon
 NEVER = 10**6
 
 
@@ -100,7 +100,7 @@ async def test_a_turn_killed_at_every_step_leaves_a_session_that_goes_on(
     monkeypatch.setattr(turns, "ABANDONED", SHORT)
     house.hub = Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, lease=SHORT)
     house.provider.otherwise = script
-    async with house, AsyncExitStack() as stack, asyncio.timeout(120):
+    async with house, AsyncExitStack() as stack, asyncio.timeout(PATIENCE):
         mortal = await asyncio.create_subprocess_exec(
             *(sys.executable, str(Path(__file__).parent / "children" / "dying.py")),
             *(str(tmp_path), str(SHORT)),
@@ -194,7 +194,7 @@ async def test_a_model_that_is_slow_can_be_cancelled(house: House, moment: str) 
     wait = Wait()
     scripts = _slow(wait)[moment]
     house.provider.otherwise = script
-    async with house, asyncio.timeout(30):
+    async with house, asyncio.timeout(PATIENCE):
         session = await house.session()
         if "summed up" in moment:
             await house.hub.config.set("local", "model.context", "10000")
@@ -240,7 +240,7 @@ async def _shown(house: House, session: str, text: str) -> None:
 async def test_a_tool_that_is_slow_can_be_cancelled(house: House, call: Use) -> None:
     house.provider.otherwise = script
     (house.place / "a.txt").write_text("a" * 60 + "!")
-    async with house, asyncio.timeout(30):
+    async with house, asyncio.timeout(PATIENCE):
         house.answers([call])
         session = await house.session()
         await house.hub.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
@@ -258,7 +258,7 @@ async def test_a_tool_that_is_slow_can_be_cancelled(house: House, call: Use) -> 
 
 async def test_a_question_and_a_pause_can_be_cancelled(house: House) -> None:
     house.provider.otherwise = script
-    async with house, asyncio.timeout(30):
+    async with house, asyncio.timeout(PATIENCE):
         for scripts, awaited in (
             ([[Use("bash", {"command": "true"})]], "idle"),
             ([[Fail(529)]], "rescheduling"),

@@ -10,7 +10,7 @@ from segue.model.event import AgentRef, ConfigChanged, Event
 from segue.model.principal import LOCAL
 from segue.store.base import Delta
 
-from .conftest import House, of, said
+from .conftest import PATIENCE, House, of, said
 from .provider import Cut, Fail, Garbage, Say, Stop, Think, Use, Wait
 
 PIXEL = (
@@ -387,7 +387,7 @@ async def test_two_questions_of_one_answer_are_asked_together(house: House) -> N
         house.answers([Use("bash", {"command": "true"}), Use("bash", {"command": "echo two"})])
         session = await house.session()
         await house.hub.prompt(LOCAL, session.id, "Go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             async for item in house.hub.follow(LOCAL, session.id):
                 assert isinstance(item, Event)
                 if len(getattr(item.body, "pending", ())) == 2:

@@ -8,7 +8,7 @@ import pytest
 from segue.model.principal import LOCAL
 from segue.model.session import Session
 
-from .conftest import House, of, said
+from .conftest import PATIENCE, House, of, said
 from .provider import Fail, Say, Use, Wait
 
 
@@ -95,7 +95,7 @@ async def test_what_is_cancelled_is_interrupted(house: House, where: str) -> Non
         house.answers(*([[wait]] if where == "work" else [[Say("Done.")], [wait]]))
         session = await house.session()
         await house.hub.define_outcome(LOCAL, session.id, "Go", {"type": "text", "content": "x"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await wait.reached.wait()
         await house.hub.cancel(LOCAL, session.id)
         bodies = await house.rest(session.id, 0)
@@ -130,7 +130,7 @@ async def test_a_prompt_sent_meanwhile_waits_for_an_outcome_before_it(house: Hou
         last = await house.hub.prompt(LOCAL, session.id, "Third")
         house.answers([Say("first done")], [Say("second done")], verdict("satisfied"))
         wait.event.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await house.hub.wait(LOCAL, session.id, last)
         bodies = [event.body async for event in house.hub.history(LOCAL, session.id)]
     kinds = [b.__struct_config__.tag for b in bodies]
