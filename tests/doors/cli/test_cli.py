@@ -1,35 +1,11 @@
 """The installed command, run as a child process."""
 
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.doors.cli.child import COMMAND, Run
-
-
-def test_the_demo_shows_sessions_a_turn_and_a_search_twice_over(run: Run, tmp_path: Path) -> None:
-    for _ in range(2):
-        done = run("demo", "--data-dir", str(tmp_path / "demo"))
-        assert done.returncode == 0, done.stderr
-        for words in ("Retry the upload", "that you are listening", "cut connection", "to try"):
-            assert words in done.stdout
-        assert done.stderr == ""
-
-
-def test_the_demo_keeps_out_of_the_real_store(run: Run) -> None:
-    assert run("demo").returncode == 0
-    assert run("list").stdout == ""
-
-
-def test_what_the_demo_says_to_try_works(run: Run, tmp_path: Path) -> None:
-    shown = run("demo", "--data-dir", str(tmp_path / "demo")).stdout.splitlines()
-    tries = [shlex.split(line)[1:] for line in shown if " --data-dir " in line]
-    assert len(tries) == 3
-    for words in tries:
-        done = run(*words)
-        assert done.returncode == 0 and done.stdout, done.stderr
 
 
 def test_a_session_is_made_prompted_listed_found_and_shown(run: Run, tmp_path: Path) -> None:

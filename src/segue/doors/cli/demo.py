@@ -1,8 +1,9 @@
-"""`segue demo`: the core at work, from a terminal, on a store of its own."""
+"""`segue demo`: the server at work, on a store of its own with a few sessions in it."""
 
 from __future__ import annotations
 
 import shlex
+import socket
 import sys
 from pathlib import Path
 
@@ -11,12 +12,10 @@ import click
 from ...home import data_dir
 from ...hub import Hub
 from ...model.content import Text
-from ...model.errors import SegueError
 from ...model.principal import Principal
 from ...model.query import Query
 from .main import Where, located
-from .output import show_found, show_sessions
-from .talking import converse
+from .serve import PORT, serve
 
 _SESSIONS = [
     (
@@ -45,52 +44,52 @@ _SESSIONS = [
 
 
 @click.command("demo")
+@click.option("--port", type=int, help="The port.  [default: 8787, or a free one]")
 @located
-def demo_command(where: Where) -> None:
-    """Show segue at work: a few sessions, a live turn, a search, and what to try next.
+def demo_command(where: Where, port: int | None) -> None:
+    """Serve a few sessions to look at, and name three things to try.
 
-    It needs no key and no service, and uses a store of its own beside the real one
-    (or the one that --data-dir names).
+    It needs no key and no service, and uses a store of its own beside the real one (or the one
+    that --data-dir names), in which it makes the sessions if there are none. Ctrl-C ends it.
 
     Example: segue demo
     """
-    where.sources = "none"
     if where.directory == data_dir() and where.database_url is None:
         where.directory = where.directory.with_name("segue-demo")
-    where.run(lambda hub, principal: _show(hub, principal, where.directory))
+    where.sources = where.sources or "none"
+    where.run(_furnish)
+    serve(where, port=_free(port), reveal=True, tries=lambda url, key: _tries(url, key, where))
 
 
-async def _show(hub: Hub, principal: Principal, directory: Path) -> None:
-    page = await hub.list(principal, Query(limit=1))
-    if not page.sessions:
-        for title, script, tag in _SESSIONS:
-            session = await hub.create(principal, title=title, tag=tag, origin="demo")
-            await hub.run(principal, session.id, [Text(text=script)])
-    _heading("The sessions in this store, most recent first")
-    page = await hub.list(principal, Query(limit=10))
-    show_sessions(page.sessions)
+async def _furnish(hub: Hub, principal: Principal) -> None:
+    """Some sessions, unless there are any."""
+    if (await hub.list(principal, Query(limit=1))).sessions:
+        return
+    for title, script, tag in _SESSIONS:
+        session = await hub.create(principal, title=title, tag=tag, origin="demo")
+        await hub.run(principal, session.id, [Text(text=script)])
 
-    _heading("A turn, as it happens (the demo agent: no model, no key)")
-    session = await hub.create(principal, origin="demo")
-    await converse(hub, principal, session.id, "/slow 0.02\nHello! Show me that you are listening.")
 
-    _heading("Found by its words: connection")
-    show_found((await hub.search(principal, Query(text="connection", limit=3))).found)
+def _free(port: int | None) -> int:
+    """The port that was asked for, or the usual one if nobody has it."""
+    if port is not None:
+        return port
+    with socket.socket() as sock:
+        return 0 if sock.connect_ex(("127.0.0.1", PORT)) == 0 else PORT
 
-    _heading("Three things to try")
-    try:
-        shown = page.sessions[-1].id[:13]
-    except IndexError:
-        raise SegueError("the demo's sessions are gone; run it again") from None
+
+def _tries(url: str, key: Path, where: Where) -> str:
     command = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "segue" else "segue"
-    for words in (
-        f"show {shown}",
-        "prompt new /help",
-        "search --ranked slow build",
-    ):
-        click.echo(f"  {command} {words} --data-dir {shlex.quote(str(directory))}")
+    place = f"--data-dir {shlex.quote(str(where.directory))}"
+    return f"""
+Three things to try, in another terminal:
 
+  {command} search connection {place}
 
-def _heading(text: str) -> None:
-    click.echo()
-    click.echo(click.style(text, bold=True))
+  {command} prompt new /help {place}
+
+  curl -s '{url}/v1/sessions?limit=1' -H "x-api-key: $(cat {shlex.quote(str(key))})" \\
+    -H "anthropic-version: 2023-06-01" -H "anthropic-beta: managed-agents-2026-04-01"
+
+Ctrl-C ends it.
+"""

@@ -13,13 +13,15 @@ from ...model.principal import Principal
 from . import browser
 from .main import Where, located
 
+PORT = 8787
+
 # What to print beneath the address: three things to try, with a URL and the file of the key.
 Tries = Callable[[str, Path], str]
 
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8787, show_default=True, help="The port; 0 takes a free one.")
+@click.option("--port", default=PORT, show_default=True, help="The port; 0 takes a free one.")
 @click.option(
     "--allow-host",
     "hosts",
@@ -69,7 +71,7 @@ def serve_command(where: Where, **options: Any) -> None:
 
 @click.command("open")
 @click.option("--no-browser", is_flag=True, help="Print the link instead of opening it.")
-@click.option("--port", default=8787, show_default=True, help="The port, if nothing is served yet.")
+@click.option("--port", default=PORT, show_default=True, help="The port, if nothing is served yet.")
 @located
 def open_command(where: Where, no_browser: bool, port: int) -> None:
     """Open the session browser, signed in.
@@ -91,16 +93,17 @@ def serve(
     where: Where,
     *,
     host: str = "127.0.0.1",
-    port: int = 8787,
+    port: int = PORT,
     hosts: tuple[str, ...] = (),
     rate_limit: int = 0,
     log_level: str = "warning",
     workers: int = 1,
     grace: float = 10.0,
     show: bool = False,
+    reveal: bool = False,
     tries: Tries | None = None,
 ) -> None:
-    """Serve until a signal says to stop; `show` opens a browser."""
+    """Serve until a signal says to stop. `show` opens a browser, `reveal` always prints the key."""
     from ..rest import logs, serve
     from ..rest.workers import supervise
 
@@ -128,10 +131,11 @@ def serve(
     def ready() -> None:
         workspace = where.principal.workspace
         click.echo(f"Serving on {url}")
-        if secret is None:
+        if secret is None and not reveal:
             click.echo(f"The key of workspace {workspace!r} is in {path}")
         else:
-            click.echo(f"Key of workspace {workspace!r}: {secret}")
+            told = secret or path.read_text().strip()
+            click.echo(f"Key of workspace {workspace!r}: {told}")
             click.echo(f"It is kept in {path}")
         click.echo(f"In a browser, once: {link}")
         click.echo((tries or _tries)(url, path))
