@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from segue import LOCAL, Hub, Query, claude
+from segue import LOCAL, Hub, Query, claude, errors
 from segue.claude import SegueSessionStore, SessionKey
 from segue.model.content import plain
 from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
 from segue.store import open_store
 from segue.store.base import Store
-from tests.claude.entries import S, assistant, boundary, call, result, title, user
+from tests.claude.entries import Home, S, assistant, boundary, call, result, title, user
 
 T = TypeVar("T")
 KEY: SessionKey = {"project_key": "-w", "session_id": S}
@@ -379,6 +379,24 @@ def test_entries_of_any_shape_are_kept(run: Run) -> None:
         ]
         await room.append(*odd)
         assert await room.load() == odd
+
+    run(body)
+
+
+def test_sessions_of_files_are_taken_in_and_written_out(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    async def body(room: Room) -> None:
+        path = home.write(talk())
+        assert await room.store.import_session(S) == len(talk())
+        assert await room.store.import_session(str(path)) == 0
+        assert await room.load() == talk()
+        with pytest.raises(errors.Conflict):
+            await room.store.export_session(S)
+        before = path.read_bytes()
+        path.unlink()
+        assert await room.store.export_session(S) == str(path)
+        assert path.read_bytes() == before
 
     run(body)
 

@@ -6,8 +6,9 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ..hub import Hub
 from ..hub.mirror import Key, Mirror
-from ..model.principal import check_workspace
+from ..model.principal import Principal, check_workspace
 from ..sources.claude.layout import project_key, real
 from .protocol import (
     SessionKey,
@@ -19,7 +20,6 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from ..hub import Hub
     from ..store.base import Store
 
 
@@ -41,7 +41,7 @@ class SegueSessionStore(SessionStore):
         store: Store | None = None,
         workspace: str = "local",
     ) -> None:
-        self._workspace = check_workspace(workspace)
+        self._principal = Principal(workspace=check_workspace(workspace), local=True)
         self._where = data_dir, database_url
         self._given = store
         self._hub: Hub | None = None
@@ -96,18 +96,36 @@ class SegueSessionStore(SessionStore):
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         return await (await self._mirror()).paths(Key(key["project_key"], key["session_id"]))
 
-    async def _mirror(self) -> Mirror:
-        if self._given is not None:
-            return Mirror(self._given, self._workspace)
-        if self._hub is None:
-            from ..home import open_hub
+    async def import_session(self, session: str) -> int:
+        """Take in a session of Claude Code's files, whole; gives how many lines were new.
 
+        `session` is its id, or the path of a transcript. Doing it again adds what came since.
+        """
+        _, count = await (await self._opened()).import_claude(self._principal, session)
+        return count
+
+    async def export_session(self, session_id: str) -> str:
+        """Write a session of the store to where Claude Code resumes it from; gives the path.
+
+        Raises `segue.errors.Conflict` when there is a transcript of it: none is written over.
+        """
+        return await (await self._opened()).export_claude(self._principal, session_id)
+
+    async def _mirror(self) -> Mirror:
+        return (await self._opened()).mirror(self._principal)
+
+    async def _opened(self) -> Hub:
+        from ..home import data_dir, open_hub
+
+        if self._given is not None:
+            return Hub(self._given, data_dir())
+        if self._hub is None:
             hub = await open_hub(*self._where, sources="none")
             if self._hub is None:
                 self._hub = hub
             else:  # another task was faster
                 await hub.close()
-        return Mirror(self._hub.store, self._workspace)
+        return self._hub
 
 
 def _here(project: str) -> str | None:
