@@ -29,6 +29,7 @@ NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
 
 CANCEL_REQUEST = "$/cancel_request"
+LAST_ANSWERS = 1.0  # seconds that what was asked before the end of the input is given
 CROWD = 256  # messages being dealt with, above which the peer has to wait before it may send more
 
 Id = str | int | None
@@ -165,6 +166,8 @@ class Connection:
                     await self._refuse(None, INVALID_REQUEST, str(error))
                     continue
                 if not line:
+                    if self._answering:  # it may have said its last and still be listening
+                        await asyncio.wait(self._answering.values(), timeout=LAST_ANSWERS)
                     return
                 if line.strip():
                     await self._take(line)
