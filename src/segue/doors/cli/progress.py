@@ -14,7 +14,7 @@ _WIDTH = 30
 
 def bar() -> Callable[[int, int], None] | None:
     """A progress bar for the hub; None where nobody looks."""
-    if not sys.stderr.isatty():
+    if not _watched():
         return None
     shown_at = 0.0
 
@@ -39,8 +39,13 @@ def counted(things: Sequence[T], label: str) -> Iterator[T]:
     """The things, one by one, with a bar where somebody can see it."""
     import click
 
-    if not sys.stderr.isatty():
+    if not _watched():
         yield from things
         return
     with click.progressbar(things, label=label, file=sys.stderr) as bar:
         yield from bar
+
+
+def _watched() -> bool:
+    """Whether somebody sees it. Some programs start us with the stream closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
