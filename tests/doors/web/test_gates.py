@@ -29,6 +29,7 @@ async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_g
 async def test_a_login_link_works_once(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         token = await site.hub.visits.invite(LOCAL)
+        assert (await site.client.head("/login", params={"token": token})).status_code == 200
         first = await site.client.get("/login", params={"token": token})
         assert first.status_code == 303 and first.headers["location"] == "/"
         cookie = first.headers["set-cookie"].lower()

@@ -12,7 +12,7 @@ from .gates import cookie_name, set_cookie
 async def login(call: Call) -> Response:
     """A login link, or the page that asks for a key."""
     token = call.param("token")
-    if not token:
+    if not token or call.request.method == "HEAD":  # who only looks at a link does not use it up
         return call.page("login.html", words="", next=_inside(call.param("next")))
     secret = await call.hub.visits.enter(token)
     answer = RedirectResponse(_inside(call.param("next")), 303)

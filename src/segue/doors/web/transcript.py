@@ -104,7 +104,9 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     at = call.number("at")
     last = part_of(session.last_seq)
     if at is None:
-        first, upto = max(0, last - 1), last
+        # The last part may have just begun; then the one before fills the screen.
+        begun = session.last_seq - last * PART < PART // 2
+        first, upto = max(0, last - 1) if begun else last, last
     else:
         here = min(part_of(at), last)
         first, upto = max(0, here - 1), min(last, here + 1)

@@ -114,11 +114,10 @@ let wanted = 0;
 
 export async function show(query, { remember = true } = {}) {
   const turn = ++wanted;
-  const page = new DOMParser().parseFromString(await (await fetch(`/${query}`, { headers: {} })).text(), "text/html");
+  const page = nodes(await text(`/${query}`, { headers: { "x-segue": "list" } }));
   if (turn !== wanted) return; // something else was asked for since
   for (const name of ["#list", ".chips"]) {
-    const made = find(`#sidebar ${name}`, page);
-    if (!made) return location.reload(); // signed out, most likely
+    const made = find(name, page);
     find(`#sidebar ${name}`).replaceChildren(...made.childNodes);
     if (name === "#list") Object.assign(list().dataset, made.dataset);
   }
