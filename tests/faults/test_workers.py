@@ -142,6 +142,22 @@ def test_streams_on_every_worker_show_a_turn_of_any(tmp_path: Path, database: st
         assert [listener.seen for listener in listeners] == [whole] * 8
 
 
+def test_no_worker_tells_again_what_another_has_told(tmp_path: Path) -> None:
+    with crew(tmp_path) as team:
+        session = team.session()
+        for number in range(12):
+            with _stream(team, session) as stream:  # on any of the workers
+                team.send(session, f"/say {number}")
+                said = []
+                while True:
+                    (event,) = _read(stream, 1)
+                    if event["type"] == "agent.message":
+                        said.append(event["content"][0]["text"])
+                    if event["type"] == "session.status_idle":
+                        break
+            assert said == [str(number)]
+
+
 async def test_a_worker_killed_in_a_turn_leaves_it_closed_and_the_others_serve_on(
     tmp_path: Path, database: str
 ) -> None:

@@ -152,6 +152,17 @@ class Reading(Base):
             raise NotFound(f"no event {event_id} in session {id}", session=id)
         return found
 
+    async def tell(self, principal: Principal, id: str, seq: int) -> None:
+        """Note, for all processes, that somebody was told of a session's events up to this one."""
+        _, source = await self._find(principal, id)
+        if source is None:
+            await self.store.tell(principal.workspace, id, seq)
+
+    async def told(self, principal: Principal, id: str) -> int:
+        """How far somebody has been told; 0 for sessions that a source keeps."""
+        _, source = await self._find(principal, id)
+        return 0 if source is not None else await self.store.told(principal.workspace, id)
+
     async def follow(
         self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
     ) -> AsyncGenerator[Event | Delta, None]:

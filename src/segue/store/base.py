@@ -237,6 +237,15 @@ class Store(Protocol):
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         """The pieces of messages still being written, in order."""
 
+    async def tell(self, workspace: str, id: str, seq: int) -> None:
+        """Note that somebody has been told of a session's events up to this one.
+
+        It need not survive a crash, and no event comes of it.
+        """
+
+    async def told(self, workspace: str, id: str) -> int:
+        """The highest seq that `tell` was given; 0 if none."""
+
     def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
         """Tell `listener` of changes until the returned function is called."""
 

@@ -54,6 +54,7 @@ class _Entry:
     lease: Lease | None = None
     inbox: list[InboxItem] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
+    told: int = 0
 
 
 class MemoryStore(Store):
@@ -331,6 +332,13 @@ class MemoryStore(Store):
         dropped = {item.number for item in entry.inbox}.intersection(numbers)
         entry.inbox = [item for item in entry.inbox if item.number not in dropped]
         return dropped
+
+    async def tell(self, workspace: str, id: str, seq: int) -> None:
+        entry = self._find(workspace, id)
+        entry.told = max(entry.told, seq)
+
+    async def told(self, workspace: str, id: str) -> int:
+        return self._find(workspace, id).told
 
     async def waiting(self, before: int) -> list[tuple[str, str]]:
         at = clock.now()

@@ -31,7 +31,7 @@ from .metrics import Metrics, Series
 from .params import Params
 from .routes import OPEN, ROUTES, Routes
 from .session_out import Kept
-from .shown import Shown
+from .told import Told
 
 log = logging.getLogger("segue.rest")
 
@@ -65,7 +65,7 @@ class Door:
         self.hub = hub
         self.agents = Agents(hub)
         self.kept = Kept()
-        self.shown = Shown()
+        self.told = Told(hub)
         self.metrics = Metrics()
         self.closing = asyncio.Event()
         self.hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...model.errors import InvalidCursor, InvalidInput
@@ -88,7 +87,8 @@ async def page(
         after = found[limit]
         following = paging.spell(kind, after[0], str(after[1]))
     told = found[:limit]
-    _note(call, session, [item for _, _, item in told], max((s for s, _, _ in told), default=0))
+    if any(ends_turn(item) for _, _, item in told):  # the caller knows now
+        await call.door.told.note(call.principal, session.id, max(seq for seq, _, _ in told))
     return {"data": [shown for _, _, shown in told], "next_page": following}
 
 
@@ -115,12 +115,6 @@ def _inside(event: Event, since: int | None, until: int | None) -> bool:
 
 def _reached(item: tuple[int, int, Shown], seq: int, place: int, descending: bool) -> bool:
     return (item[:2] <= (seq, place)) if descending else (item[:2] >= (seq, place))
-
-
-def _note(call: Call, session: Session, shown: Sequence[Shown], seq: int) -> None:
-    """Remember that the caller has been told how a turn ended."""
-    if any(ends_turn(item) for item in shown):
-        call.door.shown.add(call.workspace, session.id, seq)
 
 
 def ends_turn(shown: Shown) -> bool:

@@ -73,7 +73,7 @@ async def _turn_to_tell(call: Call, session: Session) -> int | None:
         call.principal, session.id, types=("status_changed",), limit=50, backward=True
     )
     ends = [event.seq for event in recent if _at_rest(event)]
-    if not ends or ends[-1] <= call.door.shown.upto(call.workspace, session.id):
+    if not ends or ends[-1] <= await call.door.told.upto(call.principal, session.id):
         return None
     if session.turn is not None:  # it waits for an answer, and nobody has been told
         return await _turn_start(call, session, session.turn)
@@ -147,9 +147,10 @@ async def _frames(
                 for index, shown in enumerate(await view.show(item)):
                     if item.seq == seq and index < skip:
                         continue
-                    yield _frame(shown, f"{item.seq}.{index}")
+                    # Before it is sent: a quick client's next stream may be another worker's.
                     if events.ends_turn(shown):
-                        call.door.shown.add(call.workspace, session.id, item.seq)
+                        await call.door.told.note(call.principal, session.id, item.seq)
+                    yield _frame(shown, f"{item.seq}.{index}")
                     if shown["type"] == "session.status_terminated":
                         return
             following = asyncio.ensure_future(anext(follower, None))

@@ -345,6 +345,13 @@ class Reader:
             for message, kind, offset, data in self.execute(sql, (self.pk(workspace, id),))
         ]
 
+    def told(self, workspace: str, id: str) -> int:
+        sql = "SELECT told FROM sessions WHERE workspace = ? AND id = ?"
+        found = self.execute(sql, (workspace, id)).fetchone()
+        if found is None:
+            raise errors.NotFound(f"no session {id}", session=id)
+        return int(found[0])
+
     # beside the sessions
 
     def find_key(self, digest: bytes) -> Key | None:

@@ -147,6 +147,10 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.deltas(workspace, id)
 
+    async def told(self, workspace: str, id: str) -> int:
+        with translated(self.path):
+            return self.reader.told(workspace, id)
+
     async def find_key(self, digest: bytes) -> Key | None:
         with translated(self.path):
             return self.reader.find_key(digest)
@@ -229,6 +233,9 @@ class SQLiteStore(Store):
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
         await self._writer.run(lambda tx: writes.put_deltas(tx, lease, deltas), durable=False)
+
+    async def tell(self, workspace: str, id: str, seq: int) -> None:
+        await self._writer.run(lambda tx: writes.tell(tx, workspace, id, seq), durable=False)
 
     async def put_key(self, key: Key) -> None:
         await self._writer.run(lambda tx: writes.put_key(tx, key))

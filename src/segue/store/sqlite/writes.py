@@ -268,6 +268,12 @@ def put_deltas(tx: Transaction, lease: Lease, deltas: Sequence[Delta]) -> None:
     tx.signals.append(Signal("deltas", lease.workspace, lease.session))
 
 
+def tell(tx: Transaction, workspace: str, id: str, seq: int) -> None:
+    sql = "UPDATE sessions SET told = max(told, ?) WHERE workspace = ? AND id = ?"
+    if not tx.execute(sql, (seq, workspace, id)).rowcount:
+        raise errors.NotFound(f"no session {id}", session=id)
+
+
 # Beside the sessions.
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ...model import clock, ids
-from ...model.errors import Conflict, LeaseLost
+from ...model.errors import Conflict, LeaseLost, NotFound
 from ...model.event import Draft
 from ...model.session import Session
 from ...store.base import Delta, InboxKind, Lease, Store
@@ -332,6 +332,26 @@ class TurnContract(Contract):
         await store.purge(HERE, made.id, anyway)
         await make(store, id=made.id)
         assert await store.deltas(HERE, made.id) == []
+
+    async def test_what_was_told_only_rises_and_is_seen_by_whoever_opens_the_store(
+        self, store: Store, open_store: OpenStore
+    ) -> None:
+        made = await make(store)
+        assert await store.told(HERE, made.id) == 0
+        for seq, told in ((7, 7), (3, 7), (9, 9)):
+            await store.tell(HERE, made.id, seq)
+            assert await store.told(HERE, made.id) == told
+        other = await open_store()
+        try:
+            assert await other.told(HERE, made.id) == 9
+        finally:
+            await other.close()
+        assert await store.get(HERE, made.id) == made
+        for name in ((HERE, ids.new_id()), (THERE, made.id)):
+            with pytest.raises(NotFound):
+                await store.tell(*name, 1)
+            with pytest.raises(NotFound):
+                await store.told(*name)
 
     async def test_a_lost_lease_puts_no_deltas(self, store: Store) -> None:
         made = await make(store)
