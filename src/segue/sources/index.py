@@ -133,6 +133,7 @@ class Index:
             self._writer: sqlite3.Connection | None = None
             self._opened = os.stat(self.path).st_ino
         self.execute = self._reader.execute
+        self.looked = False  # whether the files were looked at since it was opened
         self._keys: tuple[object, dict[str, Key]] | None = None
 
     def close(self) -> None:

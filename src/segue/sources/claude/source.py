@@ -118,6 +118,7 @@ class ClaudeSource:
     async def refresh(self) -> None:
         """Look at all files, and read what changed."""
         await self.look(None)
+        self.index.looked = True
 
     async def look(self, paths: Sequence[str] | None) -> None:
         """Look at some files, or at all; read what changed, and forget what is gone."""
@@ -245,6 +246,8 @@ class ClaudeSource:
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
+        if not self.index.looked:
+            await self.refresh()
         return self._ask(lambda index: finding.page(index, self.name, query, after, backward))
 
     async def between(self, low: str, high: str, limit: int) -> list[Session]:
@@ -255,6 +258,8 @@ class ClaudeSource:
         return self._ask(lambda index: index.mark())
 
     async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
+        if not self.index.looked:
+            await self.refresh()
         return self._ask(lambda index: finding.sweep(index, self.name, query, mark, after))
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
