@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...model import clock
 from ...model.event import (
     AgentMessage,
     AnyBody,
@@ -33,6 +34,7 @@ from .prompt import clean
 from .read import Entry
 
 SOURCE = "claude"
+_MANY = 4096  # days or models that are told apart; nobody has as many
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
@@ -51,6 +53,8 @@ class Known(info.Facts, kw_only=True):
     messages: int = 0
     errors: int = 0
     usage: Usage = Usage()
+    models: dict[str, Usage] = msgspec.field(default_factory=dict)
+    days: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def begin(descriptor: int, known: Known | None) -> Known:
@@ -62,7 +66,7 @@ def begin(descriptor: int, known: Known | None) -> Known:
     whole = known.mark.endswith(b"\n") or seen[known.end - start :] in (b"", b"\n")
     if seen[: known.end - start] != known.mark or not whole:
         return Known()
-    return msgspec.structs.replace(known)
+    return msgspec.structs.replace(known, models={**known.models}, days={**known.days})
 
 
 def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
@@ -73,10 +77,10 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
         found = read.entries(line.data) if line.is_held else _ends(line)
         place = seq(line.offset, 0)
         for entry in found:
-            _learn(known, entry)
+            at = _learn(known, entry)
             for body in translator.bodies(line.offset, entry) if line.is_held else ():
                 known.last_seq = place
-                _count(known, body)
+                _count(known, body, at)
                 yield place, body
                 place += 1
         if not found and line.data.strip(read.BLANK):
@@ -94,7 +98,8 @@ def _ends(line: Line) -> list[Entry]:
     return [{name: getattr(found, name) for name in found.__struct_fields__}]
 
 
-def _learn(known: Known, entry: Entry) -> None:
+def _learn(known: Known, entry: Entry) -> int | None:
+    """What an entry says of its session; gives its time."""
     kind, at = entry.get("type"), read.moment(entry.get("timestamp"))
     if known.sidechain is None:
         known.sidechain = entry.get("isSidechain") is True
@@ -113,13 +118,20 @@ def _learn(known: Known, entry: Entry) -> None:
         info.prompted(known, entry)
     if at is not None and kind in ("user", "attachment") and sidecar.is_prompt(entry):
         known.prompted_at = _later(known.prompted_at, at)
+    return at
 
 
-def _count(known: Known, body: AnyBody) -> None:
+def _count(known: Known, body: AnyBody, at: int | None) -> None:
     if isinstance(body, UserMessage | AgentMessage):
         known.messages += 1
+        day = str((known.begun_at or 0 if at is None else at) // clock.DAY)
+        if day in known.days or len(known.days) < _MANY:
+            known.days[day] = known.days.get(day, 0) + 1
     elif isinstance(body, ModelCalled):
         known.usage = known.usage + body.usage
+        model = body.model or ""
+        if model in known.models or len(known.models) < _MANY:
+            known.models[model] = known.models.get(model, Usage()) + body.usage
     elif isinstance(body, Failed):
         known.errors += 1
     elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
@@ -159,6 +171,8 @@ def session(
         messages=known.messages,
         errors=known.errors,
         usage=known.usage,
+        models=known.models,
+        days=known.days,
     )
 
 

@@ -1,0 +1,84 @@
+"""Where data is, and whose sessions a hub shows by default."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from segue.doors.cli import progress
+from segue.doors.rest.serve import is_loopback, listen
+from segue.home import open_hub
+from segue.model.errors import InvalidInput
+from segue.testing.source import MemorySource
+
+
+@pytest.fixture
+def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in which Claude Code was used."""
+    home = tmp_path / "claude"
+    (home / "projects").mkdir(parents=True)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home))
+    monkeypatch.delenv("SEGUE_DATABASE_URL", raising=False)
+    return home
+
+
+async def shown(directory: Path, **options: object) -> list[str]:
+    async with await open_hub(directory, **options) as hub:  # type: ignore[arg-type]
+        return [source.name for source in hub.sources]
+
+
+async def test_claude_code_s_sessions_are_shown_with_the_embedded_store(
+    tmp_path: Path, used: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await shown(tmp_path) == ["claude"]
+    assert await shown(tmp_path, sources="none") == []
+    assert await shown(tmp_path, sources=[MemorySource()]) == ["memory"]
+    monkeypatch.setenv("SEGUE_SOURCES", "none")
+    assert await shown(tmp_path) == []
+    assert await shown(tmp_path, sources="claude") == ["claude"]
+    with pytest.raises(InvalidInput):
+        await shown(tmp_path, sources="claude,nine")
+
+
+async def test_with_a_database_of_many_they_are_shown_when_that_is_asked_for(
+    tmp_path: Path, used: Path, fresh_database_url: str
+) -> None:
+    assert await shown(tmp_path, database_url=fresh_database_url) == []
+    assert await shown(tmp_path, database_url=fresh_database_url, sources="claude") == ["claude"]
+
+
+async def test_each_home_has_an_index_of_its_own(
+    tmp_path: Path, used: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("claude", "other"):
+        (tmp_path / name / "projects").mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / name))
+        async with await open_hub(tmp_path / "data") as hub:
+            (source,) = hub.sources
+            await source.refresh()
+    assert len(list((tmp_path / "data").glob("claude-*.index"))) == 2
+
+
+def test_loopback_is_what_only_this_machine_reaches() -> None:
+    for host, expected in (("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)):
+        with listen(host, 0) as sock:
+            assert is_loopback(sock) is expected
+
+
+def test_a_bar_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert progress.bar() is None
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    bar = progress.bar()
+    assert bar is not None
+    bar(1, 1000)
+    assert terminal.getvalue() == ""
+    bar(50_000_000, 100_000_000)
+    assert "50 of 100 MB" in terminal.getvalue()
+    bar(100_000_000, 100_000_000)
+    assert terminal.getvalue().endswith("\r\x1b[K")
