@@ -205,6 +205,7 @@ def test_config_says_only_what_changed() -> None:
     assert (session.mode, session.options, session.roots) == ("plan", {"a": 1, "b": 3}, ("/r",))
     assert session.git_branch == "dev"
     assert row((1, first), (2, ConfigChanged(mode=None))).mode is None
+    assert row((1, first), (2, ConfigChanged(cwd="/elsewhere"))).directory == "/elsewhere"
 
 
 def test_outcomes_move_with_their_evaluations() -> None:

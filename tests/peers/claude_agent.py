@@ -16,12 +16,14 @@ from segue.claude import SegueSessionStore
 async def main(prompt: str, session: str | None = None) -> None:
     async with SegueSessionStore() as store:
         options = ClaudeAgentOptions(session_store=store, resume=session)
+        id = ""  # an agent that ends later makes a second result
         async for message in query(prompt=prompt, options=options):
             if isinstance(message, SystemMessage) and message.subtype == "mirror_error":
                 raise SystemExit(f"the mirror failed: {message.data}")
             if isinstance(message, ResultMessage):
                 assert not message.is_error, message
-                print(message.session_id)
+                id = message.session_id
+        print(id)
 
 
 asyncio.run(main(*sys.argv[1:]))

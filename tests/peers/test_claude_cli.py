@@ -57,7 +57,9 @@ class Model(BaseHTTPRequestHandler):
         text: dict[str, Any] = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": f"answer {len(self.asked)}"}
         stop = "end_turn"
-        if self.calls and "tool_result" not in json.dumps(messages):
+        told = json.dumps(messages)
+        # An agent that it starts is told of the inner job, and starts no further one.
+        if self.calls and "tool_result" not in told and "inner job" not in told:
             ((name, given),) = self.calls.items()
             text = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
@@ -287,6 +289,39 @@ def test_its_sdk_mirrors_into_our_store_and_resumes_in_an_empty_home(cli: Claude
         assert said == ["first words", "second words"]
 
     cli.within(look)
+
+
+def test_the_agents_that_a_session_starts_are_mirrored_with_it(cli: Claude) -> None:
+    job = {"description": "job", "prompt": "the inner job", "subagent_type": "general-purpose"}
+    cli.model.calls = {"Agent": job}
+    id = cli.say_through_sdk("start an agent")
+    (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
+    (agent,) = claude.list_subagents(id)
+
+    async def look(hub: Hub) -> None:
+        store = claude.SegueSessionStore(store=hub.store)
+        key = {"project_key": path.parent.name, "session_id": id}
+        assert await store.list_subkeys(key) == [f"subagents/agent-{agent}"]
+        project = str(cli.project)
+        read = await claude.get_subagent_messages_from_store(store, id, agent, project)
+        assert read == claude.get_subagent_messages(id, agent)
+        assert "inner job" in json.dumps(read[0].message)
+        # The conversation is the session's own.
+        assert (await hub.get(LOCAL, id)).messages == len(
+            [each for each in claude.get_session_messages(id) if not is_tool(each.message)]
+        )
+
+    cli.within(look)
+    assert cli.say_through_sdk("go on", id, home="another") == id
+    assert remembered(cli, "start an agent")
+
+
+def is_tool(message: dict[str, Any]) -> bool:
+    """Whether a message only calls a tool or answers a call."""
+    content = message["content"]
+    return isinstance(content, list) and all(
+        block["type"] in ("tool_use", "tool_result") for block in content
+    )
 
 
 def test_the_guides_program_with_the_sdk_runs_as_it_stands(cli: Claude) -> None:
