@@ -11,6 +11,7 @@ import click
 
 from ...hub import Hub
 from ...hub.transfer import is_export
+from ...model import ids
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
 from .main import Where, located
@@ -59,12 +60,13 @@ def export_command(where: Where, session: str, form: str, output: IO[bytes] | No
 def import_command(where: Where, session: str, new_id: bool) -> None:
     """Read a session and print its id: one that `segue export` wrote, or one of Claude Code.
 
-    SESSION is a file (`-` reads standard input), or the id of a session that Claude Code has. The
-    latter can be imported again; that adds what it has had since.
+    SESSION is a file (`-` reads standard input), or a session that Claude Code has: its id, or as
+    elsewhere the beginning of it or a title. The latter can be imported again; that adds what it
+    has had since.
 
     \b
     Example: segue import session.jsonl
-             segue import 5f1c9a52-8a4e-4b8e-9a55-0c5f0f3f9d11
+             segue import 5f1c9a52
     """
 
     async def take(hub: Hub, principal: Principal) -> None:
@@ -77,7 +79,10 @@ def import_command(where: Where, session: str, new_id: bool) -> None:
                     return
         if new_id:
             raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
-        made, count = await hub.import_claude(principal, session)
+        named = session
+        if not os.path.exists(session) and not session.endswith(".jsonl"):
+            named = ids.parse(session) or (await hub.named(principal, session)).id
+        made, count = await hub.import_claude(principal, named)
         click.echo(made.id)
         click.echo(f"{count} new lines." if count else "Nothing is new.", err=True)
 
