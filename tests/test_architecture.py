@@ -19,7 +19,7 @@ ALLOWED = {
     "agents": {"model", "acp"},
     "secret": {"model"},
     "hub": {"model", "secret", "store", "sources", "agents"},
-    "testing": {"model", "store", "sources"},
+    "testing": {"model", "store", "sources", "hub"},
     "claude": {"model", "sources", "store", "hub", "home"},  # the last three for its store alone
     "home": {"model", "store", "sources", "hub"},
     "sync": {"model", "doors"},

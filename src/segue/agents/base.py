@@ -58,6 +58,22 @@ class Releasing(Protocol):
         ...
 
 
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that an agent has begun on its own side: the id that it should have here, the
+    agent's own name for it, and the options by which the agent knows it again."""
+
+    id: str
+    native_id: str
+    options: dict[str, Any]
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """An agent that has sessions of its own, and is asked when one begins."""
+
+    async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun: ...
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody said to a permission question; no option when it was withdrawn."""
 

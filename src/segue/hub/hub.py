@@ -18,7 +18,14 @@ from msgspec.structs import replace
 from ..model import clock, ids
 from ..model.content import Block, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
-from ..model.event import ConfigChanged, Event, OutcomeDefined, StatusChanged, ToolResult
+from ..model.event import (
+    AgentRef,
+    ConfigChanged,
+    Event,
+    OutcomeDefined,
+    StatusChanged,
+    ToolResult,
+)
 from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
@@ -288,6 +295,23 @@ class Hub(Reading, Editing, Transcripts):
     async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
         """An agent of this process, from its specification; NoAgent if that is impossible."""
         return self.runners.build({"config": await self.config.all(principal.workspace), **spec})
+
+    def join(self, principal: Principal, name: str, agent: Agent) -> None:
+        """Have the sessions that an agent keeps itself in the lists, if it is one that can."""
+        from ..agents.acp import AcpAgent
+        from .others import OtherAgent
+
+        if isinstance(agent, AcpAgent):
+            self.sources += (OtherAgent(agent, name, principal.workspace),)
+
+    async def take_in(self, principal: Principal, id: str, agent: AgentRef | None) -> Session:
+        """A session that can go on here: another agent's own is copied from it first."""
+        from .others import OtherAgent
+
+        session, source = await self._find(principal, id)
+        if isinstance(source, OtherAgent):
+            return await source.take_in(self.store, session, agent)
+        return session
 
     async def _spec(self, session: Session) -> dict[str, Any]:
         """A session's agent: its record, what the session overrides, what is configured."""

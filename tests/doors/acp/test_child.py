@@ -104,3 +104,73 @@ async def test_a_command_that_cannot_be_is_refused_at_once(house: House, agent: 
     output, complaints = await process.communicate()
     assert (process.returncode, output) == (2, b"")
     assert b"--agent" in complaints and b"Traceback" not in complaints
+
+
+async def kept_elsewhere(house: House, version: int) -> str:
+    """A session that the other agent has had with somebody else."""
+    other = House(house.directory / "elsewhere")
+    other.directory.mkdir()
+    other.data = house.directory / "other"
+    async with other.child(version) as (client, _):
+        id = await client.new("/")
+        await client.run(id, SCRIPT)
+        await client.ask("session/set_title", {"sessionId": id, "title": "Elsewhere"})
+    return id
+
+
+@pytest.mark.parametrize("child", [1, 2])
+async def test_its_own_sessions_are_listed_loaded_and_continued(
+    house: House, version: int, child: int
+) -> None:
+    theirs = await kept_elsewhere(house, child)
+    agent = behind(house, child)
+    async with house.child(version, "--agent", agent) as (client, _):
+        mine = await client.new("/")
+        await client.run(mine, "/say mine")
+        rows = (await client.ask("session/list"))["sessions"]
+        assert [(row["sessionId"], row["title"]) for row in rows] == [
+            (mine, "/say mine"),
+            (theirs, "Elsewhere"),
+        ]
+        assert [row["_meta"]["source"] for row in rows] == ["segue", agent]
+        said = conversation(await client.replay(theirs, "/"))
+        assert said == [
+            ("user", SCRIPT),
+            ("agent", "hello"),
+            ("thought", "hm"),
+            ("agent", "hi"),
+            ("tool", "ls (demo): completed"),
+            ("tool", "May I?: completed"),
+        ]
+        await client.run(theirs, "/history")
+        told = "Before this turn: 1 messages of yours, 2 of mine."
+        assert conversation(client.updates())[-1] == ("agent", told)
+        fork = (await client.open("fork", theirs, "/"))["sessionId"]
+        await client.run(fork, "/history")
+        told = "Before this turn: 2 messages of yours, 3 of mine."
+        assert conversation(client.updates())[-1] == ("agent", told)
+        rows = (await client.ask("session/list"))["sessions"]
+        assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
+    # What was opened is here from then on, for every door.
+    async with house.hub() as hub:
+        assert (await hub.get(LOCAL, theirs)).title == "Elsewhere"
+        assert (await hub.get(LOCAL, theirs)).messages == 5
+
+
+async def test_a_new_session_is_the_same_on_both_sides(house: House, version: int) -> None:
+    async with house.child(version, "--agent", behind(house, 2)) as (client, _):
+        id = await client.new("/")
+    other = House(house.directory)
+    other.data = house.directory / "other"
+    async with other.hub() as hub:
+        assert (await hub.get(LOCAL, id)).id == id
+
+
+async def test_a_new_session_is_refused_where_one_must_log_in_first(
+    house: House, version: int
+) -> None:
+    words = [sys.executable, str(PROGRAMS / "careless.py"), str(house.directory / "kept"), "login"]
+    async with house.child(version, "--agent", f"acp:{shlex.join(words)}") as (client, _):
+        refused = await client.refusal("session/new", {"cwd": "/", "mcpServers": []})
+        assert refused.code == -32000 and "Sign in with your face" in refused.message
+        assert (await client.ask("session/list"))["sessions"] == []

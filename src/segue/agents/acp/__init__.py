@@ -4,6 +4,6 @@
 events; `children.py` keeps the processes, one a command, for all sessions that they answer.
 """
 
-from .agent import AcpAgents
+from .agent import AcpAgent, AcpAgents
 
-__all__ = ["AcpAgents"]
+__all__ = ["AcpAgent", "AcpAgents"]

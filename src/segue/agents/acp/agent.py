@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,14 +15,16 @@ import msgspec
 from ...acp.client import AcpClient, Unsupported
 from ...acp.content import write_blocks
 from ...acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from ...acp.wire import Http
+from ...acp.wire import Http, SessionInfo
+from ...model import ids
 from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text, plain
-from ...model.errors import AgentFailed, NoAgent
-from ...model.event import AgentMessage, ConfigChanged, Event, UserMessage
+from ...model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
+from ...model.event import AgentMessage, AnyBody, ConfigChanged, Event, UserMessage
 from ...model.lifecycle import StopReason
-from ..base import Agent, Turn
+from ...model.session import Session
+from ..base import Begun, Tools, Turn
 from .children import Child, Children, Command
-from .hearing import Hearing, stopped
+from .hearing import Hearing, Recorder, stopped
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -36,7 +40,7 @@ class AcpAgents:
     def __init__(self) -> None:
         self._children = Children()
 
-    def build(self, spec: Mapping[str, Any]) -> Agent:
+    def build(self, spec: Mapping[str, Any]) -> AcpAgent:
         return AcpAgent(self._children, command_of(spec))
 
     async def close(self) -> None:
@@ -70,12 +74,63 @@ class AcpAgent:
             raise NoAgent(
                 "this agent is a program with the local user's rights, and answers no other"
             )
-        child = await self._children.borrow(self._command, turn.cwd)
-        try:
-            if await self._is_stuck(turn, child):
-                await self._children.discard(self._command, child)
-                child = await self._children.begun(self._command, turn.cwd)
+        async with self._borrowed(turn.cwd) as child:
+            stuck = await self._is_stuck(turn, child)
+            if not stuck:
+                return await self._answer(turn, child)
+        await self._children.discard(self._command, child)
+        async with self._borrowed(turn.cwd) as child:
             return await self._answer(turn, child)
+
+    # Its own sessions.
+
+    async def sessions(self) -> list[SessionInfo]:
+        """Those that the child lists, if it can list any."""
+        async with self._borrowed("/") as child:
+            if not child.client.offers("list"):
+                return []
+            found = child.client.sessions()
+            return [row async for row in found if os.path.isabs(row.cwd)]
+
+    def own_id(self, native: str) -> str:
+        """The id that a session of the child's has here."""
+        return ids.parse(native) or ids.derived_id(OPTION, *self._command, native)
+
+    def known(self, native: str, id: str) -> dict[str, Any]:
+        """The options of a session that is one of the child's."""
+        return {OPTION: {"session": native, "of": id, "command": [*self._command]}}
+
+    async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun:
+        """Begin a session in the child, so that it is the same one on both sides."""
+        async with self._borrowed(cwd) as child:
+            native = await child.client.new(cwd, **_setup(roots, tools, child.client))
+            id = self.own_id(native)
+            child.open.add(native)
+            child.ours[id] = native
+        return Begun(id=id, native_id=native, options=self.known(native, id))
+
+    async def recall(self, session: Session, native: str) -> list[AnyBody]:
+        """The conversation of one of the child's sessions, if the child can tell it."""
+        async with self._borrowed(session.cwd) as child:
+            client = child.client
+            if client.version == 1 and not client.offers("load"):
+                return []
+            recorder = Recorder(session)
+            hearing = Hearing(recorder, replaying=True)
+            child.hear(native, hearing.update, hearing.permission)
+            try:
+                await client.load(native, session.cwd, **_setup((), None, client))
+                await hearing.finish()
+            finally:
+                child.unhear(native)
+            return recorder.bodies
+
+    @asynccontextmanager
+    async def _borrowed(self, cwd: str) -> AsyncIterator[Child]:
+        """The child; what goes wrong with it is said in words."""
+        child = await self._children.borrow(self._command, cwd)
+        try:
+            yield child
         except Unsupported as error:
             raise AgentFailed(str(error)) from error
         except Disconnected as error:
@@ -83,7 +138,7 @@ class AcpAgent:
             await self._children.discard(self._command, child)
             raise AgentFailed(f"{self._command[0]} went away: {why}") from error
         except RpcError as error:
-            raise AgentFailed(self._refusal(child.client, error)) from error
+            raise self._refusal(child.client, error) from error
         finally:
             self._children.give_back(self._command)
 
@@ -101,7 +156,7 @@ class AcpAgent:
                         await child.client.close(own)
                 except (RpcError, Disconnected, TimeoutError) as error:
                     log.info("the agent's session was not closed: %s", error)
-        if not child.open:
+        if not child.open and self._children.unused(self._command):
             await self._children.discard(self._command, child)
 
     async def _answer(self, turn: Turn, child: Child) -> StopReason:
@@ -153,8 +208,7 @@ class AcpAgent:
         own = await self._new(turn, child, forked)
         child.open.add(own.id)
         child.ours[turn.session.id] = own.id
-        kept = {"session": own.id, "of": turn.session.id, "command": [*self._command]}
-        await turn.emit(ConfigChanged(options={OPTION: kept}))
+        await turn.emit(ConfigChanged(options=self.known(own.id, turn.session.id)))
         return own
 
     async def _again(self, turn: Turn, child: Child, id: str) -> bool:
@@ -168,7 +222,7 @@ class AcpAgent:
         async def never(request: dict[str, Any]) -> None:
             return None
 
-        client, more = child.client, _setup(turn, child.client)
+        client, more = child.client, _setup(turn.session.roots, turn.tools, child.client)
         for way, open_it in (("resume", client.resume), ("load", client.load)):
             if not client.offers(way):
                 continue
@@ -188,7 +242,7 @@ class AcpAgent:
         return False
 
     async def _new(self, turn: Turn, child: Child, parent: str | None) -> _Own:
-        more = _setup(turn, child.client)
+        more = _setup(turn.session.roots, turn.tools, child.client)
         if parent is not None and child.client.offers("fork"):
             try:
                 return _Own(await child.client.fork(parent, turn.cwd, **more), True)
@@ -196,12 +250,12 @@ class AcpAgent:
                 log.info("%s: fork of %s: %s", self._command[0], parent, error.message)
         return _Own(await child.client.new(turn.cwd, **more), False)
 
-    def _refusal(self, client: AcpClient, error: RpcError) -> str:
+    def _refusal(self, client: AcpClient, error: RpcError) -> SegueError:
         if error.code != AUTH_REQUIRED:
-            return f"{self._command[0]}: {error.message}"
+            return AgentFailed(f"{self._command[0]}: {error.message}")
         ways = [str(each.get("name")) for each in client.auth_methods if each.get("name")]
         how = f" ({', '.join(ways)})" if ways else ""
-        return f"{self._command[0]} wants you to log in first, in its own way{how}"
+        return Unauthorized(f"{self._command[0]} wants you to log in first, in its own way{how}")
 
 
 async def _prompt(
@@ -222,12 +276,12 @@ async def _prompt(
     return hearing.rest.result()
 
 
-def _setup(turn: Turn, client: AcpClient) -> dict[str, Any]:
+def _setup(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict[str, Any]:
     """What a child is told beside the directory: further roots, and the client's MCP servers."""
     more: dict[str, Any] = {}
-    if turn.session.roots and client.offers("additionalDirectories"):
-        more["additionalDirectories"] = [*turn.session.roots]
-    given = getattr(turn.tools, "given", None)
+    if roots and client.offers("additionalDirectories"):
+        more["additionalDirectories"] = [*roots]
+    given = getattr(tools, "given", None)
     servers = []
     for server in given() if given is not None else ():
         told = msgspec.to_builtins(server)

@@ -127,6 +127,10 @@ class Children:
             loop = asyncio.get_running_loop()
             self._timers[command] = loop.call_later(IDLE_SECONDS, self._idle, command)
 
+    def unused(self, command: Command) -> bool:
+        """Whether nobody has the child now."""
+        return not self._users.get(command)
+
     def peek(self, command: Command) -> Child | None:
         return self._children.get(command)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ...model.errors import AgentFailed
 from ...model.event import (
     AgentMessage,
     AgentThought,
+    AnyBody,
     Compacted,
     InfoChanged,
     Location,
@@ -28,8 +29,10 @@ from ...model.event import (
     ToolKind,
     ToolResult,
     Usage,
+    UserMessage,
 )
-from ..base import Streamed, Turn
+from ...model.session import Session
+from ..base import Answer, Streamed
 from .patches import hunks
 
 log = logging.getLogger("segue.agents.acp")
@@ -43,11 +46,27 @@ _BODIES: dict[Streamed, type[AgentMessage | AgentThought]] = {
 }
 
 
-class Hearing:
-    """One turn, as its child tells it."""
+class Told(Protocol):
+    """Who is told what a child says: a Turn, or a Recorder."""
 
-    def __init__(self, turn: Turn) -> None:
+    @property
+    def id(self) -> str: ...
+    @property
+    def session(self) -> Session: ...
+    async def emit(self, *bodies: AnyBody) -> object: ...
+    async def delta(self, text: str, kind: Streamed = "message") -> None: ...
+    async def ask(
+        self, title: str, options: Sequence[Option] = ..., call_id: str | None = None
+    ) -> Answer: ...
+
+
+class Hearing:
+    """One turn, as its child tells it; or, `replaying`, a whole conversation."""
+
+    def __init__(self, turn: Told, replaying: bool = False) -> None:
         self._turn = turn
+        self._replaying = replaying
+        self._asked: tuple[str, list[Block]] | None = None  # the user's words, while they come
         self._speaking: tuple[Streamed, str] | None = None  # the message that is being streamed
         self._said: dict[tuple[Streamed, str], str] = {}
         self._calls: dict[str, _Call] = {}
@@ -61,6 +80,11 @@ class Hearing:
             log.info("an update is passed over: %s in %r", error, update)
 
     async def _hear(self, kind: Any, update: dict[str, Any]) -> None:
+        if kind in ("user_message", "user_message_chunk"):
+            if self._replaying:  # of a live turn we know them
+                await self._user(update, kind.endswith("_chunk"))
+            return
+        await self._heard_user()
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk":
                 await self._chunk(_SPOKEN[kind.removesuffix("_chunk")], update)
@@ -92,6 +116,19 @@ class Hearing:
                         self.rest.set_result(update)
 
     # Words.
+
+    async def _user(self, update: dict[str, Any], chunk: bool) -> None:
+        id, content = str(update.get("messageId") or ""), update.get("content")
+        if self._asked is None or not chunk or self._asked[0] != id:
+            await self._heard_user()
+            await self._turn.emit()
+            self._speaking, self._asked = None, (id, [])
+        self._asked[1].extend(_blocks([content] if chunk else content))
+
+    async def _heard_user(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None and asked[1]:
+            await self._turn.emit(UserMessage(content=_joined(asked[1])))
 
     async def _chunk(self, kind: Streamed, update: dict[str, Any]) -> None:
         block = read_block(update.get("content"))
@@ -216,10 +253,38 @@ class Hearing:
 
     async def finish(self) -> None:
         """The child has ended its turn: store what it streamed, and calls that it only named."""
+        await self._heard_user()
         self._speaking = None
         await self._turn.emit()
         for call in self._calls.values():
             await self._begun(call)
+
+
+class Recorder:
+    """Keeps what a child tells of a session that it has had for long."""
+
+    def __init__(self, session: Session) -> None:
+        self.id = session.id
+        self.session = session
+        self.bodies: list[AnyBody] = []
+        self._stream: tuple[Streamed, list[str]] | None = None
+
+    async def emit(self, *bodies: AnyBody) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self.bodies.append(_BODIES[stream[0]](content=(Text(text="".join(stream[1])),)))
+        self.bodies += bodies
+
+    async def delta(self, text: str, kind: Streamed = "message") -> None:
+        if self._stream is None or self._stream[0] != kind:
+            await self.emit()
+            self._stream = (kind, [])
+        self._stream[1].append(text)
+
+    async def ask(
+        self, title: str, options: Sequence[Option] = (), call_id: str | None = None
+    ) -> Answer:
+        return Answer()  # what is over cannot be allowed
 
 
 class _Call:
@@ -316,6 +381,18 @@ def _blocks(given: Any) -> Content:
             found.append(read_block(block))
         except msgspec.ValidationError as error:
             log.info("a block is passed over: %s", error)
+    return tuple(found)
+
+
+def _joined(blocks: Sequence[Block]) -> Content:
+    """Blocks, with neighbouring pieces of text as one."""
+    found: list[Block] = []
+    for block in blocks:
+        last = found[-1] if found else None
+        if isinstance(block, Text) and isinstance(last, Text):
+            found[-1] = Text(text=last.text + block.text)
+        else:
+            found.append(block)
     return tuple(found)
 
 

@@ -119,6 +119,7 @@ class Door:
                 program = self._program
                 if program is not None and program.agent is None:
                     agent = await hub.agent(self._principal, program.spec)
+                    hub.join(self._principal, program.name, agent)
                     program = program._replace(agent=agent)
                 self._held = Sessions(hub, client, self._offers, program)
         return self._held

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from ...acp import v1, v2, wire
 from ...acp.rpc import INVALID_PARAMS, RpcError
+from ...agents.base import Beginning
 from ...hub import places
 from ...model.errors import ReadOnly
 from ...model.event import ConfigChanged
@@ -31,20 +32,31 @@ class Opening(Base):
         roots, servers = self._setup(request)
         await self._tidy()
         async with await connect(servers, request.cwd, local=self._principal.local) as connected:
-            session = await self._hub.create(
-                self._principal,
-                cwd=request.cwd,
-                roots=roots,
-                origin="acp",
-                agent=await self._agent_ref(),
-                git_branch=places.branch(request.cwd),
-            )
+            session = await self._made(request.cwd, roots, connected)
             await self._begin(self._follower(session), session, connected)
         return self._described(session, session.id)
+
+    async def _made(self, cwd: str, roots: tuple[str, ...], connected: Connected) -> Session:
+        made_with: dict[str, Any] = {
+            "cwd": cwd,
+            "roots": roots,
+            "origin": "acp",
+            "agent": await self._agent_ref(),
+            "git_branch": places.branch(cwd),
+        }
+        agent = None if self._program is None else self._program.agent
+        if not isinstance(agent, Beginning):
+            return await self._hub.create(self._principal, **made_with)
+        begun = await agent.begin(cwd, roots, connected.tools)
+        named = {"id": begun.id, "native_id": begun.native_id}
+        session = await self._hub.create(self._principal, **made_with, **named)
+        change = ConfigChanged(options=begun.options)
+        return await self._hub.configure(self._principal, session.id, change)
 
     async def session_fork(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
+        await self._hub.take_in(self._principal, parent.id, await self._agent_ref())
         async with await connect(servers, request.cwd, local=self._principal.local) as connected:
             # Here, whoever keeps its parent: the client forks a session to go on with it.
             fork = await self._hub.fork(
@@ -75,6 +87,7 @@ class Opening(Base):
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
         async with self._alone(session.id):
             await self._shut(session.id)
+            session = await self._hub.take_in(self._principal, session.id, await self._agent_ref())
             session = await self._rooted(session, roots)
             opened = self._follower(session)
             if replay:

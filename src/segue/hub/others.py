@@ -1,0 +1,113 @@
+"""The sessions that another agent keeps, as it lists them itself: seen among ours, and taken in
+when somebody opens one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ..model import clock
+from ..model.errors import Conflict, SegueError
+from ..model.event import (
+    AgentRef,
+    AnyBody,
+    ConfigChanged,
+    Created,
+    Draft,
+    InfoChanged,
+)
+from ..model.session import Session
+from . import places
+from .remembered import MemorySource
+
+if TYPE_CHECKING:
+    from ..acp.wire import SessionInfo
+    from ..agents.acp import AcpAgent
+    from ..store.base import Store
+
+log = logging.getLogger("segue.others")
+
+FRESH_SECONDS = 5.0  # for which a list that the agent gave is good
+LIST_SECONDS = 20.0  # that the agent has to give one
+
+
+class OtherAgent(MemorySource):
+    """A source over one agent's own list."""
+
+    def __init__(self, agent: AcpAgent, name: str, workspace: str) -> None:
+        super().__init__(workspace, name)
+        self._agent = agent
+        self._rows: dict[str, SessionInfo] = {}
+        self._looking = asyncio.Lock()
+        self._looked = float("-inf")
+
+    async def refresh(self) -> None:
+        async with self._looking:
+            if asyncio.get_running_loop().time() - self._looked < FRESH_SECONDS:
+                return
+            try:
+                async with asyncio.timeout(LIST_SECONDS):
+                    rows = {self._agent.own_id(row.session_id): row for row in await self._listed()}
+                for id in self._rows.keys() - rows.keys():
+                    await self.delete(id)
+                for id, row in rows.items():
+                    await self._see(id, row)
+                self._rows = rows
+            except (SegueError, TimeoutError) as error:
+                log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
+            self._looked = asyncio.get_running_loop().time()
+
+    async def _listed(self) -> list[SessionInfo]:
+        return await self._agent.sessions()
+
+    async def _see(self, id: str, row: SessionInfo) -> None:
+        if self._rows.get(id) == row:
+            return
+        if id in self._rows:
+            await self.delete(id)
+        at = _time(row.updated_at)
+        created = Created(
+            cwd=row.cwd,
+            real_cwd=real if (real := places.real(row.cwd)) != row.cwd else None,
+            source=self.name,
+            native_id=row.session_id,
+        )
+        bodies: list[AnyBody] = [created]
+        if row.title:
+            bodies.append(InfoChanged(title=row.title, by="agent"))
+        await self.add(id, [Draft(body=body, at=at) for body in bodies])
+
+    async def take_in(self, store: Store, session: Session, agent: AgentRef | None) -> Session:
+        """Copy a session into the store, where it goes on; from then on the copy is what counts."""
+        native = session.native_id or session.id
+        told = await self._agent.recall(session, native)
+        created = Created(
+            cwd=session.cwd,
+            real_cwd=session.real_cwd,
+            origin="acp",
+            source=session.source,
+            native_id=native,
+            agent=agent,
+        )
+        bodies: list[AnyBody] = [created, *told]
+        if session.title is not None:
+            bodies.append(InfoChanged(title=session.title, by="agent"))
+        bodies.append(ConfigChanged(options=self._agent.known(native, session.id)))
+        drafts = [Draft(body=body, at=session.active_at) for body in bodies]
+        try:
+            return await store.create(self.workspace, session.id, drafts)
+        except Conflict:  # another process was quicker
+            return await store.get(self.workspace, session.id) or session
+
+
+def _time(text: str | None) -> int:
+    """When a session was last active; some agents leave out the zone, or all of it."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return clock.now()
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * clock.SECOND)
