@@ -302,7 +302,7 @@ class Hub(Reading, Editing, Transcripts):
         from .others import OtherAgent
 
         if isinstance(agent, AcpAgent):
-            self.sources += (OtherAgent(agent, name, principal.workspace),)
+            self.sources += (OtherAgent(self.store, agent, name, principal.workspace),)
 
     async def take_in(self, principal: Principal, id: str, agent: AgentRef | None) -> Session:
         """A session that can go on here: another agent's own is copied from it first."""
@@ -310,7 +310,7 @@ class Hub(Reading, Editing, Transcripts):
 
         session, source = await self._find(principal, id)
         if isinstance(source, OtherAgent):
-            return await source.take_in(self.store, session, agent)
+            return await source.take_in(session, agent)
         return session
 
     async def _spec(self, session: Session) -> dict[str, Any]:

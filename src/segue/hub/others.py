@@ -18,8 +18,10 @@ from ..model.event import (
     Draft,
     InfoChanged,
 )
+from ..model.query import Query
 from ..model.session import Session
 from . import places
+from .records import program_id
 from .remembered import MemorySource
 
 if TYPE_CHECKING:
@@ -31,13 +33,15 @@ log = logging.getLogger("segue.others")
 
 FRESH_SECONDS = 5.0  # for which a list that the agent gave is good
 LIST_SECONDS = 20.0  # that the agent has to give one
+MOST_OWN = 1000  # of our own sessions with the agent that are looked at, the latest
 
 
 class OtherAgent(MemorySource):
     """A source over one agent's own list."""
 
-    def __init__(self, agent: AcpAgent, name: str, workspace: str) -> None:
+    def __init__(self, store: Store, agent: AcpAgent, name: str, workspace: str) -> None:
         super().__init__(workspace, name)
+        self._store = store
         self._agent = agent
         self._rows: dict[str, SessionInfo] = {}
         self._looking = asyncio.Lock()
@@ -60,7 +64,19 @@ class OtherAgent(MemorySource):
             self._looked = asyncio.get_running_loop().time()
 
     async def _listed(self) -> list[SessionInfo]:
-        return await self._agent.sessions()
+        """What the agent lists, but for sessions that are ours under another id."""
+        mine = Query(
+            agent_id=program_id(self.workspace, self.name), archived="include", limit=MOST_OWN
+        )
+        own = {
+            self._agent.native(session): session.id
+            for session in await self._store.page(self.workspace, mine)
+        }
+        return [
+            row
+            for row in await self._agent.sessions()
+            if own.get(row.session_id) in (None, self._agent.own_id(row.session_id))
+        ]
 
     async def _see(self, id: str, row: SessionInfo) -> None:
         if self._rows.get(id) == row:
@@ -79,7 +95,7 @@ class OtherAgent(MemorySource):
             bodies.append(InfoChanged(title=row.title, by="agent"))
         await self.add(id, [Draft(body=body, at=at) for body in bodies])
 
-    async def take_in(self, store: Store, session: Session, agent: AgentRef | None) -> Session:
+    async def take_in(self, session: Session, agent: AgentRef | None) -> Session:
         """Copy a session into the store, where it goes on; from then on the copy is what counts."""
         native = session.native_id or session.id
         told = await self._agent.recall(session, native)
@@ -97,9 +113,9 @@ class OtherAgent(MemorySource):
         bodies.append(ConfigChanged(options=self._agent.known(native, session.id)))
         drafts = [Draft(body=body, at=session.active_at) for body in bodies]
         try:
-            return await store.create(self.workspace, session.id, drafts)
+            return await self._store.create(self.workspace, session.id, drafts)
         except Conflict:  # another process was quicker
-            return await store.get(self.workspace, session.id) or session
+            return await self._store.get(self.workspace, session.id) or session
 
 
 def _time(text: str | None) -> int:

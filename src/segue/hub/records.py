@@ -112,7 +112,7 @@ class Records:
 
     async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
         """The agent that a program brings along; its kind may be known only where that runs."""
-        id = ids.derived_id("segue", "program", workspace, name)
+        id = program_id(workspace, name)
         await self._ensure(workspace, "agent", id, {"name": name, "spec": spec})
         return AgentRef(id=id)
 
@@ -155,6 +155,10 @@ def new(workspace: str, kind: str, body: dict[str, Any], id: str | None = None) 
 
 
 @lru_cache(1024)
+def program_id(workspace: str, name: str) -> str:
+    return ids.derived_id("segue", "program", workspace, name)
+
+
 def agent_id(workspace: str) -> str:
     return ids.derived_id("segue", "agent", workspace)
 

@@ -151,6 +151,10 @@ async def test_its_own_sessions_are_listed_loaded_and_continued(
         assert conversation(client.updates())[-1] == ("agent", told)
         rows = (await client.ask("session/list"))["sessions"]
         assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
+    # In a new process, too: each is one session, whatever the other agent calls it.
+    async with house.child(version, "--agent", agent) as (client, _):
+        rows = (await client.ask("session/list"))["sessions"]
+        assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
     # What was opened is here from then on, for every door.
     async with house.hub() as hub:
         assert (await hub.get(LOCAL, theirs)).title == "Elsewhere"

@@ -100,6 +100,14 @@ class AcpAgent:
         """The options of a session that is one of the child's."""
         return {OPTION: {"session": native, "of": id, "command": [*self._command]}}
 
+    def native(self, session: Session) -> str | None:
+        """The child's session that one of ours is."""
+        kept = session.options.get(OPTION)
+        if not isinstance(kept, dict) or kept.get("command") != [*self._command]:
+            return None
+        found = kept.get("session")
+        return found if isinstance(found, str) and kept.get("of") == session.id else None
+
     async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun:
         """Begin a session in the child, so that it is the same one on both sides."""
         async with self._borrowed(cwd) as child:
@@ -194,18 +202,15 @@ class AcpAgent:
 
     async def _open(self, turn: Turn, child: Child) -> _Own:
         """The child's session for this one: the same as before, a fork of it, or a new one."""
-        kept = turn.session.options.get(OPTION)
-        known = kept if isinstance(kept, dict) and kept.get("command") == [*self._command] else {}
-        before, mine = known.get("session"), known.get("of") == turn.session.id
-        if isinstance(before, str) and mine:
+        before = self.native(turn.session)
+        if before is not None:
             if before in child.open:
                 return _Own(before, True)
             if await self._again(turn, child, before):
                 child.open.add(before)
                 child.ours[turn.session.id] = before
                 return _Own(before, True)
-        forked = before if isinstance(before, str) and not mine else None
-        own = await self._new(turn, child, forked)
+        own = await self._new(turn, child)
         child.open.add(own.id)
         child.ours[turn.session.id] = own.id
         await turn.emit(ConfigChanged(options=self.known(own.id, turn.session.id)))
@@ -241,7 +246,8 @@ class AcpAgent:
                 return True
         return False
 
-    async def _new(self, turn: Turn, child: Child, parent: str | None) -> _Own:
+    async def _new(self, turn: Turn, child: Child) -> _Own:
+        parent = self._parent(turn.session)
         more = _setup(turn.session.roots, turn.tools, child.client)
         if parent is not None and child.client.offers("fork"):
             try:
@@ -249,6 +255,13 @@ class AcpAgent:
             except RpcError as error:
                 log.info("%s: fork of %s: %s", self._command[0], parent, error.message)
         return _Own(await child.client.new(turn.cwd, **more), False)
+
+    def _parent(self, session: Session) -> str | None:
+        """The child's session that this one, a fork, has its history from."""
+        kept = session.options.get(OPTION)
+        if not isinstance(kept, dict) or kept.get("command") != [*self._command]:
+            return None
+        return None if kept.get("of") == session.id else kept.get("session")
 
     def _refusal(self, client: AcpClient, error: RpcError) -> SegueError:
         if error.code != AUTH_REQUIRED:
