@@ -25,8 +25,7 @@ from .records import program_id
 from .remembered import MemorySource
 
 if TYPE_CHECKING:
-    from ..acp.wire import SessionInfo
-    from ..agents.acp import AcpAgent
+    from ..agents.acp import AcpAgent, SessionInfo
     from ..store.base import Store
 
 log = logging.getLogger("segue.others")
