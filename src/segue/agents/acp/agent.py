@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...acp.client import AcpClient, Unsupported
 from ...acp.content import write_blocks
@@ -24,7 +25,7 @@ from ...model.lifecycle import StopReason
 from ...model.session import Session
 from ..base import Begun, Tools, Turn
 from .children import Child, Children, Command
-from .hearing import Hearing, Recorder, stopped
+from .hearing import Hearing, Recorder, stopped, title_of
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -89,8 +90,8 @@ class AcpAgent:
         async with self._borrowed("/") as child:
             if not child.client.offers("list"):
                 return []
-            found = child.client.sessions()
-            return [row async for row in found if os.path.isabs(row.cwd)]
+            rows = [row async for row in child.client.sessions() if os.path.isabs(row.cwd)]
+            return [replace(row, title=title_of(row.title) or None) for row in rows]
 
     def own_id(self, native: str) -> str:
         """The id that a session of the child's has here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, get_args
 
@@ -37,6 +38,7 @@ from .patches import hunks
 
 log = logging.getLogger("segue.agents.acp")
 
+_PLACEHOLDER = re.compile(r"New session - \d{4}-\d\d-\d\dT")
 _KINDS = frozenset(get_args(ToolKind))
 _ENDS: dict[str, Any] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 _SPOKEN: dict[str, Streamed] = {"agent_message": "message", "agent_thought": "thought"}
@@ -102,7 +104,7 @@ class Hearing:
                 if isinstance(plan, dict):
                     await self._plan(str(plan.get("planId", "plan")), plan.get("entries"))
             case "session_info_update":
-                title = _text(update.get("title")).strip()
+                title = title_of(update.get("title"))
                 if title and title != self._turn.session.title:
                     await self._turn.emit(InfoChanged(title=title, by="agent"))
             case "usage_update":
@@ -342,6 +344,12 @@ class _Call:
             content=self.content,
             output=self._output,
         )
+
+
+def title_of(given: Any) -> str:
+    """A title that says something; some name every session after the time it was made."""
+    title = _text(given).strip()
+    return "" if _PLACEHOLDER.match(title) else title
 
 
 def stopped(result: Any) -> Any:
