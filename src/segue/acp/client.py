@@ -32,6 +32,8 @@ Update = Callable[[str, dict[str, Any]], Awaitable[None]]
 Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
 
 _NAME = {"name": "segue", "version": "1"}
+# Methods without a marker of their own.
+_UNMARKED = ("new", "prompt", "set_title", "unarchive", "set_mode", "set_config_option")
 
 
 class Unsupported(Exception):
@@ -77,6 +79,7 @@ class AcpClient:
         self.version = 0
         self.agent: dict[str, Any] = {}
         self.auth_methods: list[dict[str, Any]] = []
+        self.setups: dict[str, dict[str, Any]] = {}  # what was said of a session at its opening
         self._capabilities: dict[str, Any] = {}
 
     @classmethod
@@ -222,23 +225,41 @@ class AcpClient:
 
     async def new(self, cwd: str, **more: Any) -> str:
         result = await self._ask("new", {"cwd": cwd, "mcpServers": [], **more})
-        return _session_id(result)
+        return self._made(result)
 
     async def load(self, id: str, cwd: str, **more: Any) -> None:
         """Open a session with its history, every update of which comes before this returns."""
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
         if self.version == v2.VERSION and not self.offers("load"):
-            await self._ask("resume", {**params, "replayFrom": {"type": "start"}})
+            start = {"replayFrom": {"type": "start"}}
+            self.setups[id] = await self._ask("resume", {**params, **start})
         else:
-            await self._ask("load", params)
+            self.setups[id] = await self._ask("load", params)
 
     async def resume(self, id: str, cwd: str, **more: Any) -> None:
         """Open a session without its history."""
-        await self._ask("resume", {"sessionId": id, "cwd": cwd, "mcpServers": [], **more})
+        params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
+        self.setups[id] = await self._ask("resume", params)
 
     async def fork(self, id: str, cwd: str, **more: Any) -> str:
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
-        return _session_id(await self._ask("fork", params))
+        return self._made(await self._ask("fork", params))
+
+    async def set_mode(self, id: str, mode: str) -> None:
+        """Of version 1; what version 2 calls an option."""
+        await self._ask("set_mode", {"sessionId": id, "modeId": mode})
+
+    async def set_option(self, id: str, option: str, value: str) -> dict[str, Any]:
+        """Choose a value of an option; what the agent answers has all of them."""
+        params = {"sessionId": id, "configId": option, "value": value}
+        if self.version == v2.VERSION:
+            params["type"] = "id"
+        return await self._ask("set_config_option", params)
+
+    def _made(self, result: dict[str, Any]) -> str:
+        id = _session_id(result)
+        self.setups[id] = result
+        return id
 
     async def prompt(self, id: str, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Ask. Version 1 answers at the turn's end, version 2 at its beginning."""
@@ -273,7 +294,7 @@ class AcpClient:
         return "open" if found == "open" else "saved"
 
     async def _ask(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        if name not in ("new", "prompt", "set_title", "unarchive"):
+        if name not in _UNMARKED:
             self._needs(name)
         result = await self._connection.request(f"session/{name}", params)
         async with self._telling:  # what was told before has been heard then

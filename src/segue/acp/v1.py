@@ -214,6 +214,20 @@ class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
 
 
+class CommandInput(Wire, frozen=True):
+    hint: str
+
+
+class Command(Wire, frozen=True):
+    name: str
+    description: str
+    input: CommandInput | None = None
+
+
+class AvailableCommandsUpdate(Update, frozen=True, tag="available_commands_update"):
+    available_commands: list[Command]
+
+
 class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType = UNSET

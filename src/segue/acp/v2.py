@@ -87,9 +87,20 @@ class ConfigOption(Wire, frozen=True):
     description: str | None = None
 
 
+class CommandInput(Wire, frozen=True, tag_field="type", tag="text"):
+    hint: str
+
+
+class Command(Wire, frozen=True, tag_field="type", tag="command"):
+    name: str
+    description: str
+    input: CommandInput | None = None
+
+
 class SetupResponse(Wire, frozen=True):
     session_id: str | UnsetType = UNSET
     config_options: list[ConfigOption] | UnsetType = UNSET
+    available_commands: list[Command] | UnsetType = UNSET
 
 
 class SetConfigResponse(Wire, frozen=True):
@@ -195,6 +206,10 @@ class PlanUpdate(Update, frozen=True, tag="plan_update"):
 
 class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
+
+
+class AvailableCommandsUpdate(Update, frozen=True, tag="available_commands_update"):
+    available_commands: list[Command]
 
 
 class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):

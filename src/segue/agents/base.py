@@ -74,6 +74,15 @@ class Beginning(Protocol):
     async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun: ...
 
 
+@runtime_checkable
+class Choosing(Protocol):
+    """An agent that has options of its own, in the session's options under `offered`."""
+
+    async def choose(self, session: Session, tools: Tools | None, option: str, value: str) -> Any:
+        """Choose a value; what is offered then."""
+        ...
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody said to a permission question; no option when it was withdrawn."""
 

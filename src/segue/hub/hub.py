@@ -296,6 +296,24 @@ class Hub(Reading, Editing, Transcripts):
         """An agent of this process, from its specification; NoAgent if that is impossible."""
         return self.runners.build({"config": await self.config.all(principal.workspace), **spec})
 
+    async def chosen(
+        self,
+        principal: Principal,
+        session: Session,
+        option: str,
+        value: str,
+        agent: Agent | None = None,
+        tools: Tools | None = None,
+    ) -> ConfigChanged:
+        """Have a session's agent, or the one given, take a value of an option of its own."""
+        from ..agents.base import Choosing
+
+        agent = agent or await self._build(session)
+        if not isinstance(agent, Choosing):
+            raise InvalidInput(f"session {session.id} has an agent without options")
+        offered = await agent.choose(session, tools, option, value)
+        return ConfigChanged(options={"offered": offered})
+
     def join(self, principal: Principal, name: str, agent: Agent) -> None:
         """Have the sessions that an agent keeps itself in the lists, if it is one that can."""
         from ..agents.acp import AcpAgent

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -178,3 +179,39 @@ async def test_a_new_session_is_refused_where_one_must_log_in_first(
         refused = await client.refusal("session/new", {"cwd": "/", "mcpServers": []})
         assert refused.code == -32000 and "Sign in with your face" in refused.message
         assert (await client.ask("session/list"))["sessions"] == []
+
+
+async def test_what_it_offers_is_offered_and_what_is_chosen_reaches_it(
+    house: House, version: int
+) -> None:
+    words = [sys.executable, str(PROGRAMS / "careless.py"), str(house.directory / "kept")]
+    agent = f"acp:{shlex.join(words)}"
+    name = "id" if version == 1 else "configId"
+
+    def chosen(answer: Any) -> dict[str, str]:
+        return {option[name]: option["currentValue"] for option in answer["configOptions"]}
+
+    async with house.child(version, "--agent", agent) as (client, _):
+        made = await client.ask("session/new", {"cwd": "/", "mcpServers": []})
+        id = made["sessionId"]
+        assert chosen(made) == {"mode": "ask", "model": "small"}
+        if version == 1:
+            assert made["modes"]["currentModeId"] == "ask"
+            told = await client.until(lambda update: "availableCommands" in update.body)
+            commands = told.body["availableCommands"]
+        else:
+            commands = made["availableCommands"]
+        assert [command["name"] for command in commands] == ["plan"]
+        typed = {"type": "id"} if version == 2 else {}
+        params = {"sessionId": id, "configId": "model", "value": "large", **typed}
+        answer = await client.ask("session/set_config_option", params)
+        assert chosen(answer) == {"mode": "ask", "model": "large"}
+        params = {"sessionId": id, "configId": "mode", "value": "go", **typed}
+        answer = await client.ask("session/set_config_option", params)
+        assert chosen(answer) == {"mode": "go", "model": "large"}
+        refused = await client.refusal("session/set_config_option", {**params, "value": "huge"})
+        assert refused.code == -32602 and "ask, go" in refused.message
+        await client.run(id, "hello")
+        await client.ask("session/close", {"sessionId": id})
+        again = await client.open("resume", id, "/")
+        assert chosen(again) == {"mode": "go", "model": "large"}

@@ -26,11 +26,13 @@ from ...model.session import Session
 from ..base import Begun, Tools, Turn
 from .children import Child, Children, Command
 from .hearing import Hearing, Recorder, stopped, title_of
+from .offered import MODE, OFFERED
 
 log = logging.getLogger("segue.agents.acp")
 
 OPTION = "acp"  # where a session keeps which session of the child it is
 CANCEL_SECONDS = 0.5  # that a child has to end a turn that was cancelled
+COMMAND_SECONDS = 0.1  # that a new session's commands have to come
 STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is ended
 PRIMER = 32_000  # characters of a conversation that a child which lost it is told
 
@@ -114,9 +116,26 @@ class AcpAgent:
         async with self._borrowed(cwd) as child:
             native = await child.client.new(cwd, **_setup(roots, tools, child.client))
             id = self.own_id(native)
-            child.open.add(native)
-            child.ours[id] = native
-        return Begun(id=id, native_id=native, options=self.known(native, id))
+            child.opened(native, id)
+            if child.client.version == 1:
+                await asyncio.sleep(COMMAND_SECONDS)  # they come behind the answer
+            options = {**self.known(native, id), OFFERED: child.offered[native]}
+        return Begun(id=id, native_id=native, options=options)
+
+    async def choose(self, session: Session, tools: Tools | None, option: str, value: str) -> Any:
+        """Choose a value of an option that the child offers; what it offers then."""
+        native = self.native(session)
+        async with self._borrowed(session.cwd) as child:
+            if native is None or not (
+                native in child.open or await self._again(session, tools, child, native)
+            ):
+                raise AgentFailed("this session is not open in its agent; prompt it first")
+            child.opened(native, session.id)
+            offered = child.offered[native].get("options", ())
+            if any(each["id"] == option and each.get("by") == MODE for each in offered):
+                await child.client.set_mode(native, value)
+                return child.learn(native, {"currentModeId": value})
+            return child.learn(native, await child.client.set_option(native, option, value))
 
     async def recall(self, session: Session, native: str) -> list[AnyBody]:
         """The conversation of one of the child's sessions, if the child can tell it."""
@@ -170,6 +189,7 @@ class AcpAgent:
 
     async def _answer(self, turn: Turn, child: Child) -> StopReason:
         own = await self._open(turn, child)
+        await _offer(turn, child, own.id)
         hearing = Hearing(turn)
         child.hear(own.id, hearing.update, hearing.permission)
         try:
@@ -186,6 +206,7 @@ class AcpAgent:
                 raise
             await hearing.finish()
             await hearing.spent(result.get("usage"))
+            await _offer(turn, child, own.id)
             reason: StopReason = stopped(result)
             return reason
         finally:
@@ -207,17 +228,15 @@ class AcpAgent:
         if before is not None:
             if before in child.open:
                 return _Own(before, True)
-            if await self._again(turn, child, before):
-                child.open.add(before)
-                child.ours[turn.session.id] = before
+            if await self._again(turn.session, turn.tools, child, before):
+                child.opened(before, turn.session.id)
                 return _Own(before, True)
         own = await self._new(turn, child)
-        child.open.add(own.id)
-        child.ours[turn.session.id] = own.id
+        child.opened(own.id, turn.session.id)
         await turn.emit(ConfigChanged(options=self.known(own.id, turn.session.id)))
         return own
 
-    async def _again(self, turn: Turn, child: Child, id: str) -> bool:
+    async def _again(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
         """Whether the child has its session again. Its history is ours already, and not heard."""
         replayed = 0
 
@@ -228,13 +247,13 @@ class AcpAgent:
         async def never(request: dict[str, Any]) -> None:
             return None
 
-        client, more = child.client, _setup(turn.session.roots, turn.tools, child.client)
+        client, more = child.client, _setup(session.roots, tools, child.client)
         for way, open_it in (("resume", client.resume), ("load", client.load)):
             if not client.offers(way):
                 continue
             child.hear(id, count, never)
             try:
-                await open_it(id, turn.cwd, **more)
+                await open_it(id, session.cwd, **more)
             except RpcError as error:
                 if error.code == AUTH_REQUIRED:
                     raise
@@ -270,6 +289,13 @@ class AcpAgent:
         ways = [str(each.get("name")) for each in client.auth_methods if each.get("name")]
         how = f" ({', '.join(ways)})" if ways else ""
         return Unauthorized(f"{self._command[0]} wants you to log in first, in its own way{how}")
+
+
+async def _offer(turn: Turn, child: Child, native: str) -> None:
+    """Keep what the child offers, where that is news."""
+    offered = child.offered.get(native, {})
+    if offered != turn.session.options.get(OFFERED, {}):
+        await turn.emit(ConfigChanged(options={OFFERED: offered}))
 
 
 async def _prompt(

@@ -11,11 +11,14 @@ from ...acp.client import AcpClient
 from ...acp.process import AgentProcess
 from ...acp.rpc import Disconnected, RpcError
 from ...model.errors import AgentFailed
+from .offered import learned
 
 log = logging.getLogger("segue.agents.acp")
 
 START_SECONDS = 60.0
 IDLE_SECONDS = 300.0  # without a turn, after which a child is ended
+
+_OFFERS = ("available_commands_update", "current_mode_update", "config_option_update")
 
 Command = tuple[str, ...]
 Update = Callable[[dict[str, Any]], Awaitable[None]]
@@ -33,6 +36,7 @@ class Child:
         self._hearers: dict[str, tuple[Update, Permission]] = {}
         self.open: set[str] = set()  # the child's sessions that were opened in it
         self.ours: dict[str, str] = {}  # the child's session, by ours
+        self.offered: dict[str, dict[str, Any]] = {}  # what each of its sessions can be told to do
         self.working: dict[str, asyncio.Task[Any]] = {}  # prompts, by the child's session
 
     @classmethod
@@ -75,7 +79,21 @@ class Child:
     def unhear(self, session: str) -> None:
         self._hearers.pop(session, None)
 
+    def opened(self, session: str, ours: str) -> None:
+        """The child has one of our sessions open."""
+        self.open.add(session)
+        self.ours[ours] = session
+        self.learn(session, self.client.setups.pop(session, {}))
+
+    def learn(self, session: str, told: dict[str, Any]) -> dict[str, Any]:
+        """What is offered for a session, after the child told something."""
+        found = learned(self.offered.get(session, {}), told)
+        self.offered[session] = found
+        return found
+
     async def _told(self, session: str, update: dict[str, Any]) -> None:
+        if update.get("sessionUpdate") in _OFFERS:
+            self.learn(session, update)
         if hearer := self._hearers.get(session):
             await hearer[0](update)
 

@@ -50,6 +50,7 @@ class View(Protocol):
     """How a protocol version shows a session."""
 
     def replay(self, event: Event) -> Iterator[Any]: ...
+    def made(self, session: Session) -> Iterator[Any]: ...
     def ready(self, session: Session) -> Iterator[Any]: ...
     def notice(self, severity: str, title: str, description: str) -> Iterator[Any]: ...
     def delta(self, delta: Delta) -> Iterator[Any]: ...
@@ -114,9 +115,9 @@ class Opened:
         for update in self._view.notice("warning", title, description):
             await self._send(update)
 
-    def start(self) -> None:
+    def start(self, *, new: bool = False) -> None:
         """Go on with what happens from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._pump())
+        self._task = asyncio.get_running_loop().create_task(self._pump(new))
 
     # What the client does.
 
@@ -227,8 +228,11 @@ class Opened:
 
     # What happens to the session.
 
-    async def _pump(self) -> None:
+    async def _pump(self, new: bool) -> None:
         try:
+            if new:
+                for update in self._view.made(self._session):
+                    await self._send(update)
             for ask in self._session.open_asks:
                 await self._questions.ask_again(ask)
             async for item in self._hub.follow(

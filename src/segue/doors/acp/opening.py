@@ -33,7 +33,7 @@ class Opening(Base):
         await self._tidy()
         async with await connect(servers, request.cwd, local=self._principal.local) as connected:
             session = await self._made(request.cwd, roots, connected)
-            await self._begin(self._follower(session), session, connected)
+            await self._begin(self._follower(session), session, connected, new=True)
         return self._described(session, session.id)
 
     async def _made(self, cwd: str, roots: tuple[str, ...], connected: Connected) -> Session:
@@ -65,7 +65,7 @@ class Opening(Base):
             if fork.roots != roots:
                 change = ConfigChanged(roots=roots)
                 fork = await self._hub.configure(self._principal, fork.id, change)
-            await self._begin(self._follower(fork), fork, connected)
+            await self._begin(self._follower(fork), fork, connected, new=True)
         return self._described(fork, fork.id)
 
     async def session_load(self, request: wire.SetupRequest) -> Any:
@@ -128,7 +128,9 @@ class Opening(Base):
         view: View = View1(self._client) if self._version == 1 else View2()
         return Opened(self._hub, self._principal, self._connection, session, view, self._version)
 
-    async def _begin(self, opened: Opened, session: Session, connected: Connected) -> None:
+    async def _begin(
+        self, opened: Opened, session: Session, connected: Connected, *, new: bool = False
+    ) -> None:
         """From here on the session is open: its prompts run here, and its client hears of it."""
         await self._report(opened, session, connected)
         try:
@@ -141,7 +143,7 @@ class Opening(Base):
         except ReadOnly:
             log.info("session %s can be read, and not continued", session.id)
         opened.tools = connected.keep()
-        opened.start()
+        opened.start(new=new)
         self._opened[session.id] = opened
 
     async def _report(self, opened: Opened, session: Session, connected: Connected) -> None:
@@ -162,7 +164,11 @@ class Opening(Base):
                 modes=options.mode_state(session),
                 config_options=options.config_v1(session),
             )
-        return v2.SetupResponse(session_id=named, config_options=options.config_v2(session))
+        return v2.SetupResponse(
+            session_id=named,
+            config_options=options.config_v2(session),
+            available_commands=options.commands_v2(session) or UNSET,
+        )
 
     async def session_close(self, request: wire.SessionRequest) -> wire.Empty:
         id = any_id(request.session_id)

@@ -1,6 +1,8 @@
-"""A session's modes, as modes and as the configuration option that takes their place."""
+"""What can be chosen in a session: our modes, or what its agent offers itself; and commands."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ...acp import v1, v2, wire
 from ...model.session import Session
@@ -11,46 +13,105 @@ MODES: dict[str, tuple[str, str]] = {
     "plan": ("Plan", "Read and plan only"),
     "bypassPermissions": ("Do not ask", "Never ask for permission"),
 }
-MODE_OPTION = "mode"
+MODE = "mode"  # the option, and its category
+OFFERED = "offered"  # where an agent with options of its own keeps them
 
 
 def current_mode(session: Session) -> str:
     return session.mode if session.mode in MODES else "default"
 
 
+def options(session: Session) -> list[dict[str, Any]]:
+    """All options: the agent's own, and our mode unless it has one."""
+    offered: list[dict[str, Any]] = session.options.get(OFFERED, {}).get("options", [])
+    if any(each["category"] == MODE for each in offered):
+        return offered
+    choices = [
+        {"value": id, "name": name, "description": text} for id, (name, text) in MODES.items()
+    ]
+    ours = {"id": MODE, "name": "Mode", "category": MODE, "value": current_mode(session)}
+    return [{**ours, "choices": choices}, *offered]
+
+
+def is_offered(session: Session, option: str) -> bool:
+    """Whether an option is the agent's own."""
+    offered = session.options.get(OFFERED, {}).get("options", [])
+    return any(each["id"] == option for each in offered)
+
+
+def find(session: Session, option: str) -> dict[str, Any] | None:
+    return next((each for each in options(session) if each["id"] == option), None)
+
+
+def mode_option(session: Session) -> dict[str, Any]:
+    return next(each for each in options(session) if each["category"] == MODE)
+
+
 def mode_state(session: Session) -> v1.ModeState:
-    modes = [v1.Mode(id=id, name=name, description=text) for id, (name, text) in MODES.items()]
-    return v1.ModeState(current_mode_id=current_mode(session), available_modes=modes)
+    option = mode_option(session)
+    modes = [
+        v1.Mode(id=each["value"], name=each["name"], description=each.get("description"))
+        for each in option["choices"]
+    ]
+    return v1.ModeState(current_mode_id=option["value"], available_modes=modes)
 
 
-def _choices() -> list[wire.SelectOption]:
+def _choices(option: dict[str, Any]) -> list[wire.SelectOption]:
     return [
-        wire.SelectOption(value=id, name=name, description=text)
-        for id, (name, text) in MODES.items()
+        wire.SelectOption(
+            value=each["value"], name=each["name"], description=each.get("description")
+        )
+        for each in option["choices"]
     ]
 
 
 def config_v1(session: Session) -> list[v1.ConfigOption]:
     return [
         v1.ConfigOption(
-            id=MODE_OPTION,
-            name="Mode",
+            id=each["id"],
+            name=each["name"],
             type="select",
-            category="mode",
-            current_value=current_mode(session),
-            options=_choices(),
+            category=each.get("category"),
+            description=each.get("description"),
+            current_value=each["value"],
+            options=_choices(each),
         )
+        for each in options(session)
     ]
 
 
 def config_v2(session: Session) -> list[v2.ConfigOption]:
     return [
         v2.ConfigOption(
-            config_id=MODE_OPTION,
-            name="Mode",
+            config_id=each["id"],
+            name=each["name"],
             type="select",
-            category="mode",
-            current_value=current_mode(session),
-            options=_choices(),
+            category=each.get("category"),
+            description=each.get("description"),
+            current_value=each["value"],
+            options=_choices(each),
         )
+        for each in options(session)
+    ]
+
+
+def commands_v1(session: Session) -> list[v1.Command]:
+    return [
+        v1.Command(
+            name=each["name"],
+            description=each["description"],
+            input=None if each.get("hint") is None else v1.CommandInput(hint=each["hint"]),
+        )
+        for each in session.options.get(OFFERED, {}).get("commands", [])
+    ]
+
+
+def commands_v2(session: Session) -> list[v2.Command]:
+    return [
+        v2.Command(
+            name=each["name"],
+            description=each["description"],
+            input=None if each.get("hint") is None else v2.CommandInput(hint=each["hint"]),
+        )
+        for each in session.options.get(OFFERED, {}).get("commands", [])
     ]

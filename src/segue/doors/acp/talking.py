@@ -30,25 +30,37 @@ class Talking(Base):
             await opened.cancel()
 
     async def session_set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
-        await self._set_mode(self._open_one(request.session_id), request.mode_id)
+        opened = self._open_one(request.session_id)
+        session = await self._hub.get(self._principal, opened.id)
+        await self._choose(opened, session, options.mode_option(session), request.mode_id)
         return wire.Empty()
 
     async def session_set_config_option(self, request: wire.SetConfigRequest) -> Any:
         opened = self._open_one(request.session_id)
-        if request.config_id != options.MODE_OPTION:
+        session = await self._hub.get(self._principal, opened.id)
+        option = options.find(session, request.config_id)
+        if option is None:
             raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")
         if not isinstance(request.value, str) or request.type not in (None, "id"):
             raise RpcError(INVALID_PARAMS, "the value of this option is one of its ids")
-        session = await self._set_mode(opened, request.value)
+        session = await self._choose(opened, session, option, request.value)
         if self._version == 1:
             return v1.SetConfigResponse(config_options=self._configured(session))
         return v2.SetConfigResponse(config_options=self._configured(session))
 
-    async def _set_mode(self, opened: Opened, mode: str) -> Session:
-        if mode not in options.MODES:
-            known = ", ".join(options.MODES)
-            raise RpcError(INVALID_PARAMS, f"no mode {mode!r}; there are {known}")
-        change = ConfigChanged(mode=mode)
+    async def _choose(
+        self, opened: Opened, session: Session, option: dict[str, Any], value: str
+    ) -> Session:
+        if value not in (known := [each["value"] for each in option["choices"]]):
+            why = f"no {option['name'].lower()} {value!r}; there are {', '.join(known)}"
+            raise RpcError(INVALID_PARAMS, why)
+        if options.is_offered(session, option["id"]):
+            agent = self._program.agent if self._program else None
+            change = await self._hub.chosen(
+                self._principal, session, option["id"], value, agent, opened.tools
+            )
+        else:
+            change = ConfigChanged(mode=value)
         session = await self._hub.configure(self._principal, opened.id, change)
         await opened.caught_up()  # so that the update precedes the answer
         return session

@@ -50,8 +50,14 @@ class View1:
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
+    def made(self, session: Session) -> Iterator[v1.Update]:
+        """What is told of a session once its client knows its id."""
+        if commands := options.commands_v1(session):
+            yield v1.AvailableCommandsUpdate(available_commands=commands)
+
     def ready(self, session: Session) -> Iterator[v1.Update]:
         """What a replay ends with."""
+        yield from self.made(session)
         yield v1.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
@@ -101,9 +107,13 @@ class View1:
             case InfoChanged() as body:
                 yield from _info(body, session)
             case ConfigChanged() as body if session is not None:
-                if body.mode is not UNSET:
-                    yield v1.CurrentModeUpdate(current_mode_id=options.current_mode(session))
+                offered = body.options is not UNSET and options.OFFERED in body.options
+                if body.mode is not UNSET or offered:
+                    mode = options.mode_option(session)["value"]
+                    yield v1.CurrentModeUpdate(current_mode_id=mode)
                     yield v1.ConfigOptionUpdate(config_options=options.config_v1(session))
+                if offered:
+                    yield from self.made(session)
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     active = clock.to_rfc3339(session.active_at)

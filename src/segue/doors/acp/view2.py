@@ -54,6 +54,10 @@ class View2:
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
+    def made(self, session: Session) -> Iterator[v2.Update]:
+        """Nothing: the answer says it all."""
+        return iter(())
+
     def ready(self, session: Session) -> Iterator[v2.Update]:
         """What opening a session ends with: its name, and the state it is in."""
         yield v2.SessionInfoUpdate(
@@ -114,8 +118,12 @@ class View2:
                 if shown or meta:
                     title = body.title if shown else UNSET
                     yield v2.SessionInfoUpdate(title=title, meta=meta or None)
-            case ConfigChanged() as body if session is not None and body.mode is not UNSET:
-                yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
+            case ConfigChanged() as body if session is not None:
+                offered = body.options is not UNSET and options.OFFERED in body.options
+                if body.mode is not UNSET or offered:
+                    yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
+                if offered and (commands := options.commands_v2(session)):
+                    yield v2.AvailableCommandsUpdate(available_commands=commands)
             case StatusChanged() as body:
                 yield from self._moved(body, session)
             case ModelCalled(context_used=used, context_size=size) if used and size:

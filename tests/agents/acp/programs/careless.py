@@ -19,6 +19,30 @@ answers: dict[int, object] = {}
 cancelled: set[str] = set()
 
 
+MODES = {
+    "currentModeId": "ask",
+    "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "go", "name": "Go ahead"}],
+}
+
+
+def model(value: str) -> object:
+    groups = [
+        {
+            "group": "g",
+            "name": "All",
+            "options": [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}],
+        }
+    ]
+    return {
+        "id": "model",
+        "name": "Model",
+        "category": "model",
+        "type": "select",
+        "currentValue": value,
+        "options": groups,
+    }
+
+
 def send(**message: object) -> None:
     with lock:
         print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
@@ -106,7 +130,22 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
     if method == "session/new" and "login" not in WAYS:
         name = f"s{len(sessions)}"
         sessions[name] = []
-        return {"sessionId": name}
+        commands = [
+            {"name": "plan", "description": "Plan it", "input": {"hint": "what"}},
+            {"name": "two words", "description": "not a name"},
+            7,
+        ]
+        threading.Timer(
+            0.02,
+            tell,
+            [name],
+            {"sessionUpdate": "available_commands_update", "availableCommands": commands},
+        ).start()
+        return {"sessionId": name, "configOptions": [model("small")], "modes": MODES}
+    if method == "session/set_config_option":
+        return {"configOptions": [model(str(params["value"]))]}
+    if method == "session/set_mode":
+        return {}
     if method == "session/load":  # which it answers with yes, whatever it was
         for text in sessions.setdefault(session, []):
             tell(
