@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from collections.abc import Awaitable, Callable
 
 from .rpc import Disconnected, LineTooLong
@@ -92,11 +93,13 @@ def reserve_stdio() -> None:
 
     Some programs start others with a stream closed.
     """
-    for fd in (0, 1, 2):
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, "w" if fd else "r", closefd=False))  # noqa: SIM115
 
 
 async def own_stdio() -> Lines:

@@ -69,6 +69,13 @@ async def said(hub: Hub, id: str) -> list[str]:
     return [plain(event.body.content) for event in found]
 
 
+async def opened_in_child(hub: Hub, id: str) -> list[str]:
+    """The child's sessions that one of ours has been."""
+    events = await hub.events(LOCAL, id, types=["config_changed"])
+    told = [event.body.options for event in events]
+    return [each["acp"]["session"] for each in told if isinstance(each, dict) and "acp" in each]
+
+
 async def failure(hub: Hub, id: str) -> str:
     (event,) = await hub.events(LOCAL, id, types=["failed"])
     return str(event.body.message)
@@ -165,8 +172,7 @@ async def test_the_child_goes_on_with_its_session_in_a_new_process(
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path, id)
         await hub.run(LOCAL, id, "/history")
         assert (await said(hub, id))[-1] == "Before this turn: 1 messages of yours, 1 of mine."
-        kept = await hub.events(LOCAL, id, types=["config_changed"])
-        assert len(kept) == 1  # it is still the same session of the child's
+        assert len(await opened_in_child(hub, id)) == 1  # it is still the same session
         # A fork of ours is a fork of the child's, too.
         fork = (await hub.fork(LOCAL, id)).id
         _, other = await opened(hub, ours(tmp_path, version), tmp_path, fork)

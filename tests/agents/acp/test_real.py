@@ -10,7 +10,7 @@ import pytest
 
 from segue.acp.client import AcpClient
 from segue.model.principal import LOCAL
-from tests.agents.acp.test_agent import hub_in, opened, said
+from tests.agents.acp.test_agent import hub_in, opened, opened_in_child, said
 from tests.clients import toolbox
 
 pytestmark = pytest.mark.full
@@ -57,7 +57,7 @@ async def test_fast_agent_answers_and_goes_on_in_a_new_process(home: Path, fast_
         assert await hub.run(LOCAL, id, "and again") == "end_turn"
         # It replays on resume, which it should not; nothing of that is heard twice.
         assert await said(hub, id) == ["hello there", "and again"]
-        assert len(await hub.events(LOCAL, id, types=["config_changed"])) == 1
+        assert len(await opened_in_child(hub, id)) == 1
         await hold.close()
 
 
