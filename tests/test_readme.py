@@ -69,7 +69,7 @@ def test_each_command_exists() -> None:
     options = set(re.findall(r"(?<=\s)(--[a-z-]+)", README)) - {"--full"}
     helps = ""
     for command in sorted(_COMMANDS):
-        words = [command, "create"] if command == "keys" else [command]
+        words = [command, *{"keys": ["create"], "sessions": ["list"]}.get(command, [])]
         done = subprocess.run(
             [sys.executable, "-m", "segue", *words, "--help"], capture_output=True, text=True
         )

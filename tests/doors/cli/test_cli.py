@@ -1,6 +1,8 @@
 """The installed command, run as a child process."""
 
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,26 @@ def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) 
     assert done.returncode == 2
     assert "means 2 sessions" in done.stderr
     assert first in done.stderr and second in done.stderr and "parser again" in done.stderr
+
+
+def test_a_store_of_a_newer_program_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    run("new")
+    with closing(sqlite3.connect(tmp_path / "data" / "segue.db")) as store:
+        store.execute("UPDATE meta SET value = 999 WHERE name = 'compat'")
+        store.commit()
+    done = run("list")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "newer" in done.stderr and "upgrade" in done.stderr
+
+
+@pytest.mark.full  # a write waits half a minute for the lock
+def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
+    run: Run, tmp_path: Path
+) -> None:
+    id = run("new", "--title", "Still there").stdout.strip()
+    with closing(sqlite3.connect(tmp_path / "data" / "segue.db", isolation_level=None)) as store:
+        store.execute("BEGIN EXCLUSIVE")
+        assert "Still there" in run("list").stdout
+        done = run("rename", id, "Other")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "lock" in done.stderr
