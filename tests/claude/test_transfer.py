@@ -243,6 +243,23 @@ def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) ->
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: Within) -> None:
+    path = home.talk()
+    agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
+    agent.parent.mkdir(parents=True)
+    agent.write_bytes(as_line(user("x", None)))
+    agent.with_suffix(".meta.json").write_text('{"agentType":"x"}')
+    within(lambda hub: hub.import_claude(LOCAL, S))
+    path.unlink()  # which an export writes last
+    assert within(lambda hub: hub.export_claude(LOCAL, S)) == str(path)
+    path.unlink()
+    agent.write_bytes(as_line(user("another", None)))
+    with pytest.raises(errors.Conflict, match="another file already"):
+        within(lambda hub: hub.export_claude(LOCAL, S))
+    assert not path.exists()
+    assert b"another" in agent.read_bytes()
+
+
 def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within: Within) -> None:
     async def work(hub: Hub) -> str:
         store = claude.SegueSessionStore(store=hub.store)

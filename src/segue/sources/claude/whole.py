@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import files, kept, sidecar, subagents
@@ -71,11 +70,11 @@ def write(home: Home, whole: Whole) -> str:
             continue  # it would lead elsewhere
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
         about = [line for line in lines if _is_about(line)]
-        _write(agent, (line.data() + b"\n" for line in lines if not _is_about(line)))
+        _write(agent, b"".join(line.data() + b"\n" for line in lines if not _is_about(line)))
         if about:
             told = {key: value for key, value in about[-1].entries[0].items() if key != "type"}
-            _write(agent.removesuffix(".jsonl") + ".meta.json", [Line((told,)).data()])
-    _write(path, (line.data() + b"\n" for line in whole.lines))
+            _write(agent.removesuffix(".jsonl") + ".meta.json", Line((told,)).data())
+    _write(path, b"".join(line.data() + b"\n" for line in whole.lines))
     return path
 
 
@@ -102,14 +101,15 @@ def _is_about(line: Line) -> bool:
     return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
 
 
-def _write(path: str, data: Iterable[bytes]) -> None:
-    """A new file, which appears whole or not at all."""
+def _write(path: str, data: bytes) -> None:
+    """A new file, which appears whole or not at all; one that says the same may be there."""
+    if files.small(path, len(data)) == data:
+        return  # from a try that was cut short
     directory, name = os.path.split(path)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=directory)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as out:
-            for piece in data:
-                out.write(piece)
+            out.write(data)
             out.flush()
             os.fsync(out.fileno())
         _name(temporary, path)
@@ -122,9 +122,7 @@ def _name(temporary: str, path: str) -> None:
     """Give a file its name, which no other file has."""
     try:
         os.link(temporary, path)  # which, unlike a rename, refuses to replace a file
-    except FileExistsError:
-        raise
-    except OSError:  # not every file system has links
+    except OSError:
         if os.path.lexists(path):
-            raise FileExistsError(path) from None
-        os.rename(temporary, path)
+            raise FileExistsError(f"there is another file already: {path}") from None
+        os.rename(temporary, path)  # not every file system has links
