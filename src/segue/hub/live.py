@@ -29,13 +29,29 @@ class Change(NamedTuple):
     gone: bool
 
 
+class Sleeper(asyncio.Event):
+    """Set whenever something happens to a session; `moved` unless it was only a piece of a message.
+
+    Pieces wake those alone who want them.
+    """
+
+    def __init__(self, pieces: bool) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.moved = True
+
+    def wake(self) -> None:
+        self.moved = True
+        self.set()
+
+
 class Live:
     """Wakes whoever waits for a session or for a workspace."""
 
     def __init__(self, store: Store, sources: Sequence[Source]) -> None:
         self._store = store
         self._sources = sources
-        self._sleepers: dict[Name, set[asyncio.Event]] = {}
+        self._sleepers: dict[Name, set[Sleeper]] = {}
         self._watchers: dict[str, set[asyncio.Queue[Change]]] = {}
         self._listeners: list[Callable[[Signal], None]] = []
         self._stops: list[Callable[[], None]] = []
@@ -65,7 +81,7 @@ class Live:
 
     def _signal(self, signal: Signal) -> None:
         for sleeper in self._sleepers.get((signal.workspace, signal.session), ()):
-            sleeper.set()
+            sleeper.wake()
         if signal.kind in ("events", "purged"):
             for queue in self._watchers.get(signal.workspace, ()):
                 queue.put_nowait(Change(signal.session, signal.kind == "purged"))
@@ -73,10 +89,10 @@ class Live:
             listener(signal)
 
     @contextmanager
-    def sleeper(self, name: Name) -> Iterator[asyncio.Event]:
+    def sleeper(self, name: Name, pieces: bool = False) -> Iterator[Sleeper]:
         """An event that is set whenever something happens to a session."""
         self.start()
-        event = asyncio.Event()
+        event = Sleeper(pieces)
         self._sleepers.setdefault(name, set()).add(event)
         try:
             yield event
@@ -92,7 +108,8 @@ class Live:
         messages = self._writing.setdefault(name, {})
         messages[message] = (kind, messages.get(message, (kind, ""))[1] + text)
         for sleeper in self._sleepers.get(name, ()):
-            sleeper.set()
+            if sleeper.pieces:
+                sleeper.set()
 
     def written(self, name: Name, messages: Sequence[str] | None = None) -> None:
         """These messages are stored (or all of a session's are over): forget their pieces."""
@@ -101,6 +118,9 @@ class Live:
         elif held := self._writing.get(name):
             for message in messages:
                 held.pop(message, None)
+        # Before any piece of the next message can be shown.
+        for sleeper in self._sleepers.get(name, ()):
+            sleeper.wake()
 
     async def _unfinished(self, name: Name) -> dict[str, tuple[str, str]]:
         if name in self._writing:
@@ -126,17 +146,18 @@ class Live:
 
         `read` gives what there is after a seq. Ends when the session is gone.
         """
-        with self.sleeper(name) as awake:
+        with self.sleeper(name, deltas and stored) as awake:
             sent: dict[str, int] = {}
             done: set[str] = set()
             while True:
                 awake.clear()
+                moved, awake.moved = awake.moved, False
                 try:
                     # Before the events: a message that began after another was stored must not
                     # be shown before it.
                     unfinished = dict(await self._unfinished(name)) if deltas and stored else {}
                     done &= unfinished.keys()
-                    async for event in read(after):
+                    async for event in read(after) if moved else _nothing():
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
                             done.add(event.id)
@@ -172,3 +193,8 @@ class Live:
                     yield change
         finally:
             self._watchers[workspace].discard(queue)
+
+
+async def _nothing() -> AsyncIterator[Event]:
+    return
+    yield
