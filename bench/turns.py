@@ -18,13 +18,13 @@ from typing import Any
 
 from _common import Bench, scratch
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from segue.agents.model import ModelAgents, Settings
 from segue.agents.tools import BUILT_IN, Context, Roots
 from segue.hub import Hub, Runners
-from segue.model.event import AgentMessage, Event, ToolCall, ToolResult
+from segue.model.event import AgentMessage, Event, ModelAsked, ToolCall, ToolResult
 from segue.model.principal import LOCAL
 from segue.store.base import Delta
 from segue.store.sqlite import SQLiteStore
@@ -110,9 +110,7 @@ async def chunk(directory: Path, count: int) -> tuple[float, float]:
 
 def calling(count: int, path: str) -> Stream:
     async def stream(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
-        results = sum(isinstance(p, ToolReturnPart) for m in messages[-3:] for p in m.parts)
-        done = len(messages) // 2
-        if done < count or (done == 0 and not results):
+        if len(messages) // 2 < count:
             yield {0: DeltaToolCall("read", json.dumps({"file_path": path}))}
         else:
             yield "done"
@@ -145,6 +143,16 @@ async def call(directory: Path, count: int) -> tuple[float, float]:
                 pass
         await tool.run(context, tool.read({"file_path": str(file)}))
     return took, time.perf_counter() - began
+
+
+async def appends(directory: Path, count: int) -> float:
+    """Seconds for three appends, one after the other, as each call makes."""
+    async with opened(directory, speaking(1)) as hub:
+        session = await hub.create(LOCAL, cwd=str(directory))
+        began = time.perf_counter()
+        for _ in range(3 * count):
+            await hub.append(LOCAL, session.id, ModelAsked(model="function:any"))
+        return (time.perf_counter() - began) / count
 
 
 # Many at once.
@@ -224,6 +232,9 @@ async def main() -> int:
             added=added,
             unit=unit,
         )
+    with scratch() as directory:
+        commits = await appends(directory, calls)
+    bench.row("the three durable appends of a call, by themselves", segue=commits * 1e3, unit="ms")
     with scratch() as directory:
         took = await crowd(directory, turns, each)
     bench.row(

@@ -115,7 +115,7 @@ async def test_an_agent_that_cannot_grade_says_that_it_failed(house: House) -> N
     async with house:
         await house.hub.config.unset("local", "model")
         bodies, _ = await reach(house)
-    assert steps(bodies) == [(0, "failed")]
+    assert steps(bodies)[-1] == (0, "failed")
 
 
 async def test_a_prompt_sent_meanwhile_waits_for_an_outcome_before_it(house: House) -> None:
