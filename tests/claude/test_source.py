@@ -620,3 +620,21 @@ async def test_helpers_read_what_one_process_would(
     monkeypatch.setattr("segue.sources.claude.source._HELD", held)
     monkeypatch.setattr("segue.sources.claude.taking.os.cpu_count", lambda: 3)
     assert await rows() == alone
+
+
+async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    for _ in range(50):
+        home.talk(ids.new_id())
+    async with opened(home) as (hub, source):
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        source._progress = lambda done, total: loop.call_soon_threadsafe(begun.set)
+        asking = asyncio.ensure_future(listed(hub))
+        await begun.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    async with opened(home) as (hub, _):
+        assert len(await listed(hub, limit=1000)) == 50

@@ -75,13 +75,14 @@ class ClaudeSource:
         self._listeners: list[Callable[[str], None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
+        self._closing = False
 
     async def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        if self._reading is not None:
-            await self._reading
+        self._closing = True
+        await self._read_out()
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -122,8 +123,7 @@ class ClaudeSource:
 
     async def look(self, paths: Sequence[str] | None) -> None:
         """Look at some files, or at all; read what changed, and forget what is gone."""
-        if self._reading is not None:
-            await self._reading
+        await self._read_out()
         differences = self._ask(lambda index: self._differences(index, paths))
         changed = differences.changed
         if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
@@ -131,12 +131,16 @@ class ClaudeSource:
             return
         import asyncio
 
+        # Shielded: one that asks may go away, and what is being read is wanted all the same.
         self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, differences))
-        try:
-            await asyncio.shield(self._reading)
-        finally:
-            if self._reading.done():
-                self._reading = None
+        await asyncio.shield(self._reading)
+
+    async def _read_out(self) -> None:
+        """Wait for the end of a long reading; how it ended is told to whoever began it."""
+        if self._reading is not None:
+            import asyncio
+
+            await asyncio.wait([self._reading])
 
     def _differences(self, index: Index, paths: Sequence[str] | None) -> Differences:
         """The files that are not as the index knows them, and those that are gone."""
@@ -170,6 +174,8 @@ class ClaudeSource:
                 with self.index.writing() as writing:
                     end = done + _BATCH
                     while rest and done < end:
+                        if self._closing:
+                            return  # what is done is kept
                         path, key = rest.pop()
                         helpers = self._take(writing, path, key, helpers)
                         done += key.size
