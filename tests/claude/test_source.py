@@ -424,22 +424,21 @@ async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[st
 
 async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.talk()
-    looks = 0
-    real = os.scandir
+    looks: list[str] = []
+    real = os.stat
 
-    def counting(path: Any) -> Any:
-        nonlocal looks
-        looks += str(path).startswith(str(home.projects))
-        return real(path)
+    def counting(name: Any, **options: Any) -> os.stat_result:
+        looks.append(str(name))
+        return real(name, **options)
 
     async with opened(home) as (hub, _):
         await listed(hub)
-        monkeypatch.setattr(os, "scandir", counting)
+        monkeypatch.setattr(os, "stat", counting)
         await listed(hub)
-        assert looks == 2  # the projects, and the one that there is
-        looks = 0
+        assert [name for name in looks if name.endswith(".jsonl")] == [f"{S}.jsonl"]
+        looks.clear()
         await hub.get(LOCAL, S)
-        assert looks == 0
+        assert not any(name.endswith(".jsonl") for name in looks)  # it looks at that one by path
 
 
 async def test_a_transcript_that_grew_is_read_from_where_it_ended(

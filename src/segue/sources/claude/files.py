@@ -80,6 +80,22 @@ def names(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
+@contextmanager
+def directory(path: str) -> Iterator[tuple[int, list[str]]]:
+    """A directory's descriptor and the names in it; no names when it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        if _is_ours(error):
+            raise
+        yield -1, []
+        return
+    try:
+        yield descriptor, os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def small(path: str, limit: int = BLOCK) -> bytes | None:
     """The whole of a small file beside a transcript, or None."""
     try:

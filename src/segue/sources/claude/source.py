@@ -146,7 +146,7 @@ class ClaudeSource:
         """The files that are not as the index knows them, and those that are gone."""
         known = index.keys()
         if paths is None:
-            found = gather.look(self.home)
+            found = gather.look(self.home, known)
             if known == found:
                 return Differences([], [], True)
             gone = [path for path in known if path not in found]
