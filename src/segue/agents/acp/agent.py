@@ -78,9 +78,10 @@ class AcpAgent:
                 "this agent is a program with the local user's rights, and answers no other"
             )
         async with self._borrowed(turn.cwd) as child:
-            stuck = await self._is_stuck(turn, child)
-            if not stuck:
+            if not await self._is_stuck(turn, child):
                 return await self._answer(turn, child)
+            if len(child.busy()) > 1:  # with sessions that are not to suffer for this one
+                raise AgentFailed(f"{self._command[0]} has not ended the turn that was cancelled")
         await self._children.discard(self._command, child)
         async with self._borrowed(turn.cwd) as child:
             return await self._answer(turn, child)
@@ -89,7 +90,7 @@ class AcpAgent:
 
     async def sessions(self) -> list[SessionInfo]:
         """Those that the child lists, if it can list any."""
-        async with self._borrowed("/") as child:
+        async with self._borrowed(os.getcwd()) as child:  # some list that directory's alone
             if not child.client.offers("list"):
                 return []
             rows = [row async for row in child.client.sessions() if os.path.isabs(row.cwd)]
@@ -197,7 +198,7 @@ class AcpAgent:
             if not own.knows and (primer := _primer(await turn.history())):
                 blocks = [{"type": "text", "text": primer}, *blocks]
             work = asyncio.ensure_future(_prompt(child.client, own.id, blocks, hearing))
-            child.working[own.id] = work
+            child.work(own.id, work)
             try:
                 result = await asyncio.shield(work)
             except asyncio.CancelledError:
@@ -210,7 +211,7 @@ class AcpAgent:
             reason: StopReason = stopped(result)
             return reason
         finally:
-            child.unhear(own.id)
+            hearing.close()
 
     async def _is_stuck(self, turn: Turn, child: Child) -> bool:
         """Whether the child is still at a turn of this session that was cancelled."""

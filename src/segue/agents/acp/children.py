@@ -44,7 +44,8 @@ class Child:
         try:
             child = cls(await AgentProcess.start(command, cwd=cwd))
         except OSError as error:
-            raise AgentFailed(f"{command[0]} could not be started: {error.strerror}") from error
+            why = f"{error.strerror}: {error.filename}"
+            raise AgentFailed(f"{command[0]} could not be started: {why}") from error
         try:
             async with asyncio.timeout(START_SECONDS):
                 await child.client.initialize()
@@ -72,6 +73,23 @@ class Child:
         if isinstance(error, TimeoutError):
             return f"it did not answer within {START_SECONDS:.0f} s"
         return error.message if isinstance(error, RpcError) else str(error)
+
+    def work(self, session: str, work: asyncio.Task[Any]) -> None:
+        """Note a prompt that the child is at, for as long as it is: who cancels may not wait."""
+
+        def over(task: asyncio.Task[Any]) -> None:
+            if self.working.get(session) is task:
+                del self.working[session]
+                self.unhear(session)
+            if not task.cancelled():
+                task.exception()  # heard, so that nobody warns that it was not
+
+        self.working[session] = work
+        work.add_done_callback(over)
+
+    def busy(self) -> list[str]:
+        """The child's sessions in which it is at a prompt."""
+        return list(self.working)
 
     def hear(self, session: str, update: Update, permission: Permission) -> None:
         self._hearers[session] = (update, permission)
@@ -103,8 +121,7 @@ class Child:
 
     async def end(self) -> None:
         # Not obeying is no reason to wait for it.
-        patience = 0.0 if any(not task.done() for task in self.working.values()) else 2.0
-        await self._process.end(patience)
+        await self._process.end(0.0 if self.working else 2.0)
         await self._serving
         await asyncio.gather(*self.working.values(), return_exceptions=True)
 

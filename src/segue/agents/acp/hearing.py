@@ -72,12 +72,16 @@ class Hearing:
         self._speaking: tuple[Streamed, str] | None = None  # the message that is being streamed
         self._said: dict[tuple[Streamed, str], str] = {}
         self._calls: dict[str, _Call] = {}
+        self._over = False
         self.rest: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def update(self, update: dict[str, Any]) -> None:
         """Hear a `session/update`; what makes no sense is passed over."""
         try:
-            await self._hear(update.get("sessionUpdate"), update)
+            if not self._over:
+                await self._hear(update.get("sessionUpdate"), update)
+            if update.get("state") == "idle" and update.get("stopReason") and not self.rest.done():
+                self.rest.set_result(update)
         except msgspec.ValidationError as error:
             log.info("an update is passed over: %s in %r", error, update)
 
@@ -111,11 +115,10 @@ class Hearing:
                 await self._usage(update)
             case "compaction_update" if update.get("status") == "completed":
                 await self._turn.emit(Compacted(summary=_blocks(update.get("summary"))))
-            case "state_update":
-                if update.get("state") == "idle" and update.get("stopReason"):
-                    await self.finish()
-                    if not self.rest.done():
-                        self.rest.set_result(update)
+
+    def close(self) -> None:
+        """Our turn is over, and the child's may not be: only its end is heard from here on."""
+        self._over = True
 
     # Words.
 
@@ -152,10 +155,12 @@ class Hearing:
         if not text.startswith(heard):
             log.info("a message that changed after it was told stays as it was: %s", name[1])
             return
+        new = name not in self._said
         await self._begin(*name)
+        self._said.setdefault(name, "")
         await self._say(text[len(heard) :])
         for block in content:
-            if not isinstance(block, Text):
+            if new and not isinstance(block, Text):
                 await self._turn.emit(_BODIES[kind](content=(block,)))
 
     async def _begin(self, kind: Streamed, message: str) -> None:
@@ -190,6 +195,8 @@ class Hearing:
 
     async def permission(self, request: dict[str, Any]) -> str | None:
         """Put a child's question to whoever is at our doors; the id of the option chosen."""
+        if self._over:
+            return None
         subject = request.get("subject")
         told = request.get("toolCall")
         if isinstance(subject, dict) and subject.get("type") == "tool_call":
