@@ -222,7 +222,7 @@ class View:
                     rubric=_rubric(body.rubric),
                     max_iterations=body.max_iterations,
                 )
-            case OutcomeEvaluated():
+            case OutcomeEvaluated() if body.result not in ("pending", "running"):
                 yield _evaluation(event, body)
             case Foreign(dialect="rest", raw=raw) if isinstance(raw, dict):
                 yield {**raw, **_event(event, str(raw.get("type")))}
@@ -408,7 +408,7 @@ def _outcome_id(id: str) -> str:
 def _evaluation(event: Event, body: OutcomeEvaluated) -> Shown:
     outcome: Shown = {"outcome_id": _outcome_id(body.outcome_id), "iteration": body.iteration}
     start = ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
-    if body.result in ("pending", "running", "evaluating"):
+    if body.result == "evaluating":
         shown = _event(event, "span.outcome_evaluation_start", **outcome)
         return {**shown, "id": ids.spell("sevt", start)}
     return _event(
