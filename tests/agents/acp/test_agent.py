@@ -344,3 +344,21 @@ async def test_a_child_that_nobody_needs_is_ended(
         assert json.loads((await said(hub, id))[-1]) == ["first", "seen"]
         await hold.close()
     assert os.path.exists(tmp_path / "kept.json")
+
+
+async def test_one_that_ends_a_cancelled_turn_late_is_waited_for(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, str(PROGRAMS / "late.py")])
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, command, tmp_path)
+        turn = await hub.prompt(LOCAL, id, "wait")
+        async for item in hub.follow(LOCAL, id, deltas=True):
+            if isinstance(item, Delta):
+                break
+        await hub.cancel(LOCAL, id)
+        async with asyncio.timeout(5):
+            assert await hub.wait(LOCAL, id, turn) == "cancelled"
+        assert await hub.run(LOCAL, id, "again") == "end_turn"
+        first, second = [text.split() for text in await said(hub, id)]
+        assert (first[0], second[0]) == ("wait", "again")
+        assert first[1] == second[1]  # by the same process
+        await hold.close()
