@@ -13,14 +13,13 @@ from segue.acp.wire import Stdio
 from segue.agents.mcp import McpServers
 from segue.agents.tools import confine
 from segue.model.event import AgentRef
-from segue.model.principal import LOCAL, Principal
+from segue.model.principal import LOCAL
 
 from .conftest import House, of, said
 from .provider import Use
-from .test_model import spec
+from .test_model import STRANGER, spec
 
 PROGRAM = str(Path(__file__).parents[1] / "doors" / "acp" / "programs" / "adder.py")
-STRANGER = Principal(workspace="local", key_id="key")
 
 
 @asynccontextmanager
@@ -48,7 +47,9 @@ async def test_the_model_calls_a_tool_of_a_server_that_the_client_brought(house:
         await house.hub.hold(LOCAL, session.id, tools=servers)
         house.answers([Use("adder__add", {"a": 2, "b": 40})])
         bodies = await house.play("Add", session)
+        await house.play("Add", session, principal=STRANGER)
         await servers.close()
+    assert "adder__add" not in str(house.provider.requests[-1]["tools"])  # they are not theirs
     (call,), (result,) = of(bodies, "tool_call"), of(bodies, "tool_result")
     assert (call.server, call.name) == ("adder", "add")
     assert result.content[0].text == "42"

@@ -7,7 +7,7 @@ import pytest
 
 from segue.model.content import Image, Text
 from segue.model.event import AgentRef, ConfigChanged, Event
-from segue.model.principal import LOCAL
+from segue.model.principal import LOCAL, Principal
 from segue.store.base import Delta
 
 from .conftest import PATIENCE, House, of, said
@@ -17,6 +17,8 @@ PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"
     "RU5ErkJggg=="
 )
+
+STRANGER = Principal(workspace="local", key_id="key")
 
 
 def results(request: dict[str, Any]) -> list[Any]:
@@ -397,3 +399,29 @@ async def test_two_questions_of_one_answer_are_asked_together(house: House) -> N
             await house.hub.answer(LOCAL, session.id, ask, "allow")
         bodies = await house.rest(session.id, 0)
     assert [body.content[0].text for body in of(bodies, "tool_result")] == ["(no output)", "two\n"]
+
+
+async def test_a_stranger_s_prompt_has_a_stranger_s_tools(house: House) -> None:
+    """In its own turn, and in the local user's from the moment that it joins."""
+    secret = house.place.parent / "secret.txt"
+    secret.write_text("SECRET")
+    look = [Use("bash", {"command": f"cat {secret}"})]
+    async with house:
+        house.answers(look)
+        session = await house.session()
+        await house.hub.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
+        mine = await house.play("Look", session)
+        house.answers(look)
+        theirs = await house.play("Look", session, principal=STRANGER)
+        wait = Wait()
+        house.answers([wait, Use("glob", {"pattern": "*"})], look)
+        seq = (await house.hub.get(LOCAL, session.id)).last_seq
+        await house.hub.prompt(LOCAL, session.id, "Wait")
+        await wait.reached.wait()
+        await house.hub.prompt(STRANGER, session.id, "And look")
+        wait.event.set()
+        joined = await house.rest(session.id, seq)
+    assert of(mine, "tool_result")[0].content[0].text == "SECRET"
+    for bodies in (theirs, joined):
+        result = of(bodies, "tool_result")[-1]
+        assert result.status == "failed" and "SECRET" not in result.content[0].text

@@ -148,7 +148,7 @@ class Turn:
         self._left: list[AnyBody] = []
         self.prompt = prompt
         self.id = turn_id
-        self.tools = tools
+        self._tools = tools
         self.outcome = outcome  # what the prompt asks to be reached, if it is such a prompt
         self.system = system  # what its sender's system said with it
 
@@ -164,6 +164,14 @@ class Turn:
         For anybody else an agent runs programs confined, or not at all.
         """
         return self._port.local
+
+    @property
+    def tools(self) -> Tools:
+        """The MCP servers that the session was opened with; they run as the local user's.
+
+        So there are none in a turn in which anybody else has spoken.
+        """
+        return self._tools if self.local else NoTools()
 
     @property
     def text(self) -> str:

@@ -52,7 +52,7 @@ class Toolbox:
     def __init__(self, turn: Turn, context: Context, settings: Settings, servers: Tools) -> None:
         self._turn = turn
         self._context = context
-        self._servers = (turn.tools, servers)
+        self._own = servers
         self._offers: dict[str, Offer] = {}
         self._settings = settings
 
@@ -63,7 +63,7 @@ class Toolbox:
         if settings.built_in is not None:
             offers += self._built_in(settings.built_in)
         offers += [_custom(tool) for tool in settings.custom]
-        for servers in self._servers:
+        for servers in (self._turn.tools, self._own):
             for tool in await servers.offered():
                 enabled, policy = settings.mcp.get(tool.server, _BROUGHT).of(tool.name)
                 if enabled:
@@ -195,12 +195,15 @@ class Toolbox:
     async def _here(self, call: Call) -> ToolResult:
         assert call.offer is not None and call.offer.built_in is not None
         try:
-            return await call.offer.built_in.run(self._context, call.given)
+            context = self._context
+            if context.local and not self._turn.local:  # somebody else has joined
+                context = context.for_others()
+            return await call.offer.built_in.run(context, call.given)
         except ToolError as error:
             return failed(str(error))
 
     async def _elsewhere(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
-        for servers in self._servers:
+        for servers in (self._turn.tools, self._own):
             if tool.server in servers.servers():
                 return await servers.call(tool.server, tool.name, arguments)
         return failed(f"the MCP server {tool.server!r} is no longer connected")

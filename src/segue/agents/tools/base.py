@@ -26,6 +26,10 @@ class Context(NamedTuple):
     config: Mapping[str, Any]
     shells: Any = None  # Shells; a name that would be imported in a circle
 
+    def for_others(self) -> Context:
+        """The same for somebody who is not the local user."""
+        return self._replace(local=False, roots=Roots(self.roots.directories, strict=True))
+
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The arguments of a tool."""

@@ -46,6 +46,7 @@ class Roots:
     """
 
     def __init__(self, directories: Sequence[str], *, strict: bool = True) -> None:
+        self.directories = tuple(directories)
         self.cwd = directories[0]
         self.strict = strict
         self.real = tuple(dict.fromkeys(os.path.realpath(each) for each in directories))
