@@ -163,6 +163,23 @@ def conversation(id: str) -> None:
             (tool,) = event.stop_reason.event_ids
             confirmation: Any = {"type": "user.tool_confirmation", "tool_use_id": tool}
             reader.sessions.events.send(id, events=[{**confirmation, "result": "allow"}])
+    said = []
+    with reader.sessions.events.stream(id) as stream:
+        reader.sessions.events.send(id, events=[message('/custom weather {"city": "Oslo"}')])
+        for event in stream:
+            if event.type == "agent.custom_tool_use":
+                use = event
+            if event.type == "agent.message":
+                said.append(event.content[0].text)
+            if event.type != "session.status_idle":
+                continue
+            if event.stop_reason.type == "end_turn":
+                break
+            assert event.stop_reason.event_ids == [use.id] and use.input == {"city": "Oslo"}
+            result: Any = {"type": "user.custom_tool_result", "custom_tool_use_id": use.id}
+            content = [{"type": "text", "text": "rain"}]
+            reader.sessions.events.send(id, events=[{**result, "content": content}])
+    assert said == ["weather completed: rain"], said
     with reader.sessions.events.stream(id) as stream:
         reader.sessions.events.send(id, events=[message("/say begun\n/wait 60")])
         for event in stream:
@@ -250,6 +267,30 @@ def newer(agent: Any, environment: Any) -> None:
             if event.type == "session.status_idle":
                 break
     assert kinds.count("event_start") == 1 and "event_delta" in kinds, kinds
+    outcomes(made.id)
+
+
+def outcomes(id: str) -> None:
+    """An outcome, a system message, a model's request and a retry, all validated."""
+    system: Any = {"type": "system.message", "content": [{"type": "text", "text": "briefly"}]}
+    rubric: Any = {"type": "text", "content": "five sections"}
+    define: Any = {"type": "user.define_outcome", "description": "A summary", "rubric": rubric}
+    asked = message("/model\n/system\n/usage 1 2\n/retry once more")
+    for events, last in (([asked, system], "system.message"), ([define], "user.define_outcome")):
+        with strict.sessions.events.stream(id) as stream:
+            sent = strict.sessions.events.send(id, events=events)
+            assert sent.data is not None and sent.data[-1].type == last
+            kinds = []
+            for event in stream:
+                kinds.append(event.type)
+                if event.type == "session.status_idle":
+                    break
+        assert last in kinds, kinds
+    assert "span.outcome_evaluation_end" in kinds
+    (outcome,) = strict.sessions.retrieve(id).outcome_evaluations
+    assert (outcome.description, outcome.result) == ("A summary", "failed")
+    seen = {each.type for each in strict.sessions.events.list(id)}
+    assert {"span.model_request_start", "session.status_rescheduled", "system.message"} <= seen
 
 
 def main() -> None:
