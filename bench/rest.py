@@ -278,7 +278,8 @@ async def opened(bench: Bench, directory: Path, size: int, stack: ExitStack) -> 
         (middle,) = bare.execute(sql).fetchone()
     bare.close()
     port = free_port()
-    command = [sys.executable, "-m", "segue", "serve", "--port", str(port), "--data-dir", str(home)]
+    command = [sys.executable, "-m", "segue", "serve", "--port", str(port)]
+    command += ["--data-dir", str(home), "--sources", "none"]
     stack.enter_context(running(*command, port=port))
     return Opened(path, port, key, middle)
 
@@ -331,6 +332,30 @@ async def throughput(bench: Bench, servers: dict[int, Opened], stack: ExitStack)
         segue=times["segue"].median * 1e3,
         against=times["floor"].median * 1e3,
         ratio=over,
+    )
+    cold(bench, ours)
+
+
+def cold(bench: Bench, ours: Opened) -> None:
+    """Pages that the server has nothing of in memory, against the first page, which it has."""
+    line, targets, token = Line(ours.port), [], ""
+    for _ in range(60 if bench.quick else 300):  # more than it keeps: the first are forgotten
+        target = ours.list(token)
+        targets.append(target)
+        token = f"&page={line.whole(target.request)['next_page']}"
+    took: dict[str, list[float]] = {"cold": [], "warm": []}
+    for target in targets[: len(targets) // 5]:
+        for name, asked in (("cold", target), ("warm", targets[0])):
+            start = time.perf_counter()
+            line.send(asked.request)
+            line.receive()
+            took[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(all) * 1e3 for name, all in took.items()}
+    bench.row(
+        "  a page that is not in memory, beside the first, ms",
+        segue=medians["cold"],
+        against=medians["warm"],
+        ratio=medians["cold"] / medians["warm"],
     )
 
 
