@@ -102,6 +102,9 @@ async def test_every_door_stores_the_same(tmp_path: Path, monkeypatch: pytest.Mo
                 (Path((await hub.get(LOCAL, id)).cwd) / "a.txt").write_text("one\ntwo\n")
                 events = await api.say(made["id"], ASK)
                 assert events[-1]["type"] == "session.status_idle"
+                use = next(each for each in events if each["type"] == "agent.tool_use")
+                assert use["evaluated_permission"] == "allow"
+                assert use["evaluation"] == {"type": "auto", "evaluated_permission": "allow"}
                 histories["rest"] = await seen(id)
     first = histories.pop("python")
     kinds = [body["type"] for body in first]

@@ -375,6 +375,10 @@ def _tool_use(event: Event, body: ToolCall) -> Shown:
     elif body.server is not None:
         shown |= {"type": "agent.mcp_tool_use", "mcp_server_name": body.server}
     shown["id"] = ids.spell("sevt", call_id_of(body.call_id))
+    if (decided := body.extra.get("permission")) and not body.custom:
+        verdict = {"evaluated_permission": decided["verdict"]}
+        policy = {"type": decided["policy"]}
+        shown |= {**verdict, "evaluation": policy | (verdict if policy["type"] == "auto" else {})}
     return shown
 
 
