@@ -95,7 +95,9 @@ def test_moving_passes_over_headings(screen: Screen) -> None:
 def test_typing_searches_titles_contents_and_ids(screen: Screen, sessions: dict[str, str]) -> None:
     with screen:
         screen.until("Everywhere")
-        screen.press("needl")
+        screen.press("n")
+        screen.until(lambda shown: "> n▏" in shown and "Everywhere" in shown)
+        screen.press("eedl")
         screen.until(lambda shown: "> needl▏" in shown and "poem" not in shown)
         assert selected(screen).startswith("Fix the parser")
         screen.press("\x7f" * 5)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from msgspec.structs import replace
 
 from ....hub.naming import MIN_PREFIX
 from ....model import ids, text
@@ -14,6 +13,7 @@ from ....model.session import Session
 from ..main import Ask
 
 PAGE = 50
+FOUND = 30  # at a time: each comes with a snippet
 PREVIEW = 40  # events
 
 
@@ -35,7 +35,7 @@ class Choices:
         self.rows: list[Row] = []
         self.at = 0
         self._cursor: str | None = None
-        self._query = Query(limit=PAGE)
+        self._words = ""
         self._seen: set[str] = set()
         self._previews: dict[tuple[str, int, int | None], list[Any]] = {}
         self.reload()
@@ -48,18 +48,20 @@ class Choices:
     def type(self, typed: str) -> None:
         """Other words are being looked for."""
         self.typed = typed
-        self.reload()
+        if not self._words or _words(typed) != self._words:
+            self.reload()
 
     def reload(self) -> None:
         """The rows anew; the selected session stays selected if it is still there."""
         before = self.selected
         self.rows, self._seen, self._cursor = [], set(), None
-        if text.terms(self.typed):
+        self._words = _words(self.typed)
+        if self._words:
             self._search()
         else:
             self._recent()
         self.at = self._first()
-        if before is not None and before.session is not None and not self.typed:
+        if before is not None and before.session is not None and not self._words:
             kept = before.session.id
             found = (i for i, row in enumerate(self.rows) if row.session and row.session.id == kept)
             self.at = next(found, self.at)
@@ -97,32 +99,43 @@ class Choices:
 
     def _recent(self) -> None:
         mine = self._ask(lambda hub, who: hub.list(who, self._here)).sessions
-        self._query = Query(limit=PAGE)
         if mine:
             self._add(f"In {os.path.basename(self._here.cwd or '') or '/'}", mine)
         self._more("Everywhere" if mine else "")
-
-    def _more(self, heading: str = "") -> None:
-        page = self._ask(lambda hub, who: hub.list(who, self._query, self._cursor))
-        self._cursor = page.next
-        self._add(heading, page.sessions)
-
-    def _add(self, heading: str, sessions: list[Session]) -> None:
-        new = [session for session in sessions if session.id not in self._seen]
-        self._seen.update(session.id for session in new)
-        if heading and new:
-            self.rows.append(Row(None, heading))
-        self.rows += [Row(session) for session in new]
 
     def _search(self) -> None:
         bounds = ids.bounds(self.typed.strip(), "sesn")
         if bounds is not None and len(self.typed) >= MIN_PREFIX:
             named = self._ask(lambda hub, who: hub.between(who, *bounds, limit=PAGE))
             self._add("", [session for session in named if session.shelf != "trash"])
-        query = replace(self._query, text=self.typed)
-        results = self._ask(lambda hub, who: hub.search(who, query))
+        self._more()
+
+    def _more(self, heading: str = "") -> None:
+        """The next page."""
+        if not self._words:
+            page = self._ask(lambda hub, who: hub.list(who, Query(limit=PAGE), self._cursor))
+            self._cursor = page.next
+            self._add(heading, page.sessions)
+            return
+        query = Query(text=self._words, limit=FOUND)
+        results = self._ask(lambda hub, who: hub.search(who, query, self._cursor))
+        self._cursor = results.next
         for found in results.found:
             if found.session.id not in self._seen:
                 self._seen.add(found.session.id)
                 seq = None if found.event is None else found.event.seq
                 self.rows.append(Row(found.session, found.snippet, seq))
+
+    def _add(self, heading: str, sessions: Sequence[Session]) -> None:
+        new = [session for session in sessions if session.id not in self._seen]
+        self._seen.update(session.id for session in new)
+        if heading and new:
+            self.rows.append(Row(None, heading))
+        self.rows += [Row(session) for session in new]
+
+
+def _words(typed: str) -> str:
+    """What to search for: not for the last word while it is one letter, which begins too many."""
+    rest, _, last = typed.rpartition(" ")
+    words = rest if len(last) < text.MIN_PREFIX and last.isascii() else typed
+    return words if text.terms(words) else ""
