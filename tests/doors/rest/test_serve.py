@@ -1,5 +1,6 @@
 """`segue serve` as a person starts it."""
 
+import json
 import os
 import socket
 import stat
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import httpx2
 
+from segue.doors.rest.serve import first_key
 from tests.clients.rest_server import serving
-from tests.doors.rest.api import HEADERS
+from tests.doors.rest.api import HEADERS, open_api
 
 
 def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> None:
@@ -66,3 +68,42 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
         )
     assert done.returncode == 2
     assert done.stderr == f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        made = {}
+        for workspace, name in (("local", "key"), ("w2", "key-w2")):
+            path, secret = await first_key(api.hub, workspace)
+            assert (path, path.read_text().strip()) == (tmp_path / name, secret)
+            assert (await first_key(api.hub, workspace)) == (path, None)
+            made[workspace] = (await api.hub.keys.authenticate(secret or "")).workspace
+        assert made == {"local": "local", "w2": "w2"}
+
+
+def test_several_workers_serve_the_api_and_the_pages(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2", "--rate-limit", "1000") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        for _ in range(6):
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            assert answer.status_code == 200
+            # Each worker holds the key to its share.
+            assert answer.headers["anthropic-ratelimit-requests-limit"] == "500"
+            assert httpx2.get(f"{server.url}/login").headers["content-type"].startswith("text/html")
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == ""
+
+
+def test_requests_are_logged_on_request(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "info") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        answer = httpx2.get(f"{server.url}/v1/sessions?q=hushed", headers=headers)
+        server.process.terminate()
+        server.process.wait(30)
+        assert server.process.stderr is not None
+        lines = [json.loads(line) for line in server.process.stderr.read().splitlines()]
+    (told,) = [line for line in lines if line.get("request_id") == answer.headers["request-id"]]
+    assert (told["route"], told["status"]) == ("/v1/sessions", 200)
+    assert "hushed" not in str(lines) and server.key not in str(lines)
