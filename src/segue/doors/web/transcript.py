@@ -24,7 +24,7 @@ from . import items, listing, templates
 from .call import Call
 from .markdown import sendable
 
-PART = 60
+PART = 40
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
 REACH = 100
 TURNS = 200

@@ -7,7 +7,7 @@
 import { all, find, nodes, text } from "./dom.js";
 
 const NEAR = 1200; // pixels beyond the view that are kept filled
-const MOST = 6; // parts in the page
+const MOST = 8; // parts in the page
 
 export class Transcript {
   constructor(session, scroller) {
