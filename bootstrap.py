@@ -76,7 +76,7 @@ among it, then runs pytest there and ends with pytest's exit code. Paths are rel
 checkout, wherever you call this from.
 
   --full     run the long tests too (1,000 killed writers where the default tier has 50)
-  --jobs N   spread the tests over N processes
+  --jobs N   spread the tests over N processes (as many as there are CPUs, at most four)
 
 examples:
   python3 bootstrap.py test
@@ -138,6 +138,7 @@ def pytest_options(arguments: Sequence[str]) -> list[str]:
     """Our two options turned into pytest's, everything else in the order it was given."""
     ours: list[str] = ["-m", "not full"]
     theirs: list[str] = []
+    jobs = str(min(4, os.cpu_count() or 1))
     words = iter(arguments)
     for word in words:
         if word == "--":
@@ -148,10 +149,11 @@ def pytest_options(arguments: Sequence[str]) -> list[str]:
             jobs = word.partition("=")[2] or next(words, "")
             if not jobs.isdecimal():
                 raise ValueError(f"--jobs takes a number of processes, not {jobs!r}.")
-            theirs += ["-n", jobs]
         else:
             theirs.append(word)
-    return ours + theirs
+    # File by file: what a file's tests share is made once.
+    spread = ["-n", jobs, "--dist", "loadfile"] if int(jobs) > 1 else []
+    return ours + spread + theirs
 
 
 def bench(arguments: list[str]) -> int:

@@ -155,7 +155,7 @@ def test_ctrl_c_in_a_set_up_gives_one_word_and_no_traceback(checkout: Checkout) 
 
 def test_tests_run_in_the_checkout_and_their_exit_code_is_ours(checkout: Checkout) -> None:
     done = checkout.run("test", "-k", "some name", "--jobs", "2")
-    told = ["-m|not full|-k|some name|-n|2", str(checkout.root)]
+    told = ["-m|not full|-n|2|--dist|loadfile|-k|some name", str(checkout.root)]
     assert (done.returncode, done.stdout.splitlines()) == (3, told)
 
 
@@ -195,19 +195,24 @@ def test_only_what_changes_the_packages_changes_the_stamp(checkout: Checkout) ->
     assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
 
 
+SPREAD = ["-n", "2", "--dist", "loadfile"]
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ([], ["-m", "not full"]),
-        (["--full"], []),
-        (["-x", "--full", "tests/model"], ["-x", "tests/model"]),
-        (["--jobs=4"], ["-m", "not full", "-n", "4"]),
-        (["--full", "--", "--full", "--help"], ["--full", "--help"]),
+        ([], ["-m", "not full", *SPREAD]),
+        (["--full"], SPREAD),
+        (["-x", "--full", "tests/model"], [*SPREAD, "-x", "tests/model"]),
+        (["--jobs=1"], ["-m", "not full"]),
+        (["--jobs=3"], ["-m", "not full", "-n", "3", "--dist", "loadfile"]),
+        (["--full", "--", "--full", "--help"], [*SPREAD, "--full", "--help"]),
     ],
 )
 def test_options_of_the_test_command_become_those_of_pytest(
-    given: list[str], meant: list[str]
+    given: list[str], meant: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert bootstrap.pytest_options(given) == meant
 
 
