@@ -185,3 +185,14 @@ def test_completion_knows_commands_and_sessions(run: Run) -> None:
         "unarchive"
         in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
     )
+
+
+def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:
+    there = {"SEGUE_DATABASE_URL": fresh_database_url}
+    id = run("new", "--title", "Far off", **there).stdout.strip()
+    assert id in run("list", **there).stdout
+    assert id not in run("list").stdout
+    assert run("show", "far off", "--info", "--database-url", fresh_database_url).returncode == 0
+    assert run("sessions", "list", "--transform", "title", "-r", **there).stdout == "Far off\n"
+    assert run("delete", id[:8], "--yes", **there).returncode == 0
+    assert run("doctor", **there).returncode == 0
