@@ -1,9 +1,15 @@
 """The pages as the server makes them, without any script."""
 
+import json
+import re
 from pathlib import Path
 
 from segue.model.principal import LOCAL
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
 from tests.doors.web.site import open_site
+
+ID = "0198c0de-1111-4111-8111-000000000001"
 
 
 async def test_an_empty_store_says_what_to_do_first(tmp_path: Path) -> None:
@@ -35,3 +41,34 @@ async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> 
             page = await site.get(path)
             assert "<dd>1.2k</dd>" in page and "courier" in page and "Spender" in page
         await site.get("/dashboard?days=13", 400)
+
+
+async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lines_are(
+    tmp_path: Path,
+) -> None:
+    projects = tmp_path / "claude" / "projects" / "-w"
+    projects.mkdir(parents=True)
+    lines, parent = [], None
+    for number in range(60):
+        kind = "assistant" if number % 2 else "user"
+        said = {"role": kind, "content": f"word{number} " + "and more " * (number * 7 % 90)}
+        uuid = f"0198c0de-0000-4000-8000-{number:012}"
+        entry = {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": ID, "cwd": "/w"}
+        entry |= {"timestamp": f"2026-01-02T03:{number:02}:00.000Z", "message": said}
+        lines.append(json.dumps(entry))
+        parent = uuid
+    (projects / f"{ID}.jsonl").write_text("\n".join(lines) + "\n")
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(tmp_path / "claude")))
+    async with open_site(tmp_path, sources=[source]) as site:
+        page = await site.get(f"/s/{ID}")
+        assert "word59 " in page
+        address = f"/s/{ID}"
+        seen: set[str] = set()
+        for _ in range(20):  # by the links that work without a script
+            page = await site.get(address)
+            seen |= set(re.findall(r"word\d+ ", page))
+            earlier = re.search(r'class="nav earlier" href="([^"]+)"', page)
+            if earlier is None:
+                break
+            address = earlier[1].replace("&amp;", "&")
+    assert len(seen) == 60

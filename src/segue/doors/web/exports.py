@@ -48,7 +48,7 @@ async def export(call: Call) -> Response:
 async def _parts(call: Call, session: Session) -> AsyncIterator[Part]:
     """The whole history, some parts at a time: a long one is never in memory at once."""
     step = max(1, 600 // PART)
-    for first in range(0, part_of(session.last_seq) + 1, step):
+    for first in range(0, part_of(session, session.last_seq) + 1, step):
         for part in await read_parts(call.hub, call.principal, session, first, first + step - 1):
             yield part
 

@@ -1,7 +1,8 @@
 """A session's page, and the parts of its history that the page asks for as one scrolls.
 
-A history is cut into parts of PART events each, by seq. A page has the parts near what is looked
-at and nothing else, so that it costs the same however long the history is.
+A history is cut into parts by seq, of PART events each where they are numbered one by one. A page
+has the parts near what is looked at and nothing else, so that it costs the same however long the
+history is.
 """
 
 from __future__ import annotations
@@ -52,17 +53,29 @@ class View(NamedTuple):
     file: bool = False
 
 
-def part_of(seq: int) -> int:
-    return max(0, seq - 1) // PART
+def part_size(session: Session) -> int:
+    """How many seqs a part has. In other tools' files they are places, and far apart.
+
+    In powers of two, so that it seldom changes while a session grows under somebody's eyes.
+    """
+    if session.source == "segue":
+        return PART
+    apart = session.last_seq // max(1, session.messages)
+    return PART << (apart // 2).bit_length()
+
+
+def part_of(session: Session, seq: int) -> int:
+    return max(0, seq - 1) // part_size(session)
 
 
 async def read_parts(
     hub: Hub, principal: Principal, session: Session, first: int, last: int
 ) -> list[Part]:
     """The parts from one number to another."""
-    low, high = first * PART, (last + 1) * PART
+    size = part_size(session)
+    low, high = first * size, (last + 1) * size
     events = await hub.events(
-        principal, session.id, after=low, before=high + 1, limit=(last - first + 1) * PART
+        principal, session.id, after=low, before=high + 1, limit=(last - first + 1) * size
     )
     outcomes = {
         str(items.key(event)): event for event in events if event.type in items.PAIRS.values()
@@ -84,7 +97,7 @@ async def read_parts(
             begun |= {str(items.key(event)): event for event in before}
     parts = []
     for number in range(first, last + 1):
-        inside = [event for event in events if part_of(event.seq) == number]
+        inside = [event for event in events if part_of(session, event.seq) == number]
         parts.append(Part(number, items.items(inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
     return parts
@@ -102,13 +115,14 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     """What the template of a session's page needs: the parts around `at`, or the last ones."""
     session = view.session
     at = call.number("at")
-    last = part_of(session.last_seq)
+    size = part_size(session)
+    last = part_of(session, session.last_seq)
     if at is None:
         # The last part may have just begun; then the one before fills the screen.
-        begun = session.last_seq - last * PART < PART // 2
+        begun = session.last_seq - last * size < size // 2
         first, upto = max(0, last - 1) if begun else last, last
     else:
-        here = min(part_of(at), last)
+        here = min(part_of(session, at), last)
         first, upto = max(0, here - 1), min(last, here + 1)
     parts = await read_parts(call.hub, call.principal, session, first, upto)
     return {
@@ -118,7 +132,7 @@ async def main(call: Call, view: View) -> dict[str, Any]:
         "first": first,
         "upto": upto,
         "last": last,
-        "PART": PART,
+        "PART": size,
         "at": at,
         "tokens": templates.tokens(session.usage),
     }
