@@ -35,7 +35,10 @@ def test_pages_and_api_are_at_one_address(tmp_path: Path) -> None:
             assert each.startswith(f"{server.url}/login?token=")
             with httpx2.Client(follow_redirects=True) as browser:
                 assert "No sessions yet" in browser.get(each).text
-    assert not (tmp_path / "server.json").exists()
+        with serving(tmp_path) as another:  # which comes and goes
+            assert httpx2.get(f"{another.url}/healthz").status_code == 200
+        assert opened(tmp_path).startswith(f"{server.url}/login?token=")
+    assert not [*tmp_path.glob("server.*")]
 
 
 def test_another_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:

@@ -50,27 +50,24 @@ def show(link: str, browse: bool = True) -> None:
 
 @contextmanager
 def told(directory: Path, url: str) -> Iterator[None]:
-    """Say, for as long as this lasts, where a data directory's server is."""
-    path = directory / "server.json"
-    unfinished = directory / f"server.{os.getpid()}.new"
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"url": url, "pid": os.getpid()}, file)
-    unfinished.replace(path)
+    """Say, for as long as this lasts, where a server of a data directory is."""
+    path = directory / f"server.{os.getpid()}.json"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"url": url}, file)
     try:
         yield
     finally:
-        with suppress(OSError, ValueError, KeyError):
-            if json.loads(path.read_text())["pid"] == os.getpid():
-                path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def running(directory: Path) -> str | None:
     """The address of a data directory's server, if there is one and it answers."""
     from urllib.request import ProxyHandler, build_opener
 
-    try:
-        url = str(json.loads((directory / "server.json").read_text())["url"])
-        with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=2):
-            return url
-    except (OSError, ValueError, KeyError):
-        return None
+    for path in directory.glob("server.*.json"):
+        # One that was killed, or is being written, or does not answer, is none.
+        with suppress(OSError, ValueError, KeyError):
+            url = str(json.loads(path.read_text())["url"])
+            with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=2):
+                return url
+    return None

@@ -104,7 +104,9 @@ def list_command(
     query = replace(query, order=order, descending=not reverse, limit=limit)
     most = None if everything else limit
     sessions = where.read(lambda hub, principal: every(hub, principal, query, most))
-    show_list(sessions, format, "No sessions. `segue new` makes one.")
+    asked = query != replace(Query(), order=order, descending=not reverse, limit=limit)
+    nothing = "No session is like that." if asked else "No sessions. `segue new` makes one."
+    show_list(sessions, format, nothing)
 
 
 async def every(

@@ -24,7 +24,10 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
         "the disk or a quota is full: nothing of this change was kept in",
     ),
     sqlite3.SQLITE_READONLY: (errors.StoreReadOnly, "no permission to write"),
-    sqlite3.SQLITE_CANTOPEN: (errors.StoreReadOnly, "cannot open or create"),
+    sqlite3.SQLITE_CANTOPEN: (
+        errors.StoreReadOnly,
+        "cannot open or create (is the directory read-only, or another user's?)",
+    ),
     sqlite3.SQLITE_PERM: (errors.StoreReadOnly, "no permission to open"),
     sqlite3.SQLITE_BUSY: (errors.StoreLocked, "another program has been holding the lock of"),
     sqlite3.SQLITE_LOCKED: (errors.StoreLocked, "another program has been holding the lock of"),
