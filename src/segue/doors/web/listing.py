@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FIRST = 40  # sessions of the first page: more than a screen holds
 LATER = 100
+FOUND = 20  # results of a search: each costs a look into its session
 SEEN = 1000  # sessions whose directories, tags and sources are offered as filters
 
 
@@ -54,7 +55,7 @@ async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Lis
     """A page of the list that the filters describe."""
     query = filters.query(LATER if cursor else FIRST)
     if query.text and text.terms(query.text):
-        found = await call.hub.search(call.principal, query, cursor)
+        found = await call.hub.search(call.principal, replace(query, limit=FOUND), cursor)
         rows, following = [_row(each) for each in found.found], found.next
     else:
         # Only punctuation, so far: that finds everything.
