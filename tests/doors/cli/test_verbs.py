@@ -6,6 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pexpect
+
 from segue.model import ids
 from tests.doors.cli.child import COMMAND, Run
 
@@ -196,3 +198,37 @@ def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:
     assert run("sessions", "list", "--transform", "title", "-r", **there).stdout == "Far off\n"
     assert run("delete", id[:8], "--yes", **there).returncode == 0
     assert run("doctor", **there).returncode == 0
+
+
+def test_ctrl_c_ends_the_turn_and_then_the_conversation(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
+    child.expect("> ")
+    child.sendline("/wait 600")
+    while json.loads(run("show", id, "--info", "--format", "json").stdout)["status"] != "running":
+        time.sleep(0.1)
+    child.sendintr()
+    child.expect("cancelled")
+    child.expect("> ")
+    child.sendline("/say still here")
+    child.expect("still here\r\n")
+    child.expect("> ")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert child.isalive() is False
+
+
+def test_ctrl_c_at_a_question_ends_the_turn_too(run: Run, environment: dict[str, str]) -> None:
+    id = run("new").stdout.strip()
+    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
+    child.expect("Which")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    info = json.loads(run("show", id, "--info", "--format", "json").stdout)
+    assert (info["status"], info["stop_reason"]) == ("idle", "cancelled")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...model.errors import InvalidInput, NotFound
 from ...model.event import Event, PermissionAsked, StatusChanged
 from ...store.base import Delta
+from .asking import Left, ask
 from .formats import formatted, write_value
 from .main import Where, located
 from .naming import session_argument
@@ -74,9 +76,12 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
         if session == "new":
             made = await hub.create(principal, cwd=os.getcwd(), title=title, origin="cli")
             click.echo(click.style(made.id, dim=True), err=True)
+        else:
+            made = await hub.named(principal, session)
+        try:
             return await converse(hub, principal, made.id, asked)
-        found = await hub.named(principal, session)
-        return await converse(hub, principal, found.id, asked)
+        except Left:
+            raise KeyboardInterrupt from None
 
     if not ended_well(where.run(prompt)):
         sys.exit(1)
@@ -116,8 +121,6 @@ def resume(where: Where, session: Session, *, here: bool = False) -> None:
 
 
 async def _talk(hub: Hub, principal: Principal, session: Session) -> None:
-    import asyncio
-
     if session.source != "segue":
         session = await hub.fork(principal, session.id, origin="cli")
         click.echo(f"Going on in a fork, {session.id}.", err=True)
@@ -125,18 +128,39 @@ async def _talk(hub: Hub, principal: Principal, session: Session) -> None:
         show_event(event)
     while True:
         try:
-            text = await asyncio.to_thread(_ask, click.style("> ", fg="green", bold=True))
+            text = await _interruptible(ask(_line))
         except EOFError:
             click.echo()
             return
         if text.strip():
-            ended_well(await converse(hub, principal, session.id, text))
+            ended_well(await _interruptible(converse(hub, principal, session.id, text)))
 
 
-def _ask(mark: str) -> str:
+async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
+    """Do something that Ctrl-C ends: a turn alone, and all of it where nothing else goes on."""
+    import asyncio
+    import signal
+
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    with suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except Left:
+        raise KeyboardInterrupt from None
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        return "cancelled"
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _line() -> str:
     with suppress(ImportError):
         import readline  # noqa: F401  # line editing and history, where Python has it
-    click.echo(mark, nl=False)
+    click.echo(click.style("> ", fg="green", bold=True), nl=False)
     return input()
 
 
@@ -164,7 +188,7 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
                 reason = item.body.stop_reason
                 if reason is not None and reason != "requires_action":
                     return reason
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Left):
         await hub.cancel(principal, id)
         await hub.wait(principal, id, turn)
         raise
@@ -172,8 +196,6 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
 
 
 async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None:
-    import asyncio
-
     body = event.body
     assert isinstance(body, PermissionAsked)
     if not sys.stdin.isatty():
@@ -184,5 +206,5 @@ async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None
     for number, option in enumerate(body.options, 1):
         click.echo(f"  {number}. {one_line(option.name)}")
     choice = click.IntRange(1, len(body.options))
-    chosen: int = await asyncio.to_thread(click.prompt, "  Which", type=choice)
+    chosen: int = await ask(lambda: click.prompt("  Which", type=choice))
     await hub.answer(principal, id, body.ask_id, body.options[chosen - 1].id)
