@@ -39,3 +39,17 @@ def test_they_are_left_out_when_that_is_asked_for(
 def test_a_home_without_projects_costs_no_index(run: Run, tmp_path: Path) -> None:
     assert run("list").stdout == ""
     assert [name for name in os.listdir(tmp_path / "data") if "claude" in name] == []
+
+
+def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Home) -> None:
+    refused = run("resume", S, PATH="/nowhere")
+    assert refused.returncode == 2 and "--here" in refused.stderr
+    forked = run("resume", S, "--here", stdin="/say one\n")
+    assert forked.returncode == 0, forked.stderr
+    assert "one" in forked.stdout and "Going on in a fork" in forked.stderr
+    assert len(run("list").stdout.splitlines()) == 2
+    assert run("import", S).returncode == 0
+    own = run("resume", S, stdin="/say two\n")
+    assert own.returncode == 0, own.stderr
+    assert "two" in own.stdout and "fork" not in own.stderr
+    assert len(run("list").stdout.splitlines()) == 2

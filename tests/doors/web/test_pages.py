@@ -61,7 +61,9 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     source = ClaudeSource(tmp_path / "claude.index", Home(str(tmp_path / "claude")))
     async with open_site(tmp_path, sources=[source]) as site:
         page = await site.get(f"/s/{ID}")
-        assert "word59 " in page
+        assert "word59 " in page and "kept by claude" in page
+        forked = (await site.post(f"/s/{ID}/fork")).headers["location"]
+        assert 'id="say"' in await site.get(forked)  # where it can go on
         address = f"/s/{ID}"
         seen: set[str] = set()
         for _ in range(20):  # by the links that work without a script

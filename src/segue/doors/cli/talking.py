@@ -114,15 +114,16 @@ def resume(where: Where, session: Session, *, here: bool = False) -> None:
     """Go on with a session where it belongs. Does not return where that is another program."""
     from . import owners
 
-    command = None if here else owners.command(session)
+    keeper = where.read(lambda hub, principal: hub.keeper(principal, session.id))
+    command = None if here or keeper is None else owners.command(session)
     if command is not None:
         owners.start(command, session)
-    where.run(lambda hub, principal: _talk(hub, principal, session))
+    where.run(lambda hub, principal: _talk(hub, principal, session, fork=keeper is not None))
 
 
-async def _talk(hub: Hub, principal: Principal, session: Session) -> None:
-    if session.source != "segue":
-        session = await hub.fork(principal, session.id, origin="cli")
+async def _talk(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
+    if fork:
+        session = await hub.fork(principal, session.id, origin="cli", here=True)
         click.echo(f"Going on in a fork, {session.id}.", err=True)
     for event in (await hub.events(principal, session.id, limit=20, backward=True))[-8:]:
         show_event(event)

@@ -77,7 +77,8 @@ async def _turn_to_tell(call: Call, session: Session) -> int | None:
         return None
     if session.turn is not None:  # it waits for an answer, and nobody has been told
         return await _turn_start(call, session, session.turn)
-    if session.source == "segue" and await call.hub.waiting(call.principal, session.id):
+    kept = await call.hub.keeper(call.principal, session.id)
+    if kept is None and await call.hub.waiting(call.principal, session.id):
         return None  # the next turn is about to begin, and will be seen whole
     for event in reversed(recent):
         body = event.body

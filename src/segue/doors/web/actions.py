@@ -82,7 +82,9 @@ async def fork(call: Call) -> Response:
     at = (await call.form()).get("at", "")
     if at and not (at.isascii() and at.isdecimal() and len(at) < 10):
         raise InvalidInput(f"{at!r} is no message of this session")
-    made = await call.hub.fork(call.principal, session.id, at=int(at) if at else None, origin="web")
+    made = await call.hub.fork(
+        call.principal, session.id, at=int(at) if at else None, origin="web", here=True
+    )
     return call.went(f"/s/{made.id}")
 
 

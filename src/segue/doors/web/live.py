@@ -117,13 +117,13 @@ async def _session(call: Call, session: Session, after: int) -> AsyncIterator[by
             break
         yield await _item(call, session, thing, begun)
         if thing.type in _HEAD:
-            yield _frame("head", _head(call, session, agent))
+            yield _frame("head", await _head(call, session, agent))
     yield _frame("gone", {"session": session.id})
 
 
 async def _item(call: Call, session: Session, event: Event, begun: dict[str, Event]) -> bytes:
     """An event as what it adds to the page, or as what it changes there."""
-    view = transcript.view_of(call, session)
+    view = await transcript.view_of(call, session)
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     name = items.key(event)
     show = templates.macros("items.html").item
@@ -154,9 +154,9 @@ async def _beginning(call: Call, session: Session, event: Event) -> Event | None
     return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
 
 
-def _head(call: Call, session: Session, agent: str) -> dict[str, Any]:
+async def _head(call: Call, session: Session, agent: str) -> dict[str, Any]:
     bits = templates.macros("session_bits.html")
-    view = transcript.view_of(call, session)
+    view = await transcript.view_of(call, session)
     return {
         "title": session.title or "Untitled",
         "meta": str(bits.meta(view, agent, templates.tokens(session.usage))),

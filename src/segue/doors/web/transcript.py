@@ -43,7 +43,8 @@ class Part(NamedTuple):
 class View(NamedTuple):
     """Whose session a template shows and what may be done there; `base` is its address.
 
-    A `file` stands alone: nothing is left out of it, and it links to nothing of ours.
+    A `file` stands alone: nothing is left out of it, and it links to nothing of ours. `keeper` is
+    the tool in whose files the session is, where prompts of ours cannot go.
     """
 
     session: Session
@@ -51,6 +52,7 @@ class View(NamedTuple):
     writable: bool
     csrf: str = ""
     file: bool = False
+    keeper: str | None = None
 
 
 def part_size(session: Session) -> int:
@@ -138,16 +140,18 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     }
 
 
-def view_of(call: Call, session: Session) -> View:
-    return View(session, f"/s/{session.id}", True, call.csrf)
+async def view_of(call: Call, session: Session) -> View:
+    keeper = await call.hub.keeper(call.principal, session.id)
+    return View(session, f"/s/{session.id}", True, call.csrf, keeper=keeper)
 
 
 async def page(call: Call) -> Response:
     """A session, with the list beside it unless our script has that already."""
     session = await call.session()
     agent = await agent_name(call, session)
-    values = await main(call, view_of(call, session))
-    values |= {"agent": agent, "command": command(session), "csrf": call.csrf}
+    view = await view_of(call, session)
+    values = await main(call, view)
+    values |= {"agent": agent, "command": command(view), "csrf": call.csrf}
     if call.scripted:
         return call.page("session.html", **values)
     filters = listing.filters_of(call)
@@ -161,12 +165,12 @@ async def part(call: Call) -> Response:
     session = await call.session()
     number = call.number("number") or 0
     parts = await read_parts(call.hub, call.principal, session, number, number)
-    return HTMLResponse(await shown(view_of(call, session), parts))
+    return HTMLResponse(await shown(await view_of(call, session), parts))
 
 
 async def turns(call: Call) -> Response:
     """The prompts of a session, to jump to one."""
-    return await turns_of(call, view_of(call, await call.session()))
+    return await turns_of(call, await view_of(call, await call.session()))
 
 
 async def turns_of(call: Call, view: View) -> Response:
@@ -217,11 +221,12 @@ async def blob(call: Call) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def command(session: Session) -> str:
+def command(view: View) -> str:
     """What to type to go on with a session in the tool that keeps it."""
     import shlex
 
-    if session.source == "claude":
+    session = view.session
+    if view.keeper == "claude":
         return f"cd {shlex.quote(session.cwd)} && claude --resume {session.native_id or session.id}"
     return f"segue prompt {session.id} 'Go on'"
 
