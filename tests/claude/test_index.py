@@ -1,0 +1,265 @@
+"""The index of Claude Code's sessions: made once, kept true, and made anew when spoilt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.model import ids, text
+from segue.model.principal import LOCAL
+from segue.model.session import Session
+from segue.sources.claude import files
+from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+from tests.claude.house import S3, append, listed, opened
+
+
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The transcripts that are opened."""
+    seen: list[str] = []
+    real = files.open_regular
+
+    def counting(path: str) -> tuple[int, os.stat_result]:
+        seen.append(path)
+        return real(path)
+
+    monkeypatch.setattr(files, "open_regular", counting)
+    yield seen
+
+
+async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[str]) -> None:
+    for number in range(50):
+        home.talk(ids.new_id(), project=f"-p{number % 3}")
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        assert len(opens) == 50
+        opens.clear()
+        assert len(await listed(hub, limit=1000)) == 50
+    async with opened(home) as (hub, _):  # and not in the next process either
+        assert len(await listed(hub, limit=1000)) == 50
+    assert opens == []
+
+
+async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.talk()
+    looks: list[str] = []
+    real = os.stat
+
+    def counting(name: Any, **options: Any) -> os.stat_result:
+        looks.append(str(name))
+        return real(name, **options)
+
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        monkeypatch.setattr(os, "stat", counting)
+        await listed(hub)
+        assert [name for name in looks if name.endswith(".jsonl")] == [f"{S}.jsonl"]
+        looks.clear()
+        await hub.get(LOCAL, S)
+        assert not any(name.endswith(".jsonl") for name in looks)  # it looks at that one by path
+
+
+async def test_a_transcript_that_grew_is_read_from_where_it_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.write([user(f"u{n}", None, "x" * 1000) for n in range(500)])
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        taken = 0
+        real = os.pread
+
+        def counting(descriptor: int, size: int, offset: int) -> bytes:
+            nonlocal taken
+            data = real(descriptor, size, offset)
+            taken += len(data)
+            return data
+
+        append(path, user("v1", None, "fresh"))
+        monkeypatch.setattr(os, "pread", counting)
+        assert await listed(hub, text="fresh") == [S]
+        assert taken < 200_000 < path.stat().st_size
+        assert (await hub.get(LOCAL, S)).messages == 501
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "gone":
+        for name in path.parent.iterdir():
+            name.unlink()
+    elif how == "garbage":
+        path.write_bytes(b"this is no database at all" * 1000)
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "format":
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA user_version = 7")
+        connection.close()
+    elif how == "pages":
+        data = bytearray(path.read_bytes())
+        data[4096:] = os.urandom(len(data) - 4096)
+        path.write_bytes(data)
+    elif how == "search":
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("DELETE FROM search_data WHERE id > 1")
+        connection.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "garbage", "empty", "format", "pages", "search"])
+async def test_an_index_that_is_spoilt_is_made_anew(home: Home, how: str) -> None:
+    for id in (S, S2, S3):
+        home.talk(id, say=f"say {id}")
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        path = source.index.path
+    spoil(path, how)
+    async with opened(home) as (hub, source):
+        assert len(await listed(hub)) == 3
+        assert await listed(hub, text="22222222") == [S2]
+        await hub.set_title(LOCAL, S, "Goes on")
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).title == "Goes on"
+
+
+@pytest.mark.parametrize("how", ["gone", "garbage", "pages"])
+async def test_an_index_that_is_spoilt_in_use_is_made_anew(home: Home, how: str) -> None:
+    home.talk(S)
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        source.index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spoil(source.index.path, how)
+        home.talk(S2, say="other")
+        assert sorted(await listed(hub)) == [S, S2]
+        assert await listed(hub, text="other") == [S2]
+
+
+async def test_several_hubs_share_one_index(home: Home) -> None:
+    path = home.talk(S)
+    async with opened(home) as (one, _), opened(home) as (two, _):
+        assert await listed(one) == await listed(two) == [S]
+        append(path, title("Seen by both"))
+        home.talk(S2)
+        assert sorted(await listed(one)) == sorted(await listed(two)) == [S, S2]
+        assert (await two.get(LOCAL, S)).title == "Seen by both"
+        await one.set_title(LOCAL, S2, "Other")
+        assert (await two.get(LOCAL, S2)).title == "Other"
+
+
+async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
+    path = home.write([user("u1", None, "secretive words"), assistant("a1", "u1")])
+    async with opened(home) as (hub, source):
+        assert await listed(hub, text="secretive") == [S]
+        path.unlink()
+        assert await listed(hub, text="secretive") == []
+        count = source.index.execute("SELECT count(*) FROM texts").fetchone()
+        hits = source.index.execute("SELECT count(*) FROM search('secretive')").fetchone()
+        assert (count, hits) == ((0,), (0,))
+        assert os.stat(source.index.path).st_mode & 0o777 == 0o600
+
+
+async def test_progress_is_told_in_bytes(home: Home) -> None:
+    sizes = [home.talk(ids.new_id()).stat().st_size for _ in range(4)]
+    told: list[tuple[int, int]] = []
+    async with opened(home, progress=lambda done, total: told.append((done, total))) as (hub, _):
+        await listed(hub)
+    assert [total for _, total in told] == [sum(sizes)] * 4
+    assert [done for done, _ in told][-1] == sum(sizes)
+
+
+async def test_reading_much_leaves_the_loop_to_others(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    home.talk()
+    async with opened(home) as (hub, _):
+        lists = await asyncio.gather(listed(hub), listed(hub), hub.get(LOCAL, S))
+        assert lists[:2] == [[S], [S]]
+        assert isinstance(lists[2], Session)
+
+
+async def test_odd_text_is_kept_and_found(home: Home) -> None:
+    home.write(
+        [
+            user("u1", None, "caf\u00e9 \ud83d half \u6f22\u5b57"),
+            b"\x00\x00" + as_line(title("T")).strip(),
+        ]
+    )
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="café") == [S]
+        assert await listed(hub, text="漢字") == [S]
+        assert (await hub.get(LOCAL, S)).title == "T"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Plain_words, of-ASCII.text 42nd",
+        "x" * 64 + " " + "y" * 65 + " z",
+        "nul\0inside it",
+        "caf\u00e9 \u6f22\u5b57 Stra\u00dfe \ud83d",
+        "",
+        "under_score __dunder__",
+    ],
+)
+async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, words: str) -> None:
+    home.write([user("u1", None, f"{words} end")])
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        source.index.execute("CREATE VIRTUAL TABLE temp.found USING fts5vocab (main, search, row)")
+        found = {term for (term,) in source.index.execute("SELECT term FROM temp.found")}
+        assert found == set(text.tokens(f"{words} end"))
+
+
+ROWS = "SELECT path, size, id, next, state, texts, base, shown FROM files ORDER BY path"
+
+
+@pytest.mark.parametrize("held", [0, 1 << 20], ids=["texts as they come", "texts held"])
+@pytest.mark.parametrize("program", [sys.executable, "/bin/true", "/nowhere"])
+async def test_helpers_read_what_one_process_would(
+    homes: Path, home: Home, monkeypatch: pytest.MonkeyPatch, held: int, program: str
+) -> None:
+    (home.projects / "-w").mkdir()
+    for version in VERSIONS[::4]:
+        for path in (homes / version / "projects").glob("*/*.jsonl"):
+            shutil.copy2(path, home.projects / "-w" / path.name)
+    home.write([user("u1", None, "caf\u00e9 \ud83d nul\0 " + "y" * 70)])
+    (home.projects / "-w" / f"{S2}.jsonl").mkdir()
+
+    async def rows() -> tuple[list[Any], list[Any]]:
+        async with opened(home) as (hub, source):
+            assert await listed(hub, text="caf\u00e9") == [S]
+            texts = "SELECT seq, text FROM texts ORDER BY text, seq"
+            found = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
+            source.index.renew()
+            return found
+
+    alone = await rows()
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setattr("segue.sources.claude.source._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.source._HELD", held)
+    monkeypatch.setattr("segue.sources.claude.taking.os.cpu_count", lambda: 3)
+    assert await rows() == alone
+
+
+async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    for _ in range(50):
+        home.talk(ids.new_id())
+    async with opened(home) as (hub, source):
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        source._progress = lambda done, total: loop.call_soon_threadsafe(begun.set)
+        asking = asyncio.ensure_future(listed(hub))
+        await begun.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    async with opened(home) as (hub, _):
+        assert len(await listed(hub, limit=1000)) == 50
