@@ -116,6 +116,17 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any] = {}
 
 
+class Keyring(Protocol):
+    """What the session's vaults hold; each is opened when it is asked for."""
+
+    async def token(self, url: str, refused: str | None = None) -> str | None:
+        """The bearer token for the MCP server at an address, if there is one.
+
+        `refused` is one that the server did not take: another is fetched, where that is possible.
+        """
+        ...
+
+
 class Port(Protocol):
     """What the turn engine does for a Turn."""
 
@@ -123,6 +134,7 @@ class Port(Protocol):
     def session(self) -> Session: ...
     @property
     def local(self) -> bool: ...
+    def keyring(self, *, private: bool) -> Keyring: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
     async def history(self) -> list[Event]: ...
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer: ...
@@ -172,6 +184,13 @@ class Turn:
         So there are none in a turn in which anybody else has spoken.
         """
         return self._tools if self.local else NoTools()
+
+    def keyring(self, *, private: bool = False) -> Keyring:
+        """The credentials of the session's vaults, for the MCP servers that its agent names.
+
+        `private` says that a token may be renewed at a private address, as the local user's may.
+        """
+        return self._port.keyring(private=private or self.local)
 
     @property
     def text(self) -> str:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..acp.wire import Http, McpServer, Stdio
 from ..model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from ..model.event import ToolResult
-from .base import McpTool
+from .base import Keyring, McpTool
 from .tools.web import transport
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp import Client
 
 CONNECT_SECONDS = 30.0
@@ -35,14 +36,22 @@ class McpServers:
 
     @classmethod
     async def connect(
-        cls, servers: Sequence[McpServer], cwd: str, *, local: bool, private: bool = False
+        cls,
+        servers: Sequence[McpServer],
+        cwd: str,
+        *,
+        local: bool,
+        private: bool = False,
+        keyring: Keyring | None = None,
     ) -> tuple[McpServers, dict[str, str]]:
         """Those that could be connected, and for the others why they could not.
 
-        `local` says that the local user asks; `private`, that others may name private addresses.
+        `local` says that the local user asks; `private`, that others may name private addresses;
+        `keyring` has the tokens that servers ask for. A reason that is `Unauthorized` says that
+        there was none that the server took.
         """
         self = cls()
-        links = {server.name: _Link(server, cwd, local, private) for server in servers}
+        links = {server.name: _Link(server, cwd, local, private, keyring) for server in servers}
         failures: dict[str, str] = {}
         try:
             reasons = await asyncio.gather(*(link.open() for link in links.values()))
@@ -88,11 +97,24 @@ class McpServers:
         )
 
 
+class Unauthorized(str):
+    """Why a server could not be connected, where it asks for a token."""
+
+
 class _Link:
     """One server's connection, and the task that owns it."""
 
-    def __init__(self, server: McpServer, cwd: str, local: bool, private: bool) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        cwd: str,
+        local: bool,
+        private: bool,
+        keyring: Keyring | None,
+    ) -> None:
         self.server = server
+        self._keyring = keyring
+        self._answered = 0  # the last status over HTTP
         self._cwd = cwd
         self._local = local
         self._private = local or private
@@ -155,11 +177,19 @@ class _Link:
                 await self._stop.wait()
         except Exception as error:
             if not ready.done():
-                ready.set_result(_cause(error))
+                ready.set_result(self._why(error))
         finally:
             self.client = None
             if not ready.done():
                 ready.set_result("the connection was given up")
+
+    def _why(self, error: Exception) -> str:
+        if self._answered in (401, 403):  # of which the SDK's error says nothing
+            return Unauthorized(f"the server answers {self._answered}")
+        return _cause(error)
+
+    async def _heard(self, answer: httpx2.Response) -> None:
+        self._answered = answer.status_code
 
     async def _dial(self, stack: AsyncExitStack) -> Client:
         from mcp import Client
@@ -185,7 +215,9 @@ class _Link:
         client = await stack.enter_async_context(
             httpx2.AsyncClient(
                 headers=headers,
+                auth=None if self._keyring is None else _auth(self._keyring, server.url),
                 timeout=60,
+                event_hooks={"response": [self._heard]},
                 transport=None if self._private else transport(private=False),
                 trust_env=self._private,
             )
@@ -203,6 +235,27 @@ def _confined(
     context = Context("mcp", Roots([cwd]), local=False, config={})
     place = scratch(context)
     return launched(command, context, place), {**environment(False, place), **env}
+
+
+def _auth(keyring: Keyring, url: str) -> httpx2.Auth:
+    """The server's token on every request to it, and another one when it is refused."""
+    import httpx2
+
+    class Bearer(httpx2.Auth):
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            token = await keyring.token(url)
+            if token is None:
+                yield request
+                return
+            request.headers["authorization"] = f"Bearer {token}"
+            answer = yield request
+            if answer.status_code == 401 and (other := await keyring.token(url, token)):
+                request.headers["authorization"] = f"Bearer {other}"
+                yield request
+
+    return Bearer()
 
 
 def _cause(error: BaseException) -> str:

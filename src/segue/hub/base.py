@@ -19,6 +19,7 @@ from .runners import Runners
 if TYPE_CHECKING:
     from ..secret import SecretBox
     from .config import Config
+    from .credentials import Credentials
     from .files import Files
     from .keys import Keys
     from .live import Live
@@ -69,6 +70,12 @@ class Base:
         from ..secret import SecretBox
 
         return SecretBox(self.data_dir)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        from .credentials import Credentials
+
+        return Credentials(self.records, self.secrets)
 
     @cached_property
     def files(self) -> Files:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..agents.base import Agent, Answer, Streamed, Tools, Turn, written
+from ..agents.base import Agent, Answer, Keyring, Streamed, Tools, Turn, written
 from ..model import codec, ids
 from ..model.closing import closing
 from ..model.errors import LeaseLost, NotFound, SegueError
@@ -31,6 +31,7 @@ from ..model.event import (
 from ..model.lifecycle import StopReason
 from ..model.session import Session
 from ..store.base import Delta, InboxItem, Lease, Store
+from .credentials import Credentials
 from .inbox import Prompt, Result
 from .live import Live, Name
 from .titles import title_from
@@ -71,6 +72,7 @@ class Running:
         wake: asyncio.Event,
         agent: Agent,
         tools: Tools,
+        credentials: Credentials,
     ) -> None:
         self._store = store
         self._live = live
@@ -79,6 +81,7 @@ class Running:
         self._wake = wake
         self._agent = agent
         self._tools = tools
+        self._credentials = credentials
         self._session: Session | None = None
         self._local = False
         self._first = 0
@@ -258,6 +261,9 @@ class Running:
     @property
     def local(self) -> bool:
         return self._local
+
+    def keyring(self, *, private: bool) -> Keyring:
+        return self._credentials.keyring(self.session, private=private)
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:

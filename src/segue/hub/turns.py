@@ -23,6 +23,7 @@ from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, S
 from ..model.event import AnyBody, Draft, Interrupted, ModelAsked
 from ..model.session import Session
 from ..store.base import Lease, Signal, Store
+from .credentials import Credentials
 from .live import Live, Name
 from .running import Running, partials, unanswered
 
@@ -52,10 +53,18 @@ class Hold:
 class Turns:
     """The turn engine of one process."""
 
-    def __init__(self, store: Store, live: Live, build: Build, lease: int = LEASE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        build: Build,
+        credentials: Credentials,
+        lease: int = LEASE,
+    ) -> None:
         self._store = store
         self._live = live
         self._build = build
+        self._credentials = credentials
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
         self._drivers: dict[Name, _Driver] = {}
@@ -147,7 +156,9 @@ class Turns:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = _Driver(self._store, self._live, self._build, lease, self._holds)
+            driver = _Driver(
+                self._store, self._live, self._build, self._credentials, lease, self._holds
+            )
             self._drivers[name] = driver
             driver.task = self._spawn(self._driven(name, driver))
 
@@ -230,12 +241,14 @@ class _Driver:
         store: Store,
         live: Live,
         build: Build,
+        credentials: Credentials,
         lease: Lease,
         holds: Mapping[Name, tuple[Agent | None, Tools]],
     ) -> None:
         self._store = store
         self._live = live
         self._build = build
+        self._credentials = credentials
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._running: Running | None = None
@@ -342,7 +355,9 @@ class _Driver:
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             return False
-        self._running = Running(self._store, self._live, self._lease, self.wake, agent, tools)
+        self._running = Running(
+            self._store, self._live, self._lease, self.wake, agent, tools, self._credentials
+        )
         try:
             if not self._stopping:  # asked while the agent was being built
                 await self._running.run(number, turn_id, body)

@@ -272,11 +272,12 @@ class Compacted(Body, frozen=True, tag="compacted"):
 
 
 class Failed(Body, frozen=True, tag="failed"):
-    """Something went wrong; `retry` says what happens next."""
+    """Something went wrong; `retry` says what happens next, `server` with which MCP server."""
 
     message: str
     code: str = "unknown"
     retry: Literal["retrying", "exhausted", "terminal"] = "exhausted"
+    server: str | None = None
 
 
 class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):

@@ -61,20 +61,24 @@ class ModelAgents:
             return known[2]
         if not settings.servers:
             return NoTools()
-        from ..mcp import McpServers
+        from ..mcp import McpServers, Unauthorized
 
+        private = bool(settings.config.get("web.private"))
         connected, failures = await McpServers.connect(
             settings.servers,
             turn.cwd,
             local=turn.local,
-            private=bool(settings.config.get("web.private")),
+            private=private,
+            keyring=turn.keyring(private=private),
         )
         for name, why in failures.items():
+            kind = "authentication" if isinstance(why, Unauthorized) else "connection"
             await turn.emit(
                 Failed(
                     message=f"the MCP server {name!r} could not be connected: {why}",
-                    code="mcp_connection_failed_error",
+                    code=f"mcp_{kind}_failed_error",
                     retry="exhausted",
+                    server=name,
                 )
             )
         if not failures:

@@ -8,14 +8,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from ...hub.credentials import MOST, kind
 from ...model import clock, ids
 from ...model.errors import Conflict, InvalidInput
 from ...store.base import Record
 from . import records, settings
 from .bodies import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from .call import Call
-
-MOST = 20
 
 Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
 URL = Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
@@ -191,10 +190,6 @@ def show(record: Record) -> Credential:
     )
 
 
-def kind(vault: Record) -> str:
-    return f"credential:{vault.id}"
-
-
 def split(given: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dict[str, str]]:
     """What may be shown, and what may not."""
     auth: dict[str, Any] = msgspec.to_builtins(given)
@@ -276,7 +271,7 @@ async def create(call: Call) -> Credential:
     vault = await _vault(call)
     records.usable(vault, "vault_id")
     auth, secrets = split(given.auth)
-    active = await call.hub.records.list(call.workspace, kind(vault), limit=MOST)
+    active = await call.hub.records.list(call.workspace, kind(vault.id), limit=MOST)
     if len(active) >= MOST:
         raise InvalidInput(f"a vault holds at most {MOST} credentials")
     name = _subject(auth)
@@ -289,7 +284,7 @@ async def create(call: Call) -> Credential:
         "display_name": given.display_name,
         "metadata": given.metadata,
     }
-    return show(await call.hub.records.create(call.workspace, kind(vault), body, id))
+    return show(await call.hub.records.create(call.workspace, kind(vault.id), body, id))
 
 
 def _subject(auth: dict[str, Any]) -> str:
@@ -299,7 +294,7 @@ def _subject(auth: dict[str, Any]) -> str:
 
 
 def _seal(call: Call, id: str, key: str, value: str) -> str:
-    return call.hub.secrets.seal(value, call.workspace, "credential", id, key)
+    return call.hub.credentials.seal(call.workspace, id, key, value)
 
 
 async def update(call: Call) -> Credential:
@@ -330,7 +325,7 @@ async def retrieve(call: Call) -> Credential:
 
 
 async def list_(call: Call) -> Page[Credential]:
-    return await records.page(call, kind(await _vault(call)), show)
+    return await records.page(call, kind((await _vault(call)).id), show)
 
 
 async def archive(call: Call) -> Credential:
@@ -372,4 +367,4 @@ async def _vault(call: Call) -> Record:
 
 async def _find(call: Call) -> Record:
     vault = await _vault(call)
-    return await records.find(call, kind(vault), call.path["credential_id"])
+    return await records.find(call, kind(vault.id), call.path["credential_id"])

@@ -107,6 +107,7 @@ UNMADE = (
 # The kinds whose meaning depends on what was before, all of which moves the state below.
 STATE = ("created", "status_changed", "model_called", "info_changed", "config_changed")
 
+_SERVER_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
 _ERRORS = frozenset(
     {
         "model_overloaded_error",
@@ -209,8 +210,7 @@ class View:
             case Interrupted():
                 yield _error(event, "unknown_error", body.reason, "exhausted")
             case Failed():
-                kind = body.code if body.code in _ERRORS else "unknown_error"
-                yield _error(event, kind, body.message, body.retry)
+                yield _failure(event, body)
             case Compacted():
                 yield _event(event, "agent.thread_context_compacted")
             case OutcomeDefined():
@@ -382,8 +382,18 @@ def _tool_use(event: Event, body: ToolCall) -> Shown:
     return shown
 
 
-def _error(event: Event, kind: str, message: str, retry: str) -> Shown:
-    error = {"type": kind, "message": message, "retry_status": {"type": retry}}
+def _failure(event: Event, body: Failed) -> Shown:
+    if body.server is not None and body.code in _SERVER_ERRORS:
+        named = {"mcp_server_name": body.server}
+        return _error(event, body.code, body.message, body.retry, named)
+    kind = body.code if body.code in _ERRORS else "unknown_error"
+    return _error(event, kind, body.message, body.retry)
+
+
+def _error(
+    event: Event, kind: str, message: str, retry: str, more: dict[str, str] | None = None
+) -> Shown:
+    error = {"type": kind, "message": message, "retry_status": {"type": retry}, **(more or {})}
     return _event(event, "session.error", error=error)
 
 

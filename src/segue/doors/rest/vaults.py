@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ...hub.credentials import kind
 from ...store.base import Record
 from . import credentials, records, settings
 from .bodies import Body, Deleted, Metadata, MetadataPatch, Out, Page
@@ -78,7 +79,7 @@ async def list_(call: Call) -> Page[Vault]:
 async def archive(call: Call) -> Vault:
     record = await _find(call)
     archived = await call.hub.records.archive(record)
-    async for credential in call.hub.records.all(call.workspace, credentials.kind(record)):
+    async for credential in call.hub.records.all(call.workspace, kind(record.id)):
         await credentials.forget(call, credential)
     return show(archived)
 
@@ -86,7 +87,7 @@ async def archive(call: Call) -> Vault:
 async def delete(call: Call) -> VaultDeleted:
     record = await _find(call)
     await call.hub.records.delete(record)
-    async for credential in call.hub.records.all(call.workspace, credentials.kind(record)):
+    async for credential in call.hub.records.all(call.workspace, kind(record.id)):
         await call.hub.records.delete(credential)
     return VaultDeleted(id=records.spell(record))
 

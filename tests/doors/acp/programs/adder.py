@@ -1,4 +1,8 @@
-"""An MCP server: on its standard streams, or with `http` on a port of its own, which it prints."""
+"""An MCP server: on its standard streams, or with `http` on a port of its own, which it prints.
+
+With `http TOKEN` it wants that token from whoever calls; `POST /token` gives it to those who have
+the refresh token `again`, whose form it prints.
+"""
 
 import os
 import socket
@@ -36,14 +40,34 @@ def fail() -> str:
     raise RuntimeError("as it was told to")
 
 
-def serve_http() -> None:
+def bearer(token: str) -> tuple[bytes, bytes]:
+    return b"authorization", f"Bearer {token}".encode()
+
+
+def serve_http(token: str = "") -> None:
     import uvicorn
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
 
     app = server.streamable_http_app()
 
+    async def exchange(request: Request) -> JSONResponse:
+        form = dict(await request.form())
+        print(sorted(form.items()), request.headers.get("authorization"), flush=True)
+        if form.get("refresh_token") != "again":
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        return JSONResponse({"access_token": token, "expires_in": 3600, "refresh_token": "more"})
+
     async def listening(scope, receive, send):  # type: ignore[no-untyped-def]
-        seen[:] = [value.decode() for name, value in scope.get("headers", ()) if name == b"x-key"]
-        await app(scope, receive, send)
+        headers = scope.get("headers", ())
+        seen[:] = [value.decode() for name, value in headers if name == b"x-key"]
+        if scope.get("path") == "/token":
+            answer = await exchange(Request(scope, receive))
+            await answer(scope, receive, send)
+        elif token and scope["type"] == "http" and bearer(token) not in headers:
+            await JSONResponse({"error": "no"}, 401)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
@@ -51,4 +75,4 @@ def serve_http() -> None:
 
 
 if __name__ == "__main__":
-    serve_http() if sys.argv[1:] == ["http"] else server.run()
+    serve_http(*sys.argv[2:]) if sys.argv[1:2] == ["http"] else server.run()

@@ -1,0 +1,194 @@
+"""What a session's vaults hold for the MCP servers that its agent calls.
+
+A credential is opened when a request needs it, and not before. One that has run out, or that the
+server refused, is renewed where the vault knows how, and the new one is sealed in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from ..model import clock
+from ..model.errors import Conflict, NotFound
+from ..model.session import Session
+from ..secret import SecretBox
+from ..store.base import Record
+from .records import Records
+
+MOST = 20  # in a vault
+SECONDS = 30.0
+# A token that has less than this left may run out on its way.
+_MARGIN = 60 * clock.SECOND
+_PORTS = {"http": 80, "https": 443}
+
+
+def kind(vault: str) -> str:
+    return f"credential:{vault}"
+
+
+class Credentials:
+    """The credentials in vaults, scoped by workspace."""
+
+    def __init__(self, records: Records, secrets: SecretBox) -> None:
+        self._records = records
+        self._secrets = secrets
+        self._renewing: dict[str, asyncio.Lock] = {}
+
+    def keyring(self, session: Session, *, private: bool) -> Keyring:
+        """A session's; `private` says that a token may be fetched from a private address."""
+        return Keyring(self, session, private)
+
+    def seal(self, workspace: str, id: str, name: str, value: str) -> str:
+        return self._secrets.seal(value, workspace, "credential", id, name)
+
+    def _open(self, record: Record, name: str) -> str | None:
+        sealed = record.body["secrets"].get(name)
+        if sealed is None:
+            return None
+        return self._secrets.open(sealed, record.workspace, "credential", record.id, name)
+
+    async def find(self, session: Session, url: str) -> Record | None:
+        """The credential for a server: in the first of the session's vaults that has one."""
+        for vault in session.vault_ids:
+            try:
+                held_in = await self._records.get(session.workspace, "vault", vault)
+            except NotFound:
+                continue
+            if held_in.archived_at is None:
+                for record in await self._records.list(session.workspace, kind(vault), limit=MOST):
+                    named = record.body["auth"].get("mcp_server_url")
+                    if named is not None and _same(named, url):
+                        return record
+        return None
+
+    async def token(self, record: Record, refused: str | None, private: bool) -> str | None:
+        """What to send to the server; None where there is nothing but what it refused."""
+        if record.body["auth"]["type"] != "mcp_oauth":
+            held = self._open(record, "token")
+            return None if held == refused else held
+        held = self._open(record, "access_token")
+        if held is not None and held != refused and not _runs_out(record.body["auth"]):
+            return held
+        lock = self._renewing.setdefault(record.id, asyncio.Lock())
+        async with lock:
+            return await self._renewed(record, held, private) or (None if refused else held)
+
+    async def _renewed(self, record: Record, held: str | None, private: bool) -> str | None:
+        """A new access token, by the vault's refresh token; None if there is none to be had."""
+        record = await self._records.get(record.workspace, record.kind, record.id)
+        now = self._open(record, "access_token")
+        if now != held:
+            return now  # somebody else was quicker
+        refresh = record.body["auth"].get("refresh")
+        held_refresh = self._open(record, "refresh_token")
+        if refresh is None or held_refresh is None:
+            return None
+        secret = self._open(record, "client_secret")
+        given = await _exchange(refresh, held_refresh, secret, private)
+        if given is None:
+            return await self._theirs(record, now)
+        fresh: dict[str, str] = {"access_token": given["access_token"]}
+        if given.get("refresh_token"):
+            fresh["refresh_token"] = given["refresh_token"]
+        sealed = {
+            name: self.seal(record.workspace, record.id, name, value)
+            for name, value in fresh.items()
+        }
+        auth = {**record.body["auth"], "expires_at": _expiry(given)}
+        body = {**record.body, "auth": auth, "secrets": {**record.body["secrets"], **sealed}}
+        try:
+            await self._records.amend(replace(record, body=body))
+        except (Conflict, NotFound):
+            return None  # archived or deleted meanwhile
+        return fresh["access_token"]
+
+    async def _theirs(self, record: Record, held: str | None) -> str | None:
+        """The token that another process fetched while we were refused one."""
+        try:
+            record = await self._records.get(record.workspace, record.kind, record.id)
+        except NotFound:
+            return None
+        now = self._open(record, "access_token")
+        return None if now == held else now
+
+
+class Keyring:
+    """One session's credentials, for its agent."""
+
+    def __init__(self, credentials: Credentials, session: Session, private: bool) -> None:
+        self._credentials = credentials
+        self._session = session
+        self._private = private
+
+    async def token(self, url: str, refused: str | None = None) -> str | None:
+        """The token for an MCP server; `refused` is one that the server did not take."""
+        record = await self._credentials.find(self._session, url)
+        if record is None:
+            return None
+        return await self._credentials.token(record, refused, self._private)
+
+
+async def _exchange(
+    refresh: Mapping[str, Any], token: str, secret: str | None, private: bool
+) -> dict[str, Any] | None:
+    """What the token endpoint gives for a refresh token; None if it gives nothing."""
+    import httpx2
+
+    from ..agents.tools.web import transport
+
+    form = {"grant_type": "refresh_token", "refresh_token": token}
+    form |= {name: refresh[name] for name in ("scope", "resource") if refresh.get(name)}
+    how = refresh["token_endpoint_auth"]["type"]
+    auth = None
+    if how == "client_secret_basic":
+        auth = httpx2.BasicAuth(refresh["client_id"], secret or "")
+    else:
+        form["client_id"] = refresh["client_id"]
+    if how == "client_secret_post":
+        form["client_secret"] = secret or ""
+    way = None if private else transport(private=False)
+    try:
+        async with httpx2.AsyncClient(
+            transport=way, timeout=SECONDS, trust_env=private, auth=auth
+        ) as client:
+            answer = await client.post(
+                refresh["token_endpoint"], data=form, headers={"accept": "application/json"}
+            )
+            given = answer.json() if answer.status_code == 200 else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("access_token"), str):
+        return None
+    renewed = given.get("refresh_token")
+    return {**given, "refresh_token": renewed if isinstance(renewed, str) else None}
+
+
+def _expiry(given: Mapping[str, Any]) -> str | None:
+    seconds = given.get("expires_in")
+    if not isinstance(seconds, int | float) or not 0 < seconds < 10 * 365 * 86_400:
+        return None
+    return clock.to_rfc3339(clock.now() + int(seconds * clock.SECOND))
+
+
+def _runs_out(auth: Mapping[str, Any]) -> bool:
+    at = auth.get("expires_at")
+    return at is not None and clock.from_rfc3339(at) <= clock.now() + _MARGIN
+
+
+def _same(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(url: str) -> tuple[str, str, int | None, str, str]:
+    """An address as it is compared: case, default ports and a last slash do not count."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return "", url, None, "", ""
+    return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/"), parts.query
