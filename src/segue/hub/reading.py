@@ -240,12 +240,15 @@ class Reading(Base):
     async def _witnessed(
         self, principal: Principal, sessions: Sequence[Session], wanted: Sequence[text.Term]
     ) -> Sequence[Hit]:
-        stored = await self.store.held(principal.workspace, [session.id for session in sessions])
+        sources = await self._sources(principal)
+        stored = {session.id for session in sessions}
+        if sources:
+            stored = await self.store.held(principal.workspace, list(stored))
         events: dict[str, Event | None] = {}
         mine = [session for session in sessions if session.id in stored]
         found = await self.store.witness(principal.workspace, mine, wanted)
         events.update(zip((session.id for session in mine), found, strict=True))
-        for source in await self._sources(principal):
+        for source in sources:
             theirs = [
                 session
                 for session in sessions

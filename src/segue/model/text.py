@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -91,6 +91,13 @@ def occurs(term: Term, words: Sequence[str]) -> bool:
     return False
 
 
+def has_begun(prefix: str, text: str) -> bool:
+    """Whether a word of a text begins so."""
+    if text.isascii():
+        return any(_standing(prefix, True, text.lower(), 0))
+    return any(word.startswith(prefix) for word in tokens(text))
+
+
 def searchable(body: Body) -> str:
     """The text by which an event can be found; empty for most kinds."""
     match body:
@@ -123,11 +130,7 @@ def _text(content: Sequence[Block]) -> str:
 
 def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
     """A piece of `text` around the first term found, and where in it the terms' words stand."""
-    hits: list[range] = []
-    for hit in _hits(text, wanted):
-        if hits and hit.start > hits[0].start + width:
-            break  # beyond the piece that will be shown
-        hits.append(hit)
+    hits = _hits(text, wanted, width)
     first = hits[0].start if hits else 0
     start = max(0, first - width // 3)
     if start:
@@ -146,31 +149,43 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
     return head + _ODD_SPACE.sub(" ", piece) + tail, marks
 
 
-def _hits(text: str, wanted: Sequence[Term]) -> Iterator[range]:
+def _hits(text: str, wanted: Sequence[Term], width: int) -> list[range]:
+    """Where the terms' words stand, from the first of them on for as far as `width`."""
     words = {
-        (token, term.prefix and index == len(term.tokens) - 1)
+        (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN)
         for term in wanted
         for index, token in enumerate(term.tokens)
     }
-    exact = {token for token, prefix in words if not prefix}
-    begun = tuple(token for token, prefix in words if prefix)
-    for token, start, end in _places(text, [token for token, _ in words]):
-        if token in exact or (begun and token.startswith(begun)):
-            yield range(start, end)
-
-
-def _places(text: str, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """The words of a text and where they stand in it, from the first that may be one of these."""
     if text.isascii():  # then folding moves nothing
         folded = text.lower()
-        found = [at for token in wanted if (at := folded.find(token)) >= 0]
-        start = min(found, default=len(folded))
-        while start and folded[start - 1].isalnum():
-            start -= 1
-        for match in _ASCII_TOKEN.finditer(folded, start):
-            yield match[0][:MAX_TOKEN], match.start(), match.end()
-        return
+        found = {hit for token, begun in words for hit in _standing(token, begun, folded, width)}
+    else:
+        found = _folded_hits(text, words)
+    hits = sorted(found, key=lambda hit: hit.start)
+    return [hit for hit in hits if hit.start <= hits[0].start + width]
+
+
+def _standing(token: str, begun: bool, folded: str, width: int) -> Iterator[range]:
+    """Where a word stands in ASCII, or others that it begins, from the first on."""
+    at, stop = folded.find(token), len(folded)
+    while 0 <= at <= stop:
+        end = at + len(token)
+        if not at or not folded[at - 1].isalnum():
+            while begun and folded[end : end + 1].isalnum():
+                end += 1
+            if not folded[end : end + 1].isalnum():
+                stop = min(stop, at + width)
+                yield range(at, end)
+        at = folded.find(token, end)
+
+
+def _folded_hits(text: str, words: Collection[tuple[str, bool]]) -> set[range]:
+    exact = {token for token, begun in words if not begun}
+    begun = tuple(token for token, begun in words if begun)
+    hits: set[range] = set()
     for match in _token().finditer(text):
         # Folding word by word keeps the positions of the original text.
         for token in tokens(match[0])[:1]:
-            yield token, match.start(), match.end()
+            if token in exact or (begun and token.startswith(begun)):
+                hits.add(range(match.start(), match.end()))
+    return hits

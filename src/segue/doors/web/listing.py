@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -139,13 +140,16 @@ def group_of(session: Session, filters: Filters, now: int | None = None) -> tupl
     """The group that a session stands in: its key and its heading."""
     if filters.by_project:
         return session.directory, templates.project(session.directory)
-    today = (clock.now() if now is None else now) // clock.DAY
-    age = today - session.active_at // clock.DAY
+    label = _recency(session.active_at // clock.DAY, (now or clock.now()) // clock.DAY)
+    return label, label
+
+
+@lru_cache(maxsize=1024)
+def _recency(day: int, today: int) -> str:
     for days, label in ((0, "Today"), (1, "Yesterday"), (7, "Last 7 days"), (30, "Last 30 days")):
-        if age <= days:
-            return label, label
-    month = datetime.fromtimestamp(session.active_at / clock.SECOND, UTC).strftime("%B %Y")
-    return month, month
+        if today - day <= days:
+            return label
+    return f"{datetime.fromtimestamp(day * 86_400, UTC):%B %Y}"
 
 
 def grouped(rows: Sequence[Row], filters: Filters) -> list[Group]:
@@ -160,15 +164,16 @@ def grouped(rows: Sequence[Row], filters: Filters) -> list[Group]:
 def _row(found: Found) -> Row:
     from markupsafe import Markup, escape
 
-    snippet = Markup()
+    words = sendable(found.snippet)
+    pieces: list[str] = []
     end = 0
     for mark in found.marks:
-        hit = found.snippet[mark.start : mark.stop]
-        snippet += escape(found.snippet[end : mark.start]) + Markup("<mark>{}</mark>").format(hit)
+        pieces += (escape(words[end : mark.start]), "<mark>", escape(words[mark.start : mark.stop]))
+        pieces.append("</mark>")
         end = mark.stop
-    snippet += escape(found.snippet[end:])
-    clean = Markup(sendable(snippet))
-    return Row(found.session, clean, None if found.event is None else found.event.seq)
+    pieces.append(escape(words[end:]))
+    snippet = Markup("".join(pieces))
+    return Row(found.session, snippet, None if found.event is None else found.event.seq)
 
 
 def _common(values: Iterable[str]) -> list[str]:

@@ -64,10 +64,13 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False,
         cached_statements=512,
     )  # fmt: skip
-    connection.execute(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -16000")
     connection.execute("PRAGMA temp_store = MEMORY")
+    if not writable:
+        # The words in the full-text index, for as long as the connection is open.
+        connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab (main, search, row)")
+        connection.execute("PRAGMA query_only = ON")
     return connection
 
 

@@ -5,9 +5,10 @@ seek in the index costs as much as to walk some dozens of hits. So sessions are 
 time: one walk along the hits, and a new seek only where the next session is far.
 
 A prefix longer than those that the index keeps would be put together, at every seek, from all the
-words that it begins. Such a term is looked for by its first letters instead, and each hit is
-checked in the event's own text. When few of the sessions tried have it, or too many hits turn out
-wrong, then the term is rare among its neighbours, and to put it together once is quick.
+words that it begins. Where it begins few, they are looked for themselves. Else it is looked for by
+its first letters, and each hit is checked in the event's own text. When few of the sessions tried
+have it, or too many hits turn out wrong, then the term is rare among its neighbours, and to put it
+together once is quick.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...model.text import Term
 from ..base import MAX_SEQ
 
 INDEXED_PREFIX = 3  # letters; the longest that the index keeps, see the migration that makes it
+WORDS = 32  # begun by a long prefix that are looked for one by one
 NEAR = 40  # hits that are walked rather than sought past
 CHECKS = 1_000  # hits of a long prefix that may turn out wrong before it is looked up whole
 FEW = 0.1  # of the sessions tried: with fewer, a long prefix is looked up whole
@@ -36,6 +38,13 @@ def expression(term: Term) -> str:
     return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
 
 
+def _begun(connection: sqlite3.Connection, prefix: str) -> list[str]:
+    """The words in the index that begin so; one more than are wanted if they are too many."""
+    sql = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
+    bounds = (prefix, prefix + chr(0x10FFFF))
+    return [word for (word,) in connection.execute(sql, (*bounds, WORDS + 1))]
+
+
 class Wanted:
     """One term of a search, and what is known of where it occurs."""
 
@@ -48,16 +57,27 @@ class Wanted:
         self._tried = self._met = 0  # sessions
         *first, last = term.tokens
         if term.prefix and len(last) > INDEXED_PREFIX:
-            self._near = expression(Term((*first, last[:INDEXED_PREFIX]), prefix=True))
-            self._checks = CHECKS
+            words = _begun(connection, last)
+            if len(words) > WORDS:
+                self._near = expression(Term((*first, last[:INDEXED_PREFIX]), prefix=True))
+                self._checks = CHECKS
+            elif words:
+                each = (expression(Term((*first, word))) for word in words)
+                self._exact = self._near = " OR ".join(each)
 
     def within(self, sessions: Collection[int]) -> set[int]:
         """Those of these sessions in which the term occurs."""
         if self._whole is None:
-            tried = sorted(sessions)
-            found = self._walk(tried)
-            if found is not None:
-                self._tried += len(tried)
+            found: set[int] = set()
+            if self._checks is not None:
+                # Where the word stands as it was asked for, nothing needs to be checked.
+                word = expression(self._term._replace(prefix=False))
+                found = self._walk(sessions, word, checked=False) or set()
+            rest = set(sessions) - found
+            others = self._walk(rest, self._near, checked=self._checks is not None)
+            if others is not None:
+                found |= others
+                self._tried += len(sessions)
                 self._met += len(found)
                 return found
         return self.everywhere().intersection(sessions)
@@ -130,15 +150,16 @@ class Wanted:
                 at += 1
         return found
 
-    def _walk(self, sessions: list[int]) -> set[int] | None:
+    def _walk(self, among: Collection[int], sought: str, *, checked: bool) -> set[int] | None:
         """The sessions with a hit, or None if that cannot be said without looking further."""
+        sessions = sorted(among)
         found: set[int] = set()
         at = 0
         with closing(self._connection.cursor()) as hits:
             while at < len(sessions):
                 bounds = (sessions[at] << 24, sessions[-1] << 24 | MAX_SEQ)
                 steps = 0
-                for (key,) in hits.execute(_RANGE, (self._near, *bounds)):
+                for (key,) in hits.execute(_RANGE, (sought, *bounds)):
                     session = key >> 24
                     if session > sessions[at]:
                         at = bisect_left(sessions, session, at)
@@ -147,13 +168,13 @@ class Wanted:
                         steps += 1
                         if steps > NEAR:
                             break
-                    elif self._checks is None or self._occurs(key):
+                    elif not checked or self._occurs(key):
                         found.add(session)
                         at += 1
                         steps = 0
                         if at == len(sessions):
                             break
-                    elif self._checks == 0:
+                    elif not self._checks:
                         return None
                     else:
                         self._checks -= 1
@@ -168,7 +189,7 @@ class Wanted:
         # Most that do not have it are plain ASCII, in which nothing stands for other letters.
         if body.isascii() and b"\\u" not in body and begun.encode() not in body.lower():
             return False
-        words = text.tokens(text.searchable(event.decode_body(body, version)))
+        shown = text.searchable(event.decode_body(body, version))
         if len(self._term.tokens) == 1:
-            return any(word.startswith(begun) for word in words)
-        return text.occurs(self._term, words)
+            return text.has_begun(begun, shown)
+        return text.occurs(self._term, text.tokens(shown))
