@@ -10,6 +10,7 @@ import pytest
 
 from segue import claude
 from segue.claude import SDKSessionInfo
+from segue.sources.claude import info as reading
 from tests.claude.entries import (
     S2,
     Home,
@@ -128,6 +129,27 @@ def test_a_title_glued_to_a_torn_line_is_found(home: Home) -> None:
     assert info is not None
     assert claude.list_sessions(limit=1) == [info]
     assert info.custom_title == "T"
+
+
+@pytest.mark.parametrize("first", [LAST, {"type": "mode", "mode": "plan"}])
+def test_marks_that_are_glued_together_all_count(home: Home, first: dict[str, Any]) -> None:
+    glued = as_line(first).strip() + as_line(title("T")).strip()
+    home.write([user("u1", None, "hi"), glued, assistant("a1", "u1"), LAST])
+    assert (only().custom_title, only().summary) == ("T", "T")
+
+
+def test_a_list_of_all_parses_the_last_of_each_mark_alone(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[Any] = [user("u1", None, "hi", cwd="/w")]
+    for number in range(50):
+        lines += [{**LAST, "lastPrompt": f"{number}"}, assistant(f"a{number}", "u1")]
+    home.write([*lines, title("T"), *[{"type": "mode", "mode": "plan"}] * 50])
+    parsed, pick = list[bytes](), reading._pick
+    monkeypatch.setattr(reading, "_pick", lambda line: parsed.append(line) or pick(line))
+    (row,) = claude.list_sessions()
+    assert (row.summary, row.first_prompt) == ("T", "hi")
+    assert len(parsed) == 3  # the title, the last prompt and the first
 
 
 def test_the_last_tag_counts_and_an_empty_one_clears_it(home: Home) -> None:
@@ -256,6 +278,16 @@ def test_the_newest_comes_first_and_ids_decide_between_equals(home: Home) -> Non
     assert [info.session_id for info in claude.list_sessions()] == wanted
     pages = [claude.list_sessions(limit=1, offset=offset)[0].session_id for offset in range(4)]
     assert pages == wanted
+
+
+def test_of_two_copies_of_equal_age_the_path_decides(home: Home) -> None:
+    for project in ("-b", "-a"):
+        home.talk(project=project, say=project, cwd=f"/{project}")
+        home.touch(S, 5, project)
+    home.talk(S2)
+    home.touch(S2, 4)
+    for options in ({}, {"limit": 9}):
+        assert [row.summary for row in claude.list_sessions(**options)] == ["-b", "hi"]
 
 
 @pytest.mark.parametrize("options", [{"limit": 0}, {"limit": -1}, {"limit": None}, {"offset": -3}])

@@ -80,6 +80,14 @@ def names(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def is_regular(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a file and no link to one, which most file systems tell with the name."""
+    try:
+        return entry.is_file(follow_symlinks=False)
+    except OSError:
+        return False
+
+
 @contextmanager
 def directory(path: str) -> Iterator[tuple[int, list[str]]]:
     """A directory's descriptor and the names in it; no names when it cannot be read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ from . import files, read
 from .prompt import Prompt, clean, pasted, prompt
 
 WINDOW = 1 << 16
-_TURNS = frozenset({"user", "assistant"})
 _PROGRAMS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
 _DAEMONS = frozenset({"daemon", "daemon-worker"})
 # Where the last line of a type has its value, and what the fact is called here.
@@ -34,6 +33,8 @@ _LAST = {
 }
 # These hold until the next one, wherever it stands; the others describe the end of the file.
 _LASTING = ("custom-title", "ai-title", "tag", "relocated")
+_TYPE, _T = b'{"type":', ord("t")
+_NAMES = {kind.encode(): name for kind, (_, name) in _LAST.items()}
 
 
 class Line(msgspec.Struct, gc=False):
@@ -119,17 +120,16 @@ def _facts(descriptor: int, status: os.stat_result, thorough: bool) -> Facts:
     if size > WINDOW:
         tail = files.piece(descriptor, size - WINDOW, WINDOW)
         end, begin = max(0, head.rfind(b"\n")), tail.find(b"\n") + 1 or WINDOW
-    _end(found, reversed(_pick.all(tail[begin:]) if thorough else _marks(tail, begin, len(tail))))
+    if thorough or not _marks(found, tail, begin, len(tail), _LAST):
+        _end(found, reversed(_pick.all(tail[begin:])))
     if found.git_branch is None:
         found.git_branch = _branch(tail)
     if size > WINDOW:
         if thorough:
             between = files.backwards(descriptor, end and end + 1, size - WINDOW + begin)
             _lasting(found, itertools.chain(between, [head[:end]]))
-        else:
-            for line in reversed(_marks(head, 0, end)):
-                if isinstance(line.type, str) and line.type in _LASTING:
-                    _note(found, line.type, line)
+        elif not _marks(found, head, 0, end, _LASTING):
+            _note(found, reversed(_pick.all(head[:end])), _LASTING)
     _begin(found, _lines(head, end))
     if size > WINDOW and not found.first_prompt:
         _unfinished(found, head[end:].lstrip(b"\n"))
@@ -158,21 +158,31 @@ def _search_on(found: Facts, descriptor: int, start: int) -> None:
             return
 
 
-def _marks(block: bytes, begin: int, end: int) -> list[Line]:
-    """The lines that begin with their type: all that are not of the conversation do."""
+def _marks(found: Facts, block: bytes, begin: int, end: int, kinds: Collection[str]) -> bool:
+    """Facts of the lines that begin with their type: all that are not of the conversation do.
+
+    They are met backwards, since the last counts, and those that cannot add anything are not
+    parsed. False when all lines must be: padded ones after a power loss, and those around one that
+    says where the session went on, which counts only if no message follows.
+    """
     if b"\0" in block:
-        return _pick.all(block[begin:end])  # padded after a power loss
-    begun, at = [], end
-    while (at := block.rfind(b'\n{"type":', begin, at)) >= 0:
-        stop = block.find(b"\n", at + 1, end)
-        begun.append(block[at + 1 : stop if stop >= 0 else end])
-    if block.startswith(b'{"type":', begin):
-        stop = block.find(b"\n", begin, end)
-        begun.append(block[begin : stop if stop >= 0 else end])
-    found = _pick.all(b"\n".join(reversed(begun)))
-    # Whether the session went on elsewhere depends on what follows that line.
-    moved = any(line.type == "continued-in" for line in found)
-    return _pick.all(block[begin:end]) if moved else found
+        return False
+    starts, at, newline_before = [], end - len(_TYPE), block.rfind
+    while (at := newline_before(b"\n", begin, at)) >= 0:
+        if block[at + 3] == _T:  # to look at more of each line would cost more than the rest
+            starts.append(at + 1)
+    for start in (*starts, begin):
+        if not block.startswith(_TYPE, start):
+            continue
+        stop = block.find(b"\n", start, end)
+        line = block[start : stop if stop >= 0 else end]
+        name = _NAMES.get(line[8:].partition(b'"')[2].partition(b'"')[0])
+        # With a second type in it another line may be glued to this one.
+        if (name and getattr(found, name) is None) or line.count(b'"type":') > 1:
+            if b'"continued-in"' in line:
+                return False
+            _note(found, reversed(_pick(line)), kinds)
+    return True
 
 
 def _branch(tail: bytes) -> str | None:
@@ -219,13 +229,10 @@ def _end(found: Facts, seen: Iterable[Line]) -> None:
     for line in seen:
         if line.gitBranch and found.git_branch is None:
             found.git_branch = _text(line.gitBranch)
-        kind = line.type
-        if not isinstance(kind, str):
-            continue
-        if kind in _TURNS:
+        if line.type in ("user", "assistant"):
             ended = False
-        elif kind in _LAST and (ended or kind != "continued-in"):
-            _note(found, kind, line)
+        elif ended or line.type != "continued-in":
+            _note(found, (line,), _LAST)
 
 
 def note(found: Facts, kind: str, entry: read.Entry) -> None:
@@ -242,11 +249,15 @@ def prompted(found: Facts, entry: read.Entry) -> None:
         _prompted(found, prompt(entry.get("message")))
 
 
-def _note(found: Facts, kind: str, line: Line) -> None:
-    field, name = _LAST[kind]
-    value = getattr(line, field)
-    if isinstance(value, str) and getattr(found, name) is None:
-        setattr(found, name, clean(value))
+def _note(found: Facts, seen: Iterable[Line], kinds: Collection[str]) -> None:
+    """Facts that the last line of a type decides; `seen` comes backwards."""
+    for line in seen:
+        kind = line.type
+        if isinstance(kind, str) and kind in kinds:
+            field, name = _LAST[kind]
+            value = getattr(line, field)
+            if isinstance(value, str) and getattr(found, name) is None:
+                setattr(found, name, clean(value))
 
 
 def _lasting(found: Facts, blocks: Iterable[bytes]) -> None:
@@ -260,9 +271,7 @@ def _lasting(found: Facts, blocks: Iterable[bytes]) -> None:
             needle, at = f'"type":"{kind}"'.encode(), len(block)
             while (at := block.rfind(needle, 0, at)) >= 0 and kind in wanted:
                 begin, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
-                for line in reversed(_pick(block[begin : end if end >= 0 else None])):
-                    if line.type == kind:
-                        _note(found, kind, line)
+                _note(found, reversed(_pick(block[begin : end if end >= 0 else None])), (kind,))
                 if getattr(found, _LAST[kind][1]) is not None:
                     wanted.remove(kind)
                 at = begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from . import files, info, sidecar
@@ -35,18 +36,38 @@ def list_sessions(
     if directory is not None:
         projects = projects_of(home, directory, worktrees)
     start = max(0, offset)
-    end = start + limit if limit is not None and limit > 0 else None
+    if limit is None or limit <= 0:
+        return _all(projects, programmatic)[start:]
     shown: list[SDKSessionInfo] = []
     seen: set[str] = set()
     for found in sorted(transcripts(projects), reverse=True):
-        if end is not None and len(shown) >= end:
+        if len(shown) >= start + limit:
             break
         if found.id in seen:
             continue
-        if row := _row(found, thorough=end is not None, programmatic=programmatic):
+        if row := _row(found, thorough=True, programmatic=programmatic):
             seen.add(found.id)
             shown.append(row)
     return shown[start:]
+
+
+def _all(projects: list[Project], programmatic: bool) -> list[SDKSessionInfo]:
+    """Every session: all are read, which tells their times too, so they are sorted afterwards."""
+    rows: list[SDKSessionInfo] = []
+    for project in sorted(projects, key=attrgetter("path")):
+        entries = files.names(project.path)
+        names = {entry.name for entry in entries}
+        for entry in entries:
+            id = session_id(entry.name)
+            if id is not None and files.is_regular(entry):
+                found = Found(0, id, entry.path, project, id in names)
+                if row := _row(found, thorough=False, programmatic=programmatic):
+                    rows.append(row)
+    rows.sort(key=attrgetter("last_modified", "session_id"))
+    shown: dict[str, SDKSessionInfo] = {}
+    for row in reversed(rows):
+        shown.setdefault(row.session_id, row)
+    return list(shown.values())
 
 
 def transcripts(projects: list[Project]) -> Iterator[Found]:

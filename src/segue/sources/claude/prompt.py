@@ -38,9 +38,10 @@ def prompt(message: Any) -> Prompt:
         line = text.replace("\n", " ").strip()
         if not line:
             continue
-        if shell := _SHELL.search(line):
+        tagged = "<" in line
+        if tagged and (shell := _SHELL.search(line)):
             return Prompt(cut(f"! {shell[1].strip()}"))
-        if named := _COMMAND.search(line):
+        if tagged and (named := _COMMAND.search(line)):
             command = command or named[1].strip()
         elif not _MACHINE.match(line):
             return Prompt(cut(line))
@@ -56,6 +57,8 @@ def cut(text: str) -> str:
     """The beginning of a text, never half a character."""
     if len(text) <= LONGEST // 2:
         return text
+    if text.isascii():
+        return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + "…"
     units = text.encode("utf-16-le", "surrogatepass")
     if len(units) <= 2 * LONGEST:
         return text
