@@ -111,10 +111,10 @@ async def test_for_a_stranger_a_program_runs_confined_or_not_at_all(
     inside = tmp_path / "inside"
     inside.mkdir()
     monkeypatch.setattr("segue.agents.mcp.CONNECT_SECONDS", 1.0)
-    if confine.possible(alone=True):
+    if confine.way(alone=True) is not None:
         _, failures = await McpServers.connect([bash], str(inside), local=False)
         assert set(failures) == {"b"} and not (tmp_path / "out").exists()
-    monkeypatch.setattr(confine, "possible", lambda alone: False)
+    monkeypatch.setattr(confine, "way", lambda alone: None)
     _, failures = await McpServers.connect([bash], str(inside), local=False)
     assert "only its local user" in failures["b"] and not (tmp_path / "out").exists()
     _, failures = await McpServers.connect([bash], str(inside), local=True)

@@ -70,7 +70,7 @@ def launched(command: list[str], context: Context, scratch: str) -> list[str]:
     if level == "off":
         return command
     alone = level == "strict"
-    if not confine.possible(alone):
+    if confine.way(alone) is None:
         if context.local and level == "write":
             return command
         raise ToolError(_REFUSED)

@@ -1,9 +1,11 @@
-"""Programs kept to a few directories by Landlock, and from the network by a system call filter.
+"""Programs kept to a few directories, by Landlock or else by bubblewrap, and without sockets by a
+system call filter.
 
 This file is also the launcher: `python -I -S confine.py RULES COMMAND…` ties its own process down
 and becomes the command, so nothing of it runs in a process that has threads. It needs no privilege
-and imports nothing of ours. Rules, as JSON: `read` and `write` name directories or files, and
-everything else is out of reach; `alone` also takes away sockets, and signals to others.
+and imports nothing of ours. Rules, as JSON: `wrap` is bubblewrap's program where that
+does it; `read` and `write` name directories or files, and everything else is out of reach; `alone`
+also takes away sockets, and signals to others.
 """
 
 from __future__ import annotations
@@ -12,10 +14,15 @@ import ctypes
 import json
 import os
 import platform
+import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import Literal
+
+Way = Literal["landlock", "bubblewrap"]
 
 # What programs need of the system. Whatever of it is not there is left out.
 SYSTEM = (
@@ -76,19 +83,53 @@ def version() -> int:
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE, None, 0, 1)))
 
 
-def possible(alone: bool) -> bool:
-    """Whether programs can be confined here, and to themselves if asked."""
-    if alone:
-        return version() >= ALONE_SINCE and platform.machine() in _CALLS
-    return version() >= 3  # before that, files could be truncated anywhere
+def way(alone: bool) -> Way | None:
+    """How programs can be confined here, and to themselves if asked; None if they cannot be."""
+    if alone and platform.machine() not in _CALLS:
+        return None
+    # Before version 3, files could be truncated anywhere.
+    if version() >= (ALONE_SINCE if alone else 3):
+        return "landlock"
+    return "bubblewrap" if wraps() else None
+
+
+@cache
+def wraps() -> bool:
+    """Whether bubblewrap is here and may make namespaces, which some systems forbid."""
+    program = shutil.which("bwrap")
+    if sys.platform != "linux" or program is None:
+        return False
+    for alone in (True, False):
+        tried = [*wrapped(SYSTEM if alone else ("/",), (), alone), "true"]
+        try:
+            ran = subprocess.run([program, *tried], capture_output=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        if ran.returncode:
+            return False
+    return True
 
 
 def confined(
     command: Sequence[str], *, read: Sequence[str], write: Sequence[str], alone: bool
 ) -> list[str]:
-    """The command that runs another one confined."""
-    rules = {"read": [*read], "write": [*write, *DEVICES], "alone": alone}
+    """The command that runs another one confined, where there is a way."""
+    wrap = shutil.which("bwrap") if way(alone) == "bubblewrap" else None
+    rules = {"wrap": wrap, "read": [*read], "write": [*write], "alone": alone}
     return [sys.executable, "-I", "-S", __file__, json.dumps(rules), *command]
+
+
+def wrapped(read: Sequence[str], write: Sequence[str], alone: bool) -> list[str]:
+    """What bubblewrap is told: a file system of nothing but this, with no right over it."""
+    told = ["--die-with-parent", "--cap-drop", "ALL"]
+    told += ["--unshare-all"] if alone else []
+    # A directory comes before those below it, which it would hide.
+    for path in sorted(read):
+        told += ["--ro-bind-try", path, path]
+    told += ["--proc", "/proc", "--dev", "/dev"] if alone else ["--dev-bind", "/dev", "/dev"]
+    for path in sorted(write):
+        told += ["--bind-try", path, path]
+    return [*told, "--remount-ro", "/", "--"] if alone else [*told, "--"]
 
 
 def restrict(read: Sequence[str], write: Sequence[str], alone: bool) -> None:
@@ -112,7 +153,9 @@ def restrict(read: Sequence[str], write: Sequence[str], alone: bool) -> None:
     _done(libc, libc.syscall(_RESTRICT, ruleset, 0))
     os.close(ruleset)
     if alone:
-        _without_sockets(libc)
+        steps = _filter()
+        wanted = _Filter(length=len(steps), steps=steps)
+        _done(libc, libc.prctl(22, 2, ctypes.byref(wanted), 0, 0))
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, allowed: int) -> None:
@@ -129,8 +172,8 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, allowed: int) -> None:
         os.close(handle)
 
 
-def _without_sockets(libc: ctypes.CDLL) -> None:
-    """Refuse `socket`, and the one other way to make one."""
+def _filter() -> ctypes.Array[_Step]:
+    """A program for the kernel that refuses `socket`, and the one other way to make one."""
     machine, *calls = _CALLS[platform.machine()]
     load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
     refused, killed, fine = 0x00050000 | 1, 0x80000000, 0x7FFF0000
@@ -145,9 +188,7 @@ def _without_sockets(libc: ctypes.CDLL) -> None:
     for call in calls:
         steps += [(equal, 0, 1, call), (answer, 0, 0, refused)]
     steps.append((answer, 0, 0, fine))
-    program = (_Step * len(steps))(*(_Step(*step) for step in steps))
-    wanted = _Filter(length=len(steps), steps=program)
-    _done(libc, libc.prctl(22, 2, ctypes.byref(wanted), 0, 0))
+    return (_Step * len(steps))(*(_Step(*step) for step in steps))
 
 
 def _done(libc: ctypes.CDLL, result: int) -> int:
@@ -157,11 +198,25 @@ def _done(libc: ctypes.CDLL, result: int) -> int:
     return result
 
 
+def _handed(alone: bool) -> list[str]:
+    """The filter of system calls, which bubblewrap reads from a file."""
+    if not alone:
+        return []
+    file = os.memfd_create("calls", 0)
+    os.write(file, bytes(_filter()))
+    os.lseek(file, 0, os.SEEK_SET)
+    return ["--seccomp", str(file)]
+
+
 def main() -> None:
-    rules = json.loads(sys.argv[1])
+    rules, command = json.loads(sys.argv[1]), sys.argv[2:]
+    read, write, alone = rules["read"], rules["write"], rules["alone"]
     try:
-        restrict(rules["read"], rules["write"], rules["alone"])
-        os.execvp(sys.argv[2], sys.argv[2:])
+        if rules["wrap"]:
+            command = [rules["wrap"], *_handed(alone), *wrapped(read, write, alone), *command]
+        else:
+            restrict(read, [*write, *DEVICES], alone)
+        os.execvp(command[0], command)
     except OSError as error:
         print(f"segue: {sys.argv[2]} could not be run confined: {error}", file=sys.stderr)
         sys.exit(126)
