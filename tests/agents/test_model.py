@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from segue.model.content import Image, Text
-from segue.model.event import AgentRef, ConfigChanged, Event
+from segue.hub.running import PAGE
+from segue.model.content import Image, Text, as_content
+from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Event
 from segue.model.principal import LOCAL, Principal
 from segue.store.base import Delta
 
@@ -256,6 +257,33 @@ async def test_a_conversation_that_outgrows_the_context_is_summed_up(house: Hous
     assert "THE SUMMARY" in only["content"][0]["text"] and "Go on" in only["content"][0]["text"]
     assert said(bodies) == ["And so on."]
     assert said([event.body for event in history]) == ["Once upon a time.", "And so on."]
+
+
+async def test_what_was_summed_up_is_not_read_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read = house.hub.store, 0
+    events = store.events
+
+    async def counted(*which: Any, **how: Any) -> list[Event]:
+        nonlocal read
+        found = await events(*which, **how)
+        read += len(found)
+        return found
+
+    async with house:
+        session = await house.session()
+        long = [AgentMessage(content=as_content(f"old {number}")) for number in range(3 * PAGE)]
+        told = [*long, Compacted(summary=as_content("IN SHORT")), AgentMessage(content=())]
+        await store.change("local", session.id, lambda _: told)
+        monkeypatch.setattr(store, "events", counted)
+        assert await house.hub.run(LOCAL, session.id, "Go on") == "end_turn"
+        history, read = read, 0
+        await house.hub.run(LOCAL, session.id, "And on")
+    first, second = (request["messages"] for request in house.provider.requests)
+    assert "IN SHORT" in str(first) and "old" not in str(first)
+    assert "IN SHORT" in str(second) and "done" in str(second)
+    assert 0 < history <= PAGE + 20 and 0 < read <= PAGE + 40
 
 
 async def test_a_provider_that_says_the_context_is_full_makes_room_for_itself(house: House) -> None:

@@ -15,6 +15,8 @@ from ..model.query import Position
 from ..store.base import Record, Store
 
 _BATCH = 200
+# Where the built-in agent's record has the model that was configured when its version was made.
+CONFIGURED = "configured"
 
 
 class Records:
@@ -108,7 +110,15 @@ class Records:
     async def built_in_agent(self, workspace: str) -> AgentRef:
         """The agent of sessions that name none: the configured model, or the demo agent."""
         await self._prepare(workspace)
-        return AgentRef(id=agent_id(workspace))
+        record = await self.get(workspace, "agent", agent_id(workspace))
+        model = (await self._store.settings(workspace)).get("model")
+        while record.body.get(CONFIGURED) != model:
+            # A version shows one model, whatever is configured later.
+            try:
+                record = await self.update(record, {**record.body, CONFIGURED: model})
+            except Conflict:  # another process was quicker
+                record = await self.get(workspace, "agent", record.id)
+        return AgentRef(id=record.id, version=record.version)
 
     async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
         """The agent that a program brings along; its kind may be known only where that runs."""

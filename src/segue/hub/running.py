@@ -15,6 +15,7 @@ from ..model.closing import closing
 from ..model.errors import LeaseLost, NotFound, SegueError
 from ..model.event import (
     AnyBody,
+    Compacted,
     Draft,
     Event,
     Failed,
@@ -39,6 +40,8 @@ from .titles import title_from
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
+# How many events are read at once.
+PAGE = 500
 # The mode in which whatever an agent asks for is allowed.
 UNASKED = "bypassPermissions"
 
@@ -285,16 +288,15 @@ class Running:
         if self._over or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
-    async def history(self) -> list[Event]:
-        found: list[Event] = []
+    async def history(self, whole: bool) -> list[Event]:
+        pages: list[list[Event]] = []  # the last one first
         while True:
-            after = found[-1].seq if found else 0
-            batch = await self._store.events(
-                *self._name, after=after, before=self._first, limit=1000
-            )
-            found += batch
-            if len(batch) < 1000:
-                return found
+            before = pages[-1][0].seq if pages else self._first
+            page = await self._store.events(*self._name, before=before, limit=PAGE, backward=True)
+            start = None if whole else _compaction(page)
+            pages.append(page[start:])
+            if start is not None or len(page) < PAGE:
+                return [event for page in reversed(pages) for event in page]
 
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
         self._check()
@@ -391,6 +393,15 @@ def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Dra
     if session.archived_at is not None:
         bodies.append(InfoChanged(archived=False))
     return bodies
+
+
+def _compaction(events: Sequence[Event]) -> int | None:
+    """Where the last one is before which the agent remembers nothing."""
+    for place in range(len(events) - 1, -1, -1):
+        body = events[place].body
+        if isinstance(body, Compacted) and body.thread is None:
+            return place
+    return None
 
 
 def _waiting(session: Session, pending: tuple[str, ...]) -> StatusChanged:

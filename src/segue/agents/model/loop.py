@@ -35,7 +35,7 @@ class Loop:
         self._left = settings.max_turns
 
     async def run(self) -> StopReason:
-        self._add(await self._turn.history())
+        self._add(await self._turn.history(whole=False))
         asked = self._turn.outcome or UserMessage(content=self._turn.prompt)
         self._add([Event(seq=0, id=self._turn.id, at=0, body=asked)])
         if self._turn.system:

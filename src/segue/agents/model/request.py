@@ -80,6 +80,9 @@ class Requests:
             self._options["max_tokens"] = settings.max_tokens
         if settings.thinking is not None:
             self._options["thinking"] = settings.thinking  # type: ignore[typeddict-item]  # checked when it was set
+        claude = settings.model.startswith("anthropic:")
+        if settings.fast and claude and model.profile.get("anthropic_supports_fast_speed"):
+            self._options["anthropic_speed"] = "fast"  # type: ignore[typeddict-unknown-key]  # one provider's own
 
     async def ask(
         self,

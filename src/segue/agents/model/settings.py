@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     context: int | None = None
     thinking: str | None = None
+    fast: bool = False
     retries: int = 8
     backoff: float = 1.0
     built_in: Toolset | None = Toolset()
@@ -84,7 +85,8 @@ def read(spec: Mapping[str, Any]) -> Settings:
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),
         "context": None if own else config.get("model.context"),
-        "thinking": spec.get("thinking") or config.get("model.thinking"),
+        "thinking": _effort(spec) or config.get("model.thinking"),
+        "fast": _asked(spec, "speed") == "fast",
         "base_url": spec.get("base_url") or (config.get("model.base_url") if same else None),
         "system": spec.get("system"),
         "append_system": spec.get("append_system"),
@@ -98,6 +100,19 @@ def read(spec: Mapping[str, Any]) -> Settings:
         Http(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
     )
     return Settings(model=model, servers=servers, config=config, **given)
+
+
+def _asked(spec: Mapping[str, Any], name: str) -> Any:
+    """What an agent asks of its model beside the name, if it says anything."""
+    given = spec.get("model")
+    return given.get(name) if isinstance(given, Mapping) else None
+
+
+def _effort(spec: Mapping[str, Any]) -> str | None:
+    """How hard the model should think; `high` is what agents have that do not say."""
+    given = _asked(spec, "effort") or {}
+    level: str | None = given.get("type")
+    return None if level == "high" else level
 
 
 def _tools(tools: Any) -> dict[str, Any]:

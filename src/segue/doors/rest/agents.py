@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UnsetType
 
 from ...hub import Hub
+from ...hub.records import CONFIGURED
 from ...model import codec, ids
 from ...model.errors import InvalidInput, NotFound
 from ...model.event import AgentRef
@@ -45,7 +46,18 @@ def show(record: Record) -> AgentOut:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    return {name: record.body.get(name, settings.DEFAULTS.get(name)) for name in _SHOWN}
+    body = record.body
+    if "model" not in body and (configured := body.get(CONFIGURED)):
+        body = {**body, "model": settings.model(configured)}
+    return {name: body.get(name, settings.DEFAULTS.get(name)) for name in _SHOWN}
+
+
+def _overridden(overrides: dict[str, Any]) -> dict[str, Any]:
+    """What a session has of its own, as far as agents have it here; other doors have more."""
+    shown = {name: value for name, value in overrides.items() if name in _SHOWN}
+    if isinstance(shown.get("model"), str):
+        shown["model"] = settings.model(shown["model"])
+    return shown
 
 
 class Agents:
@@ -90,7 +102,7 @@ class Agents:
             "id": ids.spell("agent", ref.id),
             "version": ref.version,
             **found,
-            **ref.overrides,
+            **_overridden(ref.overrides),
         }
         if not roster:
             return shown

@@ -31,22 +31,30 @@ class Models(Out, frozen=True):
     last_id: str | None
 
 
-_MODELS = (
-    Model(
-        id=DEMO,
-        display_name="The demo agent: no model, it repeats what it is told",
-        created_at="2026-01-01T00:00:00Z",
-    ),
+_DEMO = Model(
+    id=DEMO,
+    display_name="The demo agent: no model, it repeats what it is told",
+    created_at="2026-01-01T00:00:00Z",
 )
+
+
+async def _models(call: Call) -> tuple[Model, ...]:
+    """The configured one, or what answers where none is."""
+    id = (await call.hub.config.all(call.workspace)).get("model")
+    if id is None:
+        return (_DEMO,)
+    name = id.partition(":")[2] or id
+    return (Model(id=id, display_name=name, created_at=_DEMO.created_at),)
 
 
 async def list_(call: Call) -> Models:
     limit = call.params.limit(20, 1000)
-    names = [model.id for model in _MODELS]
+    models = await _models(call)
+    names = [model.id for model in models]
     after, before = call.params.text("after_id"), call.params.text("before_id")
     start = names.index(after) + 1 if after in names else 0
     stop = names.index(before) if before in names else len(names)
-    found = _MODELS[start:stop]
+    found = models[start:stop]
     shown = found[:limit] if before is None else found[-limit:]
     return Models(
         data=shown,
@@ -57,7 +65,7 @@ async def list_(call: Call) -> Models:
 
 
 async def retrieve(call: Call) -> Model:
-    for model in _MODELS:
+    for model in await _models(call):
         if model.id == call.path["model_id"]:
             return model
     raise NotFound(f"model {call.path['model_id']} not found")

@@ -32,7 +32,7 @@ def resolve(given: bodies.Settings) -> dict[str, Any]:
         if given.model is None:
             details = {"error_code": "agent_model_required"}
             raise InvalidInput("model: an agent needs one; it cannot be cleared", details=details)
-        found["model"] = _model(given.model)
+        found["model"] = model(given.model)
     if not isinstance(given.system, UnsetType):
         found["system"] = given.system or None
     if not isinstance(given.tools, UnsetType):
@@ -72,16 +72,17 @@ def metadata(before: dict[str, str], patch: bodies.MetadataPatch | None) -> dict
     return kept
 
 
-def _model(given: str | bodies.Model) -> dict[str, Any]:
-    model = bodies.Model(id=given) if isinstance(given, str) else given
-    if not 1 <= len(model.id) <= 256:
+def model(given: str | bodies.Model) -> dict[str, Any]:
+    """A model with everything that can be asked of it."""
+    asked = bodies.Model(id=given) if isinstance(given, str) else given
+    if not 1 <= len(asked.id) <= 256:
         raise InvalidInput("model: expected str of length 1 to 256")
-    effort = model.effort.type if isinstance(model.effort, bodies.EffortLevel) else model.effort
+    effort = asked.effort.type if isinstance(asked.effort, bodies.EffortLevel) else asked.effort
     return {
-        "id": model.id,
-        "speed": model.speed or "standard",
+        "id": asked.id,
+        "speed": asked.speed or "standard",
         "effort": {"type": effort or "high"},
-        "inference_geo": model.inference_geo,
+        "inference_geo": asked.inference_geo,
     }
 
 

@@ -1,0 +1,160 @@
+"""Agents of the REST API, answered by a model: what their records say reaches it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.doors.python import create_session
+from segue.model import ids
+from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.test_turns import rests, result, types, until
+
+from .provider import Provider, Say, Use
+
+WEATHER = {
+    "type": "custom",
+    "name": "weather",
+    "description": "What it is like outside.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+
+
+@pytest.fixture(autouse=True)
+def keyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+
+
+@asynccontextmanager
+async def served(directory: Path) -> AsyncIterator[tuple[Api, Provider]]:
+    """The door, and a provider that is configured as its model's."""
+    async with Provider() as provider, open_api(directory) as api:
+        await configured(api, "claude-opus-4-8")
+        await api.hub.config.set("local", "model.base_url", provider.url)
+        yield api, provider
+
+
+async def configured(api: Api, model: str) -> None:
+    await api.hub.config.set("local", "model", f"anthropic:{model}")
+
+
+async def test_the_client_runs_the_model_s_custom_tools(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        toolset = {"type": "agent_toolset_20260401"}
+        agent = await api.agent(tools=[WEATHER, toolset])
+        id = (await api.session(agent=agent["id"]))["id"]
+        provider.scripts = [
+            [
+                Say("I ask."),
+                Use("weather", {"city": "Oslo"}),
+                Use("glob", {"pattern": "*"}),
+                Use("weather", {"city": "Rome"}),
+            ],
+            [Say("Rain there, none here.")],
+        ]
+        await api.send(id, message("What is it like?"))
+
+        def both_asked(events: list[dict[str, Any]]) -> bool:
+            """The tool that runs here does not wait for those that the client runs."""
+            idle = [each for each in events if each["type"] == "session.status_idle"]
+            asked = bool(idle) and len(idle[-1]["stop_reason"]["event_ids"]) == 2
+            return asked and "agent.tool_result" in types(events)
+
+        events = await until(api, id, both_asked)
+        oslo, rome = [each for each in events if each["type"] == "agent.custom_tool_use"]
+        assert (oslo["name"], oslo["input"]) == ("weather", {"city": "Oslo"})
+        await api.send(id, result(rome["id"], "no such place", is_error=True))
+        await api.send(id, result(oslo["id"], "rain"))
+        events = await until(
+            api, id, lambda events: events[-1].get("stop_reason") == {"type": "end_turn"}
+        )
+    first, second = provider.requests
+    offered = {tool["name"]: tool for tool in first["tools"]}
+    assert offered["weather"]["description"] == WEATHER["description"]
+    assert offered["weather"]["input_schema"]["properties"] == {"city": {"type": "string"}}
+    asked, answered = second["messages"][-2:]
+    uses = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+    told = {block["tool_use_id"]: block for block in answered["content"]}
+    assert set(told) == set(uses) and len(uses) == 3
+    assert told[uses[0]]["content"] == [{"type": "text", "text": "rain"}]
+    assert (told[uses[0]]["is_error"], told[uses[2]]["is_error"]) == (False, True)
+
+
+async def test_a_turn_that_waits_for_the_client_goes_on_after_an_interrupt(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(tools=[WEATHER])
+        id = (await api.session(agent=agent["id"]))["id"]
+        provider.scripts = [[Use("weather", {"city": "Oslo"})]]
+        await api.send(id, message("What is it like?"))
+        await until(api, id, rests(1))
+        await api.send(id, {"type": "user.interrupt"})
+        await until(api, id, rests(2))
+        events = await api.say(id, "Never mind")
+        assert events[-1]["stop_reason"] == {"type": "end_turn"}
+    told = provider.requests[-1]["messages"]
+    (answered,) = [b for m in told for b in m["content"] if b["type"] == "tool_result"]
+    assert answered["is_error"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({}, (None, None)),
+        ({"effort": "high", "speed": "standard"}, (None, None)),
+        ({"effort": "low"}, ("low", None)),
+        ({"effort": {"type": "max"}, "speed": "fast"}, ("max", "fast")),
+    ],
+)
+async def test_effort_and_speed_are_asked_of_the_model(
+    tmp_path: Path, asked: dict[str, Any], sent: tuple[Any, Any]
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(model={"id": "claude-opus-4-8", **asked})
+        await api.say((await api.session(agent=agent["id"]))["id"], "Hi")
+    (request,) = provider.requests
+    assert request["model"] == "claude-opus-4-8"
+    assert (request.get("output_config", {}).get("effort"), request.get("speed")) == sent
+
+
+async def test_the_built_in_agent_shows_the_model_that_is_configured(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (api, provider):
+        await api.hub.config.unset("local", "model")
+        address = f"/v1/agents/{await api.built_in('agents')}"
+        old = await api.session()
+        assert old["agent"]["model"]["id"] == "demo"
+        await configured(api, "claude-sonnet-4-6")
+        shown = await api.ok("GET", address)
+        assert (shown["model"]["id"], shown["version"]) == ("anthropic:claude-sonnet-4-6", 2)
+        new = await api.session()
+        assert new["agent"]["model"]["id"] == "anthropic:claude-sonnet-4-6"
+        (listed,) = (await api.ok("GET", "/v1/models"))["data"]
+        assert listed["id"] == "anthropic:claude-sonnet-4-6"
+        # Whatever is configured now answers, in sessions from before too.
+        await api.say(old["id"], "Hi")
+        assert provider.requests[-1]["model"] == "claude-sonnet-4-6"
+        await configured(api, "claude-opus-4-8")
+        await api.say(new["id"], "Hi")
+        assert provider.requests[-1]["model"] == "claude-opus-4-8"
+        await api.hub.config.unset("local", "model")
+        assert (await api.ok("GET", address))["model"]["id"] == "demo"
+
+
+async def test_a_session_of_python_has_the_shape_that_clients_expect(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (api, _):
+        options: Any = {"store": api.hub, "max_turns": 5, "append_system_prompt": "Be brief."}
+        async with create_session(model="claude-sonnet-4-6", cwd=tmp_path, **options) as session:
+            await session.send("Hi")
+            async for _ in session.stream():
+                pass
+        shown = await api.ok("GET", f"/v1/sessions/{ids.spell('sesn', session.session_id)}")
+    assert shown["agent"]["model"]["id"] == "anthropic:claude-sonnet-4-6"
+    assert shown["agent"]["model"]["effort"] == {"type": "high"}
+    assert not {"append_system", "max_turns"} & shown["agent"].keys()
