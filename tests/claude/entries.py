@@ -42,6 +42,19 @@ class Home:
         """A session of one question and its answer."""
         return self.write([user("u1", None, say, **fields), assistant("a1", "u1")], id, project)
 
+    def busy(self, id: str = S, status: str = "busy", **fields: Any) -> Path:
+        """What Claude Code says of a session that it has open: this process is Claude Code."""
+        path = self.root / "sessions" / f"{os.getpid()}.json"
+        path.parent.mkdir(exist_ok=True)
+        told = {
+            "pid": os.getpid(),
+            "sessionId": id,
+            "status": status,
+            "updatedAt": 1_700_000_000_000,
+        }
+        path.write_text(json.dumps({**told, **fields}))
+        return path
+
     def touch(self, id: str, seconds: float, project: str = "-w") -> None:
         os.utime(self.projects / project / f"{id}.jsonl", (seconds, seconds))
 

@@ -273,6 +273,34 @@ async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) 
         assert set(await listed(hub)) == {S, fork.id, short.id, moved.id}
 
 
+async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
+    spent = {"model": "m", "usage": {"input_tokens": 5}}
+    answer = assistant("a1", "u1", id="m1")
+    answer["message"] |= spent
+    home.write([user("u1", None, "one"), answer])
+    async with opened(home) as (hub, _):
+        fork = await hub.fork(LOCAL, S)
+        assert fork.fork is not None and fork.fork.session == S
+        events = [event async for event in hub.history(LOCAL, fork.id)]
+        taken = [event for event in events if 1 < event.seq <= fork.fork.seq]
+        assert [event.type for event in taken] == ["user_message", "agent_message", "model_called"]
+        # What they cost was the parent's; the messages are here too.
+        assert (fork.usage.input_tokens, fork.messages, fork.days) == (0, 2, {})
+        path = home.projects / "-w" / f"{fork.id}.jsonl"
+        more = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
+        more["message"] |= spent
+        append(path, more)
+        grown = await hub.get(LOCAL, fork.id)
+        assert grown.fork == fork.fork and grown.usage.input_tokens == 5
+        assert (await hub.get(LOCAL, S)).fork is None
+        lines = [line async for line in hub.export(LOCAL, fork.id)]
+        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        assert copy.fork is not None and (copy.fork.session, copy.fork.seq) == (S, 4)
+        assert (copy.usage, copy.days, copy.messages) == (grown.usage, grown.days, 3)
+        here = await hub.fork(LOCAL, S, here=True)
+        assert here.fork is not None and here.fork.session == S
+
+
 async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
     home.write(
         [user("u1", None, "one"), user("x1", "u1", "left"), assistant("a1", "u1"), title("T")]

@@ -11,7 +11,7 @@ from ..model.errors import NotFound, ReadOnly
 from ..model.event import Event
 from ..model.principal import Principal
 from ..model.session import Session
-from ..sources.base import Source
+from ..sources.base import Source, agent_id
 from ..store.base import Record, Store
 from .records import Records
 from .runners import Runners
@@ -46,7 +46,14 @@ class Base:
         self.data_dir = data_dir
         self.sources = tuple(sources)
         self.runners = runners or Runners()
-        self.records = Records(store)
+        self.records = Records(
+            store,
+            {
+                (source.workspace, agent_id(source.workspace, source.name)): source.agent
+                for source in sources
+                if source.agent is not None
+            },
+        )
         self._clone = clone
         self._live: Live | None = None
         self._overlaid: set[str] = set()

@@ -194,7 +194,8 @@ class Editing(Base):
             real_cwd=_unless_same(places.real(cwd), cwd),
             roots=parent.roots,
             origin=origin,
-            agent=parent.agent or await self.records.built_in_agent(workspace),
+            agent=(None if source else parent.agent)
+            or await self.records.built_in_agent(workspace),
             environment_id=parent.environment_id
             or await self.records.built_in_environment(workspace),
             memory_store_ids=parent.memory_store_ids,

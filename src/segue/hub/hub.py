@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from ..model import clock, ids
 from ..model.content import Block, as_content
@@ -29,7 +28,7 @@ from ..model.event import (
 from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
-from ..sources.base import Source
+from ..sources.base import Source, agent_id
 from ..store.base import Record, Store
 from .editing import Editing
 from .reading import Reading
@@ -356,12 +355,11 @@ class Hub(Reading, Editing, Transcripts):
             config = await self.config.all(principal.workspace)
             if config.get("claude.continue"):
                 await self.import_claude(principal, id)
-                agent = await self.records.built_in_agent(principal.workspace)
-                agent = replace(agent, overrides={"kind": CLAUDE_CODE})
+                agent = await self.records.agent_of(principal.workspace, CLAUDE)
                 return await self.configure(principal, id, ConfigChanged(agent=agent))
         if source is not None:
             return await self._native(principal, id)  # which says why not
-        if session.agent is not None and session.agent.overrides.get("kind") == CLAUDE_CODE:
+        if _is_claude_code(session):
             with suppress(NotFound):
                 session, _ = await self.import_claude(principal, id)
         return session
@@ -373,3 +371,13 @@ class Hub(Reading, Editing, Transcripts):
         lease = await self.store.lease_of(*name)
         elsewhere = lease is not None and lease.holder != self.turns.holder
         return lease is not None and elsewhere and lease.expires_at > clock.now()
+
+
+def _is_claude_code(session: Session) -> bool:
+    """Whether Claude Code answers in a session of the store."""
+    agent = session.agent
+    if agent is None:
+        return False
+    return agent.id == agent_id(session.workspace, CLAUDE) or (
+        agent.overrides.get("kind") == CLAUDE_CODE
+    )

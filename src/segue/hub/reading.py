@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..model import clock, text
 from ..model.errors import InvalidInput, NotFound
-from ..model.event import Event
+from ..model.event import Created, Event
 from ..model.principal import Principal
 from ..model.query import Query
 from ..model.session import Session
@@ -207,17 +207,19 @@ class Reading(Base):
         """A session as the lines of one JSONL file."""
         session, source = await self._find(principal, id)
         agents: list[Record] = []
-        if session.agent is not None:
+        if session.agent is not None and source is None:
             for version in range(1, session.agent.version + 1):
                 if record := await self._agent(principal, session.agent.id, version):
                     agents.append(record)
         events = self._read(principal.workspace, id, source, 0)
         if source is not None:  # whose places in a file are no numbers without gaps
-            last = 0
-            async for _ in self._read(principal.workspace, id, source, 0):
+            last = inherited = 0
+            async for event in self._read(principal.workspace, id, source, 0):
                 last += 1
-            session = replace(session, last_seq=last)
-        async for line in transfer.write(session, agents, _counted(events)):
+                inherited += session.fork is not None and event.seq <= session.fork.seq
+            fork = session.fork and replace(session.fork, seq=inherited)
+            session = replace(session, last_seq=last, fork=fork, agent=None)
+        async for line in transfer.write(session, agents, _counted(events, session)):
             yield line
 
     async def _resolved(self, query: Query) -> Query:
@@ -281,10 +283,12 @@ class Reading(Base):
         return page._replace(sessions=spelt)
 
 
-async def _counted(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+async def _counted(events: AsyncIterator[Event], session: Session) -> AsyncIterator[Event]:
     seq = 0
     async for event in events:
         seq += 1
+        if isinstance(event.body, Created) and event.body.fork != session.fork:
+            event = replace(event, body=replace(event.body, fork=session.fork))
         yield event if event.seq == seq else replace(event, seq=seq)
 
 

@@ -1,8 +1,8 @@
-"""Records that sessions refer to, and the two that every workspace has from the start."""
+"""Records that sessions refer to, and those that a workspace has from the start."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from ..model import clock, ids
 from ..model.errors import Conflict, NotFound
 from ..model.event import AgentRef
 from ..model.query import Position
+from ..sources.base import agent_id as source_agent_id
 from ..store.base import Record, Store
 
 _BATCH = 200
@@ -20,10 +21,16 @@ CONFIGURED = "configured"
 
 
 class Records:
-    """Agents, environments and the like: versioned, scoped by workspace."""
+    """Agents, environments and the like: versioned, scoped by workspace.
 
-    def __init__(self, store: Store) -> None:
+    `agents` are those of other tools, by workspace and id.
+    """
+
+    def __init__(
+        self, store: Store, agents: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
+    ) -> None:
         self._store = store
+        self._agents = agents or {}
         self._ready: set[str] = set()
 
     async def create(
@@ -120,6 +127,27 @@ class Records:
                 record = await self.get(workspace, "agent", record.id)
         return AgentRef(id=record.id, version=record.version)
 
+    async def agent_of(self, workspace: str, source: str) -> AgentRef:
+        """The agent whose sessions a source has."""
+        await self._prepare(workspace)
+        return AgentRef(id=source_agent_id(workspace, source))
+
+    def is_built_in(self, record: Record) -> bool:
+        """Whether an agent was there from the start."""
+        own = record.id == agent_id(record.workspace)
+        return own or (record.workspace, record.id) in self._agents
+
+    async def agent_names(self, workspace: str, agents: Iterable[str]) -> dict[str, str]:
+        """What the agents of these ids are called, of those that are known."""
+        names: dict[str, str] = {}
+        for id in sorted(set(agents)):
+            body = self._agents.get((workspace, id))
+            if body is None and (record := await self._store.get_record(workspace, "agent", id)):
+                body = record.body
+            if body is not None:
+                names[id] = str(body.get("name") or id[:8])
+        return names
+
     async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
         """The agent that a program brings along; its kind may be known only where that runs."""
         id = program_id(workspace, name)
@@ -137,6 +165,11 @@ class Records:
         built_in: list[tuple[str, str, dict[str, Any]]] = [
             ("agent", agent_id(workspace), {"name": "segue", "spec": {"kind": "default"}}),
             ("environment", environment_id(workspace), {"name": "local"}),
+            *(
+                ("agent", id, dict(body))
+                for (where, id), body in self._agents.items()
+                if where == workspace
+            ),
         ]
         for kind, id, body in built_in:
             await self._ensure(workspace, kind, id, body)

@@ -25,6 +25,7 @@ class MemorySource:
         self.name = name
         self.workspace = workspace
         self.can = frozenset(can)
+        self.agent: Mapping[str, Any] | None = None
         self.kept = MemoryStore()
         self._applied: dict[str, Mapping[str, Any]] = {}
 

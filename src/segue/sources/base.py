@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from ..model import ids
 from ..model.cursor import Mark
 from ..model.event import Event, InfoChanged
 from ..model.query import Position, Query
@@ -20,12 +21,19 @@ from ..model.text import Term
 Ability = Literal["title", "tag", "archive", "trash", "delete", "fork"]
 
 
+def agent_id(workspace: str, source: str) -> str:
+    """The id of the agent whose sessions a source has."""
+    return ids.derived_id("segue", "source", workspace, source)
+
+
 class Source(Protocol):
     """Sessions of another tool."""
 
     name: str
     workspace: str
     can: frozenset[Ability]
+    # What every workspace that has the source knows of its agent; None where sessions name none.
+    agent: Mapping[str, Any] | None
 
     async def close(self) -> None: ...
     async def refresh(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +17,21 @@ from .index import SHELVES, Index, decode
 _decode_all = msgspec.json.Decoder(list[Session]).decode
 
 
+class Origin(NamedTuple):
+    """Whose sessions an index has: the source, its agent, and which of them run, since when."""
+
+    source: str
+    agent_id: str
+    running: Mapping[str, int]
+
+    def now(self, session: Session) -> Session:
+        """A session as it is at this moment, which no file tells."""
+        since = self.running.get(session.id)
+        if since is None:
+            return session
+        return msgspec.structs.replace(session, status="running", running_since=since)
+
+
 class Best(NamedTuple):
     """A session that a ranked search found, where, and how good that is."""
 
@@ -26,13 +41,13 @@ class Best(NamedTuple):
 
 
 def page(
-    index: Index, source: str, query: Query, after: Position | None, backward: bool
+    index: Index, origin: Origin, query: Query, after: Position | None, backward: bool
 ) -> list[Session]:
     """Up to a page of sessions after a position, in the query's order."""
     among = None
     if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
         return []
-    arms = _arms(source, query)
+    arms = _arms(origin, query)
     if not arms:
         return []
     args: list[Any] = []
@@ -47,10 +62,12 @@ def page(
         if after is not None:
             where.append(f"({time}, id) {'<' if down else '>'} (?, ?)")
             args += after
-        for condition, value in _conditions(query, name):
+        for condition, value in _conditions(origin, query, name):
             where.append(condition)
             args += value
         by = f"INDEXED BY files{driver}_{query.order}"
+        if query.statuses == ("running",):
+            by = "INDEXED BY files_id"  # of which there are few
         if among is not None:
             where.append("pk IN (SELECT value FROM json_each(?))")
             args.append(str(list(among)))
@@ -58,19 +75,19 @@ def page(
         parts.append(f"SELECT {time}, id, row FROM files {by} WHERE {' AND '.join(where)}")
     sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction} LIMIT ?"
     rows = [row for _, _, row in index.execute(sql, (*args, query.limit)).fetchall()]
-    found = _sessions(rows)
+    found = _sessions(origin, rows)
     return found[::-1] if backward else found
 
 
-def sweep(index: Index, source: str, query: Query, mark: Mark, after: str) -> list[Session]:
+def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) -> list[Session]:
     """Sessions that changed since a mark and are older than it, by id."""
     among = None
     if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
         return []
-    shelves = [SHELVES[shelf] for shelf, _, _ in _arms(source, query)]
+    shelves = [SHELVES[shelf] for shelf, _, _ in _arms(origin, query)]
     where = ["shown", "change >= ?", "born < ?", "id > ?"]
     args: list[Any] = [mark.low, mark.high, after]
-    for condition, value in _conditions(query, None):
+    for condition, value in _conditions(origin, query, None):
         where.append(condition)
         args += value
     sql = f"SELECT pk, shelf, row FROM files INDEXED BY files_change WHERE {' AND '.join(where)}"
@@ -79,13 +96,13 @@ def sweep(index: Index, source: str, query: Query, mark: Mark, after: str) -> li
         for pk, shelf, row in index.execute(f"{sql} ORDER BY id", args)
         if shelf in shelves and (among is None or pk in among)
     ]
-    return _sessions(rows[: query.limit])
+    return _sessions(origin, rows[: query.limit])
 
 
-def between(index: Index, low: str, high: str, limit: int) -> list[Session]:
+def between(index: Index, origin: Origin, low: str, high: str, limit: int) -> list[Session]:
     """Sessions by id, on any shelf."""
     sql = "SELECT row FROM files WHERE id BETWEEN ? AND ? AND shown ORDER BY id LIMIT ?"
-    return _sessions([row for (row,) in index.execute(sql, (low, high, limit))])
+    return _sessions(origin, [row for (row,) in index.execute(sql, (low, high, limit))])
 
 
 def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int | None]:
@@ -103,16 +120,16 @@ def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int 
     return [None if row is None else row[0] for row in rows]
 
 
-def ranked(index: Index, source: str, query: Query) -> list[Best]:
+def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
     """The sessions that match best, best first."""
     terms = text.terms(query.text or "")
-    arms = {SHELVES[shelf] for shelf, _, _ in _arms(source, query)}
+    arms = {SHELVES[shelf] for shelf, _, _ in _arms(origin, query)}
     whole = _having(index, terms)
     if not whole or not arms:
         return []
     where = ["shown", "pk = ?"]
     args: list[Any] = []
-    for condition, value in _conditions(query, None):
+    for condition, value in _conditions(origin, query, None):
         where.append(condition)
         args += value
     one = f"SELECT shelf, row FROM files WHERE {' AND '.join(where)}"
@@ -126,7 +143,7 @@ def ranked(index: Index, source: str, query: Query) -> list[Best]:
         row = index.execute(one, (pk, *args)).fetchone()
         if row is not None and row[0] in arms:
             (seq,) = index.execute("SELECT seq FROM texts WHERE key = ?", (key,)).fetchone()
-            found[pk] = Best(decode(row[1]), seq, -rank)
+            found[pk] = Best(origin.now(decode(row[1])), seq, -rank)
             if len(found) == query.limit:
                 break
     return list(found.values())
@@ -150,17 +167,19 @@ def _expression(term: Term) -> str:
     return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
 
 
-def _arms(source: str, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:
+def _arms(origin: Origin, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:
     """The ranges of indexes to walk: a shelf, the filter that drives, and its value."""
-    if query.source not in (None, source) or query.deployment_id or query.memory_store_id:
+    if query.source not in (None, origin.source) or query.deployment_id or query.memory_store_id:
         return []
-    if query.agent_id is not None:
+    agent = query.agent_id or origin.agent_id, query.agent_version or 1
+    if agent != (origin.agent_id, 1):
         return []
+    known = {"idle", *(("running",) if origin.running else ())}
     found: list[tuple[Shelf, str, tuple[bytes, ...]]] = []
     for shelf in query.shelves():
         as_archived = shelf == "archived" and query.archived_as is not None
-        status = query.archived_as if as_archived else "idle"
-        if query.statuses and status not in query.statuses:
+        statuses = {query.archived_as} if as_archived else known
+        if query.statuses and statuses.isdisjoint(query.statuses):
             continue
         if query.tag is not None:
             found.append((shelf, "tag", (codec.key(query.tag),)))
@@ -172,7 +191,7 @@ def _arms(source: str, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]
     return found
 
 
-def _conditions(query: Query, driver: str | None) -> list[tuple[str, list[Any]]]:
+def _conditions(origin: Origin, query: Query, driver: str | None) -> list[tuple[str, list[Any]]]:
     """The filters that no walk along an index takes care of."""
     found: list[tuple[str, list[Any]]] = []
     if query.tag is not None and driver != "tag":
@@ -187,11 +206,19 @@ def _conditions(query: Query, driver: str | None) -> list[tuple[str, list[Any]]]
         found.append(("created_at <= ?", [high]))
     if query.active_after is not None:
         found.append(("active_at > ?", [query.active_after]))
+    wanted = {"idle", "running"}.intersection(query.statuses)
+    if origin.running and len(wanted) == 1:
+        among = "IN" if "running" in wanted else "NOT IN"
+        condition = f"id {among} (SELECT value FROM json_each(?))"
+        if query.archived_as in query.statuses:
+            condition = f"(shelf = {SHELVES['archived']} OR {condition})"
+        found.append((condition, [codec.encode(list(origin.running)).decode()]))
     return found
 
 
-def _sessions(rows: Sequence[bytes]) -> list[Session]:
+def _sessions(origin: Origin, rows: Sequence[bytes]) -> list[Session]:
     try:
-        return _decode_all(b"[" + b",".join(rows) + b"]")
+        found = _decode_all(b"[" + b",".join(rows) + b"]")
     except msgspec.DecodeError:  # odd text, which takes the slow way
-        return [decode(row) for row in rows]
+        found = [decode(row) for row in rows]
+    return [origin.now(session) for session in found] if origin.running else found

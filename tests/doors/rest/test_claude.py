@@ -10,7 +10,7 @@ from segue import claude
 from segue.model import ids
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
-from tests.claude.entries import Home, S, assistant, call, result, user
+from tests.claude.entries import S2, Home, S, assistant, call, result, user
 from tests.doors.rest.api import Api, message, open_api
 
 ID = ids.spell("sesn", S)
@@ -46,7 +46,7 @@ async def test_it_is_listed_and_read(tmp_path: Path, home: Home) -> None:
         assert shown.keys() == {ID, own["id"]}
         assert (shown[ID]["source"], shown[ID]["cwd"]) == ("claude", "/p")
         assert (shown[ID]["title"], shown[ID]["status"]) == ("Why is it slow?", "idle")
-        assert shown[ID]["agent"]["id"] == await api.built_in("agents")
+        assert shown[ID]["agent"]["id"] != own["agent"]["id"] == await api.built_in("agents")
         assert shown[ID]["environment_id"] == await api.built_in("environments")
         (row,) = (await api.ok("GET", "/v1/sessions", source="claude"))["data"]
         assert row["id"] == (await api.ok("GET", PATH))["id"] == ID
@@ -58,6 +58,43 @@ async def test_it_is_listed_and_read(tmp_path: Path, home: Home) -> None:
         ]
         (first,) = await api.events(ID, limit=1)
         assert first["content"] == [{"type": "text", "text": "Why is it slow?"}]
+
+
+async def test_it_is_a_session_of_claude_code_s_own_agent(tmp_path: Path, home: Home) -> None:
+    said = {"model": "claude-x", "usage": {"input_tokens": 3}}
+    last = assistant("a3", "a2", id="m3")
+    last["message"] |= said
+    home.write([user("u1", None), last], S2)
+    async with open_with(tmp_path, home) as api:
+        await api.session(title="own")
+        rows = (await api.ok("GET", "/v1/sessions", source="claude"))["data"]
+        agent = {row["id"]: row["agent"] for row in rows}[ids.spell("sesn", S2)]
+        assert (agent["name"], agent["model"]["id"]) == ("Claude Code", "claude-x")
+        record = await api.ok("GET", f"/v1/agents/{agent['id']}")
+        assert (record["name"], record["model"]["id"]) == ("Claude Code", "default")
+        listed = (await api.ok("GET", "/v1/agents"))["data"]
+        assert {each["name"] for each in listed} == {"segue", "Claude Code"}
+        mine = (await api.ok("GET", "/v1/sessions", agent_id=agent["id"]))["data"]
+        assert {row["id"] for row in mine} == {ID, ids.spell("sesn", S2)}
+        for version, count in ((1, 2), (2, 0)):
+            params = {"agent_id": agent["id"], "agent_version": version}
+            assert len((await api.ok("GET", "/v1/sessions", **params))["data"]) == count
+        ours = (await api.ok("GET", "/v1/sessions", agent_id=await api.built_in("agents")))["data"]
+        assert [row["title"] for row in ours] == ["own"]
+        await api.fails(400, "POST", f"/v1/agents/{agent['id']}/archive")
+        other = await api.other("elsewhere")  # which has no such sessions
+        assert [each["name"] for each in (await other.ok("GET", "/v1/agents"))["data"]] == ["segue"]
+
+
+async def test_one_that_claude_code_works_on_is_running(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        assert (await api.ok("GET", "/v1/sessions"))["data"][0]["status"] == "idle"
+        home.busy()
+        (row,) = (await api.ok("GET", "/v1/sessions"))["data"]
+        assert row["status"] == (await api.ok("GET", PATH))["status"] == "running"
+        assert row["stats"]["active_seconds"] > 0
+        params = {"statuses[]": "running"}
+        assert len((await api.ok("GET", "/v1/sessions", **params))["data"]) == 1
 
 
 async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(

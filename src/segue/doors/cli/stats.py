@@ -70,8 +70,10 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     wanted = replace(query, order="created")
 
     async def count(hub: Hub, principal: Principal) -> dict[str, Total]:
-        names = await _agents(hub, principal) if by == "agent" else {}
-        return _totals(await every(hub, principal, wanted), by, names)
+        sessions = await every(hub, principal, wanted)
+        used = {each.agent.id for each in sessions if by == "agent" and each.agent is not None}
+        names = await hub.records.agent_names(principal.workspace, used)
+        return _totals(sessions, by, names)
 
     totals = where.read(count)
     rows = sorted(totals.items(), reverse=True)
@@ -85,11 +87,6 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
         click.echo("No sessions to count.", err=True)
     else:
         _show(by, rows)
-
-
-async def _agents(hub: Hub, principal: Principal) -> dict[str, str]:
-    records = await hub.records.list(principal.workspace, "agent", archived=True, limit=1000)
-    return {record.id: str(record.body.get("name", record.id)) for record in records}
 
 
 def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Total]:

@@ -49,6 +49,8 @@ def _settings(record: Record) -> dict[str, Any]:
     body = record.body
     if "model" not in body and (configured := body.get(CONFIGURED)):
         body = {**body, "model": settings.model(configured)}
+    elif isinstance(body.get("model"), str):  # as tools with sessions of their own tell it
+        body = {**body, "model": settings.model(body["model"])}
     return {name: body.get(name, settings.DEFAULTS.get(name)) for name in _SHOWN}
 
 
@@ -223,6 +225,6 @@ async def versions(call: Call) -> Page[AgentOut]:
 
 async def archive(call: Call) -> AgentOut:
     record = await records.find(call, "agent", call.path["agent_id"])
-    if record.id == (await call.hub.records.built_in_agent(call.workspace)).id:
-        raise InvalidInput("the built-in agent cannot be archived")
+    if call.hub.records.is_built_in(record):
+        raise InvalidInput("a built-in agent cannot be archived")
     return show(await call.hub.records.archive(record))

@@ -136,6 +136,7 @@ class Kept:
             session.last_seq,
             session.updated_at,
             session.archived_at,
+            session.status,
             session.title,
             session.tag,
             session.cwd,

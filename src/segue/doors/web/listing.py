@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, Response
 
 from ...hub.reading import Found
 from ...model import clock, text
-from ...model.errors import NotFound
 from ...model.principal import Principal
 from ...model.query import Query, matches
 from ...model.session import Session
@@ -100,14 +99,7 @@ def filters_of(call: Call) -> Filters:
 
 async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
     """What the agents of these ids are called."""
-    names: dict[str, str] = {}
-    for id in sorted(agents):
-        try:
-            record = await call.hub.records.get(call.principal.workspace, "agent", id)
-        except NotFound:
-            continue
-        names[id] = str(record.body.get("name") or id[:8])
-    return names
+    return await call.hub.records.agent_names(call.principal.workspace, agents)
 
 
 async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:

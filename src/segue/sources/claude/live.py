@@ -7,11 +7,13 @@ write, and would make a second, headless one in its place.
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterator
 
+from ...model import clock
 from ...model.errors import Busy
 from . import files, read
 from .layout import Home
+from .read import Entry
 
 
 class SessionIsLive(Busy):
@@ -20,18 +22,38 @@ class SessionIsLive(Busy):
 
 def live(home: Home) -> dict[str, int]:
     """The sessions that are open now, each with the process that has it."""
-    directory = os.path.join(home.root, "sessions")
+    return {id: process for id, process, _ in _open(home)}
+
+
+def working(home: Home) -> dict[str, int]:
+    """The sessions in which an answer is being given now, each with the time since when."""
+    return {id: _since(entry) for id, _, entry in _open(home) if entry.get("status") == "busy"}
+
+
+def directory(home: Home) -> str:
+    """Where the small files are."""
+    return os.path.join(home.root, "sessions")
+
+
+def _open(home: Home) -> Iterator[tuple[str, int, Entry]]:
     try:
-        names = os.listdir(directory)
+        names = os.listdir(directory(home))
     except OSError:
-        return {}
-    found = {}
+        return
     for name in names:
-        for entry in read.entries(files.small(os.path.join(directory, name)) or b""):
+        for entry in read.entries(files.small(os.path.join(directory(home), name)) or b""):
             id, process = entry.get("sessionId"), entry.get("pid")
             if isinstance(id, str) and isinstance(process, int) and _runs(process, entry):
-                found[id.lower()] = process
-    return found
+                yield id.lower(), process, entry
+
+
+def _since(entry: Entry) -> int:
+    """When a status began, in microseconds."""
+    for name in ("statusUpdatedAt", "updatedAt", "startedAt"):
+        at = entry.get(name)
+        if isinstance(at, int | float) and 0 < at < 1 << 50:
+            return int(at * clock.SECOND) // 1000
+    return 0
 
 
 def refuse_live(home: Home, id: str) -> None:
@@ -41,7 +63,7 @@ def refuse_live(home: Home, id: str) -> None:
         raise SessionIsLive(f"Session {id} is open in process {process}; end it first", id=id)
 
 
-def _runs(process: int, entry: dict[str, Any]) -> bool:
+def _runs(process: int, entry: Entry) -> bool:
     if not 0 < process < 1 << 31:
         return False
     try:

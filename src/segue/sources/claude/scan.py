@@ -17,16 +17,19 @@ import msgspec
 from ...model import clock
 from ...model.event import (
     AgentMessage,
+    AgentRef,
     AnyBody,
     ConfigChanged,
     Created,
     Event,
     Failed,
+    ForkPoint,
     ModelCalled,
     Usage,
     UserMessage,
 )
 from ...model.session import Session
+from ..base import agent_id
 from . import files, history, info, layout, read, sidecar, transcript
 from .events import FIRST, Translator, event_id, seq
 from .history import Line
@@ -50,6 +53,9 @@ class Known(info.Facts, kw_only=True):
     active_at: int | None = None
     prompted_at: int | None = None
     mode: str | None = None
+    model: str | None = None
+    forked_from: str | None = None
+    forked_seq: int = FIRST
     messages: int = 0
     errors: int = 0
     usage: Usage = Usage()
@@ -78,9 +84,12 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
         place = seq(line.offset, 0)
         for entry in found:
             at = _learn(known, entry)
+            inherited = _inherited(known, entry)
             for body in translator.bodies(line.offset, entry) if line.is_held else ():
                 known.last_seq = place
-                _count(known, body, at)
+                if inherited:
+                    known.forked_seq = place
+                _count(known, body, at, inherited)
                 yield place, body
                 place += 1
         if not found and line.data.strip(read.BLANK):
@@ -121,13 +130,29 @@ def _learn(known: Known, entry: Entry) -> int | None:
     return at
 
 
-def _count(known: Known, body: AnyBody, at: int | None) -> None:
+def _inherited(known: Known, entry: Entry) -> bool:
+    """Whether a fork took an entry over from the session that it left."""
+    told = entry.get("forkedFrom")
+    parent = told.get("sessionId") if isinstance(told, dict) else None
+    if not isinstance(parent, str) or not layout.is_uuid(parent):
+        return False
+    known.forked_from = parent.lower()
+    return True
+
+
+def _count(known: Known, body: AnyBody, at: int | None, inherited: bool) -> None:
+    """What a body adds to the totals; what an inherited one cost was the parent's."""
     if isinstance(body, UserMessage | AgentMessage):
         known.messages += 1
+        if inherited:
+            return
         day = str((known.begun_at or 0 if at is None else at) // clock.DAY)
         if day in known.days or len(known.days) < _MANY:
             known.days[day] = known.days.get(day, 0) + 1
     elif isinstance(body, ModelCalled):
+        known.model = body.model
+        if inherited:
+            return
         known.usage = known.usage + body.usage
         model = body.model or ""
         if model in known.models or len(known.models) < _MANY:
@@ -150,12 +175,19 @@ def session(
     active = begun if known.active_at is None else max(begun, known.active_at)
     cwd = known.relocated or known.cwd or "/"
     real = _real(cwd)
+    fork = None
+    if known.forked_from is not None:
+        fork = ForkPoint(session=known.forked_from, seq=known.forked_seq)
     return Session(
         id=id.lower(),
         native_id=None if id.islower() or id.isdigit() else id,
         workspace=workspace,
         source=SOURCE,
         origin=SOURCE,
+        agent=AgentRef(
+            id=_agent(workspace),
+            overrides={} if known.model is None else {"model": known.model},
+        ),
         cwd=cwd,
         real_cwd=None if real == cwd else real,
         created_at=begun,
@@ -168,6 +200,7 @@ def session(
         archived_at=_archived(known, path) if beside else None,
         mode=known.mode,
         git_branch=known.git_branch,
+        fork=fork,
         messages=known.messages,
         errors=known.errors,
         usage=known.usage,
@@ -201,8 +234,14 @@ def creation(session: Session) -> Event:
         source=session.source,
         native_id=session.native_id,
         git_branch=session.git_branch,
+        fork=session.fork,
     )
     return Event(seq=FIRST, id=event_id(session.id, -1, 0), at=session.created_at, body=body)
+
+
+@lru_cache(64)
+def _agent(workspace: str) -> str:
+    return agent_id(workspace, SOURCE)
 
 
 @lru_cache(4096)

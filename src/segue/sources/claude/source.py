@@ -21,9 +21,10 @@ from ...model.query import Position, Query
 from ...model.session import Session
 from ...model.text import Term
 from .. import finding
-from ..base import Ability
+from ..base import Ability, agent_id
+from ..finding import Origin
 from ..index import Damaged, Index, Key, Writing
-from . import files, gather, scan, taking, trash
+from . import files, gather, live, scan, taking, trash
 from .history import Reader
 from .layout import Home, Project, every_project
 from .locate import Place
@@ -55,6 +56,12 @@ class ClaudeSource:
     """The sessions of one home. `progress` hears how far a long reading is."""
 
     name = scan.SOURCE
+    agent: Mapping[str, Any] | None = {
+        "name": "Claude Code",
+        "description": "The agent of the sessions that Claude Code keeps on this machine.",
+        "model": "default",  # the one that Claude Code chooses
+        "spec": {"kind": "claude_code"},
+    }
 
     def __init__(
         self,
@@ -68,11 +75,13 @@ class ClaudeSource:
         self.home = home or Home.current()
         self.workspace = workspace
         self.can: frozenset[Ability] = _EVERYTHING if writable else frozenset()
+        self.origin = Origin(self.name, agent_id(workspace, self.name), {})
         self._path = index
         self._opened: Index | None = None
         self._progress = progress
         self._reading: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
+        self._told: Mapping[str, int] = {}  # what those have heard of which run
         self._watching: asyncio.Task[None] | None = None
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
         self._closing = False
@@ -123,6 +132,7 @@ class ClaudeSource:
 
     async def look(self, paths: Sequence[str] | None) -> None:
         """Look at some files, or at all; read what changed, and forget what is gone."""
+        self._look_around()
         await self._read_out()
         differences = self._ask(lambda index: self._differences(index, paths))
         changed = differences.changed
@@ -134,6 +144,10 @@ class ClaudeSource:
         # Shielded: one that asks may go away, and what is being read is wanted all the same.
         self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, differences))
         await asyncio.shield(self._reading)
+
+    def _look_around(self) -> None:
+        """See which sessions Claude Code works on."""
+        self.origin = self.origin._replace(running=live.working(self.home))
 
     async def _read_out(self) -> None:
         """Wait for the end of a long reading; how it ended is told to whoever began it."""
@@ -237,11 +251,12 @@ class ClaudeSource:
     # Lists.
 
     async def get(self, id: str) -> Session | None:
+        self._look_around()
         found = self._ask(lambda index: index.find(id))
         if found is None or gather.key_of(found[0]) != found[1]:
             await self.look([*([found[0]] if found else []), *self._places(id)])
             found = self._ask(lambda index: index.find(id))
-        return found and found[2]
+        return found and self.origin.now(found[2])
 
     def _places(self, id: str) -> Iterator[str]:
         for project in every_project(self.home):
@@ -254,11 +269,11 @@ class ClaudeSource:
     ) -> list[Session]:
         if not self.index.looked:
             await self.refresh()
-        return self._ask(lambda index: finding.page(index, self.name, query, after, backward))
+        return self._ask(lambda index: finding.page(index, self.origin, query, after, backward))
 
     async def between(self, low: str, high: str, limit: int) -> list[Session]:
         await self.refresh()
-        return self._ask(lambda index: finding.between(index, low, high, limit))
+        return self._ask(lambda index: finding.between(index, self.origin, low, high, limit))
 
     async def mark(self) -> Mark:
         return self._ask(lambda index: index.mark())
@@ -266,11 +281,11 @@ class ClaudeSource:
     async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
         if not self.index.looked:
             await self.refresh()
-        return self._ask(lambda index: finding.sweep(index, self.name, query, mark, after))
+        return self._ask(lambda index: finding.sweep(index, self.origin, query, mark, after))
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         await self.refresh()
-        best = self._ask(lambda index: finding.ranked(index, self.name, query))
+        best = self._ask(lambda index: finding.ranked(index, self.origin, query))
         return [(hit.session, self._event(hit.session.id, hit.seq), hit.score) for hit in best]
 
     async def witness(
@@ -386,7 +401,10 @@ class ClaudeSource:
     def tell(self, since: Mark) -> Mark:
         """Tell those who watch what changed since a moment; gives the next one."""
         now = self._ask(lambda index: index.mark())
-        for id in self._ask(lambda index: index.changed(since)):
+        changed = set(self._ask(lambda index: index.changed(since)))
+        changed |= {id for id, _ in self._told.items() ^ self.origin.running.items()}
+        self._told = self.origin.running
+        for id in changed:
             for listener in tuple(self._listeners):
                 listener(id)
         return now

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from ...model.errors import SegueError
-from . import trash
+from . import live, trash
 from .layout import Home
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("segue.claude")
 
 POLL_SECONDS = 1.0
+_QUIET_MS = 5000
 _GATHER_MS = 50  # a burst of writes is over when nothing came for so long
 
 
@@ -47,8 +48,12 @@ async def _told(home: Home) -> AsyncIterator[list[str] | None]:
     """The same by the system's word; ends when that cannot be had."""
     from watchfiles import awatch
 
-    places = [path for path in (home.projects, trash.directory(home)) if os.path.isdir(path)]
-    notices = awatch(*places, step=_GATHER_MS, watch_filter=None)
+    wanted = (home.projects, trash.directory(home), live.directory(home))
+    places = [path for path in wanted if os.path.isdir(path)]
+    # That a process of Claude Code's was killed is told by nobody: hence a look now and then.
+    notices = awatch(
+        *places, step=_GATHER_MS, watch_filter=None, rust_timeout=_QUIET_MS, yield_on_timeout=True
+    )
     following = asyncio.ensure_future(anext(notices))
     try:
         await asyncio.sleep(0)  # the watch is set now: whatever was before is seen by a look
@@ -69,6 +74,8 @@ def _transcripts(home: Home, paths: Iterable[str]) -> list[str] | None:
     """The transcripts that some paths belong to."""
     found = set()
     for path in paths:
+        if os.path.dirname(path) == live.directory(home):
+            continue
         parts = os.path.relpath(path, home.projects).split(os.sep)
         if parts[0] == os.pardir or len(parts) < 2:
             return None  # the trash, or a whole project

@@ -1,0 +1,93 @@
+"""Which of Claude Code's sessions are being worked on: by its own word, while its process lives."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.sources.claude import watch
+from tests.claude.entries import S2, Home, S
+from tests.claude.house import S3, listed, opened
+
+
+async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> None:
+    for id in (S, S2):
+        home.talk(id)
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).status == "idle"
+        home.busy()
+        one, two = (await hub.list(LOCAL, Query(descending=False))).sessions
+        assert (one.id, one.status, one.running_since) == (S, "running", 1_700_000_000_000_000)
+        assert (two.id, two.status) == (S2, "idle")
+        assert (await hub.get(LOCAL, S)).status == "running"
+        (found,) = (await hub.search(LOCAL, Query(text="hi", statuses=("running",)))).found
+        assert found.session.status == "running"
+        (best,) = (
+            await hub.search(LOCAL, Query(text="hi", statuses=("running",)), ranked=True)
+        ).found
+        assert best.session.id == S
+
+
+async def test_lists_by_status_tell_them_apart(home: Home) -> None:
+    for id in (S, S2, S3):
+        home.talk(id, cwd="/w")
+    home.busy(S2)
+    async with opened(home) as (hub, _):
+        assert await listed(hub, statuses=("running",)) == [S2]
+        assert await listed(hub, statuses=("running",), cwd="/w", order="created") == [S2]
+        assert await listed(hub, statuses=("idle",)) == [S3, S]
+        assert await listed(hub, statuses=("idle", "running")) == [S3, S2, S]
+        assert await listed(hub, statuses=("terminated",)) == []
+        await hub.archive(LOCAL, S2)
+        # To some an archived session has ended, whatever Claude Code does with it.
+        asked: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
+        assert await listed(hub, statuses=("running",), **asked) == []
+        assert await listed(hub, statuses=("idle", "terminated"), **asked) == [S3, S2, S]
+
+
+@pytest.mark.parametrize("status", ["idle", "waiting", "shell", "new to us", None])
+async def test_one_that_is_only_open_is_idle(home: Home, status: str | None) -> None:
+    home.talk()
+    home.busy(status=status)  # type: ignore[arg-type]  # older programs say nothing
+    async with opened(home) as (hub, _):
+        assert await listed(hub, statuses=("idle",)) == [S]
+        assert await listed(hub, statuses=("running",)) == []
+
+
+async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
+    home.talk()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    home.busy(pid=child.pid)
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).status == "running"
+        child.communicate(b"\n")
+        assert (await hub.get(LOCAL, S)).status == "idle"
+        home.busy(procStart="1")  # the number went to another process
+        assert await listed(hub, statuses=("running",)) == []
+
+
+async def test_whoever_watches_hears_when_it_begins_and_ends(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_QUIET_MS", 200)
+    home.talk()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        changes = hub.changes(LOCAL)
+        waiting = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0.2)
+        home.busy(pid=child.pid)
+        async with asyncio.timeout(20):
+            assert (await waiting).session == S
+            assert (await hub.get(LOCAL, S)).status == "running"
+            child.communicate(b"\n")  # which leaves its file behind
+            assert (await anext(changes)).session == S
+            assert (await hub.get(LOCAL, S)).status == "idle"
+        await changes.aclose()  # type: ignore[attr-defined]
