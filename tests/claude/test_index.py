@@ -220,9 +220,10 @@ ROWS = "SELECT path, size, id, next, state, texts, base, shown FROM files ORDER 
 
 
 @pytest.mark.parametrize("held", [0, 1 << 20], ids=["texts as they come", "texts held"])
+@pytest.mark.parametrize("own", [0, 100_000])
 @pytest.mark.parametrize("program", [sys.executable, "/bin/true", "/nowhere"])
 async def test_helpers_read_what_one_process_would(
-    homes: Path, home: Home, monkeypatch: pytest.MonkeyPatch, held: int, program: str
+    homes: Path, home: Home, monkeypatch: pytest.MonkeyPatch, held: int, own: int, program: str
 ) -> None:
     (home.projects / "-w").mkdir()
     for version in VERSIONS[::4]:
@@ -243,7 +244,8 @@ async def test_helpers_read_what_one_process_would(
     monkeypatch.setattr(sys, "executable", program)
     monkeypatch.setattr("segue.sources.claude.source._MUCH", 0)
     monkeypatch.setattr("segue.sources.claude.source._HELD", held)
-    monkeypatch.setattr("segue.sources.claude.taking.os.cpu_count", lambda: 3)
+    monkeypatch.setattr("segue.sources.claude.helping.os.cpu_count", lambda: 3)
+    monkeypatch.setattr("segue.sources.claude.helping._OWN", own)
     assert await rows() == alone
 
 

@@ -21,7 +21,7 @@ from ..model import clock, codec, errors, text
 from ..model.cursor import Mark
 from ..model.session import Session, Shelf
 
-FORMAT = 3  # of this file; one of another format is made anew
+FORMAT = 4  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
 SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}
@@ -62,10 +62,11 @@ CREATE INDEX files_cwd_created ON files (shelf, cwd, created_at, id) WHERE shown
 CREATE INDEX files_tag_active ON files (shelf, tag, active_at, id) WHERE shown;
 CREATE INDEX files_tag_created ON files (shelf, tag, created_at, id) WHERE shown;
 
--- `key` is pk << 24 and a number; tokens come from Python, and are given again to be taken out.
+-- `key` is pk << 24 and a number; tokens come from Python, and are given again to be taken out. As
+-- much of them is held before it is written as one batch of the first reading brings.
 CREATE TABLE texts (key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, text BLOB NOT NULL);
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii');
-INSERT INTO search (search, rank) VALUES ('hashsize', 8388608);
+INSERT INTO search (search, rank) VALUES ('hashsize', 16777216);
 
 CREATE TABLE overlay (id TEXT PRIMARY KEY, patch BLOB NOT NULL) WITHOUT ROWID;
 -- Sessions that are gone, for those who watch.
@@ -471,6 +472,7 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
     if version or tables:
         raise sqlite3.DatabaseError("another format")
     os.chmod(path, 0o600)
+    connection.execute("PRAGMA page_size = 16384")  # texts are long, and most of what is written
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     try:

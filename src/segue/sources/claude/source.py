@@ -32,6 +32,8 @@ from .locate import Place
 if TYPE_CHECKING:
     import asyncio
 
+    from .helping import Helpers
+
 log = logging.getLogger("segue.claude")
 
 T = TypeVar("T")
@@ -207,26 +209,28 @@ class ClaudeSource:
             if helpers is not None:
                 helpers.close()
 
-    def _helpers(self, changed: Sequence[tuple[str, Key]]) -> taking.Helpers | None:
+    def _helpers(self, changed: Sequence[tuple[str, Key]]) -> Helpers | None:
         """Helpers for reading what is not known at all, if that is all that there is to read."""
         known = self.index.keys()
         if any(path in known for path, _ in changed):
             return None
-        return taking.helpers_for(changed, self.workspace)
+        from .helping import helpers_for
+
+        return helpers_for(changed, self.workspace)
 
     def _take(
-        self, writing: Writing, path: str, key: Key, helpers: taking.Helpers | None
-    ) -> taking.Helpers | None:
+        self, writing: Writing, path: str, key: Key, helpers: Helpers | None
+    ) -> Helpers | None:
         """Take one file in, or what was added to it; gives the helpers, while there are any."""
         try:
-            if helpers is not None:
-                taken = helpers.take(path)
-                self._put(writing, path, key, taken)
+            if helpers is not None and helpers.has(path):
+                self._put(writing, path, key, helpers.take(path))
                 return helpers
         except taking.Lost:
             log.info("a process that read transcripts went away; the rest is read by this one")
             if helpers is not None:
                 helpers.close()
+            helpers = None
         try:
             with files.opened(path) as (descriptor, status):
                 known = writing.state(path)
@@ -236,7 +240,7 @@ class ClaudeSource:
                 self._put(writing, path, key, taken)
         except files.Unreadable:
             writing.remove(path)
-        return None
+        return helpers
 
     def _put(self, writing: Writing, path: str, key: Key, taken: taking.Taken | None) -> None:
         if taken is None:
