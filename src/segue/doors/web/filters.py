@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -29,7 +30,7 @@ class Filters:
     """The filters of one list."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
-        self.values = {name: params[name] for name in NAMES if params.get(name)}
+        self.values = {name: value for name in NAMES if (value := params.get(name))}
 
     def __getitem__(self, name: str) -> str:
         return self.values.get(name, "")
@@ -40,12 +41,18 @@ class Filters:
 
     @property
     def by_project(self) -> bool:
-        return self["group"] == "project"
+        """Whether the list is grouped so; what a search found is always grouped by recency."""
+        return self["group"] == "project" and not self.words
 
     @property
     def narrowed(self) -> bool:
         """Whether something is left out of the list."""
         return bool(self.values.keys() - {"group"})
+
+    @cached_property
+    def own(self) -> str:
+        """The query string of this list."""
+        return self.address()
 
     def address(self, **changes: str) -> str:
         """The query string of this list with some parameters changed; empty ones left out."""

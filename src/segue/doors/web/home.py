@@ -16,7 +16,7 @@ async def home(call: Call) -> Response:
     """The list; a session that was just deleted can be had back from here."""
     filters = listing.filters_of(call)
     if call.request.headers.get("x-segue") == "list":
-        return call.page("sidebar.html", **await listing.sidebar(call, filters))
+        return call.page("sessions.html", **await listing.sidebar(call, filters))
     values: dict[str, Any] = {"notice": await _deleted(call)}
     if call.scripted:
         return call.page("welcome.html", **values)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
+from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 from starlette.responses import HTMLResponse, Response
 
-from ...hub.reading import Found
 from ...model import clock, text
 from ...model.principal import Principal
 from ...model.query import Query, matches
 from ...model.session import Session
-from . import templates
+from . import rows, templates
 from .call import Call
-from .filters import NAMES, SHELVES, SINCE, Filters
-from .markdown import sendable
+from .filters import SHELVES, SINCE, Filters
+from .rows import Group, Row
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -29,41 +27,38 @@ FOUND = 20  # results of a search: each costs a look into its session
 SEEN = 1000  # sessions whose directories, tags and sources are offered as filters
 
 
-class Row(NamedTuple):
-    """A session in the list; `snippet` and `seq` say where a search found it."""
-
-    session: Session
-    snippet: Markup | None = None
-    seq: int | None = None
-
-
-class Group(NamedTuple):
-    key: str
-    label: str
-    rows: list[Row]
-
-
 class Listed(NamedTuple):
-    """A page of the list, as the template wants it."""
+    """A page of the list, and the address of the next."""
 
     groups: list[Group]
     next: str | None
     filters: Filters
+    now: int
+
+    @property
+    def html(self) -> Markup:
+        from markupsafe import Markup
+
+        made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
+        if self.next:
+            made += f'\n<a class="more" href="/{escape(self.next)}" rel="next">More sessions</a>'
+        return Markup(made)
 
 
 async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Listed:
     """A page of the list that the filters describe."""
-    query = filters.query(LATER if cursor else FIRST)
+    now = clock.now()
+    query = filters.query(FIRST if cursor is None else LATER)
     if query.text and text.terms(query.text):
-        found = await call.hub.search(call.principal, replace(query, limit=FOUND), cursor)
-        rows, following = [_row(each) for each in found.found], found.next
+        results = await call.hub.search(call.principal, replace(query, limit=FOUND), cursor)
+        made, following = [rows.found(each) for each in results.found], results.next
     else:
         # Only punctuation, so far: that finds everything.
-        query = replace(query, text=None)
+        query = replace(query, text=None, limit=SEEN if filters.by_project else query.limit)
         page = await call.hub.list(call.principal, query, cursor, bind_filters=False)
-        rows, following = [Row(session) for session in page.sessions], page.next
+        made, following = [Row(session) for session in page.sessions], page.next
     after = filters.address(cursor=following) if following else None
-    return Listed(grouped(rows, filters), after, filters)
+    return Listed(rows.grouped(made, filters, now), after, filters, now)
 
 
 async def first(call: Call, filters: Filters) -> list[Session]:
@@ -74,17 +69,17 @@ async def first(call: Call, filters: Filters) -> list[Session]:
     return page.sessions
 
 
-async def rows(call: Call) -> Response:
+async def further(call: Call) -> Response:
     """A further page, for a list that is being scrolled."""
     made = await listed(call, filters_of(call), call.param("cursor") or None)
-    return HTMLResponse(str(templates.macros("list.html").rows(made)))
+    return HTMLResponse(made.html)
 
 
 async def facets(call: Call) -> Response:
     """Values to filter by, taken from the sessions that were active last."""
     page = await call.hub.list(call.principal, Query(limit=SEEN, archived="include"))
     agents = {session.agent.id for session in page.sessions if session.agent is not None}
-    made = templates.macros("list.html").facets(
+    made = templates.macros("facets.html").facets(
         directories=_common(session.directory for session in page.sessions),
         tags=_common(session.tag for session in page.sessions if session.tag),
         sources=_common(session.source for session in page.sessions),
@@ -94,7 +89,7 @@ async def facets(call: Call) -> Response:
 
 
 def filters_of(call: Call) -> Filters:
-    return Filters({name: call.param(name) for name in NAMES})
+    return Filters(call.request.query_params)
 
 
 async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
@@ -105,9 +100,7 @@ async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
 async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
     """All that the sidebar's template needs."""
     agent = filters["agent"]
-    now = clock.now()
     return {
-        "now": now,
         "list": await listed(call, filters, call.param("cursor") or None),
         "chips": filters.chips(await agent_names(call, [agent]) if agent else {}),
         "shelves": SHELVES,
@@ -122,50 +115,7 @@ def row_of(principal: Principal, session: Session, filters: Filters) -> str | No
     query = filters.query(1)
     if query.cwd is not None:
         query = replace(query, directories=(query.cwd,))
-    if not matches(query, session):
-        return None
-    made = templates.macros("list.html").row(Row(session), filters)
-    return str(made)
-
-
-def group_of(session: Session, filters: Filters, now: int | None = None) -> tuple[str, str]:
-    """The group that a session stands in: its key and its heading."""
-    if filters.by_project:
-        return session.directory, templates.project(session.directory)
-    label = _recency(session.active_at // clock.DAY, (now or clock.now()) // clock.DAY)
-    return label, label
-
-
-@lru_cache(maxsize=1024)
-def _recency(day: int, today: int) -> str:
-    for days, label in ((0, "Today"), (1, "Yesterday"), (7, "Last 7 days"), (30, "Last 30 days")):
-        if today - day <= days:
-            return label
-    return f"{datetime.fromtimestamp(day * 86_400, UTC):%B %Y}"
-
-
-def grouped(rows: Sequence[Row], filters: Filters) -> list[Group]:
-    now = clock.now()
-    found: dict[str, Group] = {}
-    for row in rows:
-        key, label = group_of(row.session, filters, now)
-        found.setdefault(key, Group(key, label, [])).rows.append(row)
-    return list(found.values())
-
-
-def _row(found: Found) -> Row:
-    from markupsafe import Markup, escape
-
-    words = sendable(found.snippet)
-    pieces: list[str] = []
-    end = 0
-    for mark in found.marks:
-        pieces += (escape(words[end : mark.start]), "<mark>", escape(words[mark.start : mark.stop]))
-        pieces.append("</mark>")
-        end = mark.stop
-    pieces.append(escape(words[end:]))
-    snippet = Markup("".join(pieces))
-    return Row(found.session, snippet, None if found.event is None else found.event.seq)
+    return rows.row(Row(session), filters, clock.now()) if matches(query, session) else None
 
 
 def _common(values: Iterable[str]) -> list[str]:

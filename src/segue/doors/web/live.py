@@ -13,12 +13,12 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from ...model import codec, ids
+from ...model import clock, codec, ids
 from ...model.errors import NotFound
 from ...model.event import Event
 from ...model.session import Session
 from ...store.base import Delta
-from . import items, listing, templates, transcript
+from . import items, listing, rows, templates, transcript
 from .call import Call
 from .filters import Filters
 from .markdown import markdown
@@ -194,7 +194,7 @@ async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes
 
 
 def _row(call: Call, session: Session, filters: Filters) -> bytes:
-    group, label = listing.group_of(session, filters)
+    group, label = rows.group_of(session, filters, clock.now())
     html = listing.row_of(call.principal, session, filters)
     data = {"session": session.id, "html": html, "group": group, "label": label}
     return _frame("row", data)

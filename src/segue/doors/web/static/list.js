@@ -8,36 +8,64 @@ let busy = false;
 
 const list = () => find("#list");
 export const address = () => list()?.dataset.address ?? "";
+const param = (name) => new URLSearchParams(address()).get(name) ?? "";
+const firstPage = () => `/rows${address()}`;
 
-// Endless scroll. A page of rows that is far away gives up its rows and keeps its height; it asks
-// for them again, by the address it came from, when it is near.
+// Endless scroll. A page's rows join the groups that they belong to: a heading stands once. Rows
+// that are far away are given up, but for the first page's, and leave their height; they are asked
+// for again, by the address that they came from, when they are near.
 
 const near = new IntersectionObserver(seen, { root: find("#list"), rootMargin: `${KEEP * 100}% 0px` });
 
+const groups = () => all(".group", list());
+const groupOf = (key) => groups().find((each) => each.dataset.key === key);
+
+// Sections of a page into the list, before whatever stands there.
+function place(made, from, before) {
+  for (const section of all(".group", made)) {
+    const rows = find("ul", section);
+    rows.dataset.from = from;
+    // What moved while one scrolled may come again.
+    for (const row of all(".row", rows)) if (find(`.row[data-id="${row.dataset.id}"]`, list())) row.remove();
+    const group = groupOf(section.dataset.key);
+    if (!group) list().insertBefore(section, before);
+    else if (!param("group") || param("q")) group.append(rows);
+    else continue; // of a project the newest are shown
+    near.observe(rows);
+  }
+}
+
 function watch() {
   near.disconnect();
-  for (const each of all(".page, .more", list())) near.observe(each);
+  for (const rows of all("ul", list())) rows.dataset.from ??= firstPage();
+  for (const each of all("ul, .more", list())) near.observe(each);
 }
 
 async function seen(entries) {
   for (const { target, isIntersecting, boundingClientRect } of entries) {
     if (target.classList.contains("more")) {
       if (isIntersecting) await further(target);
-    } else if (!isIntersecting && target.dataset.from && !target.contains(document.activeElement)) {
+    } else if (isIntersecting) {
+      if ("empty" in target.dataset) await restore(target);
+    } else if (target.dataset.from !== firstPage() && !target.contains(document.activeElement)) {
       target.style.height = `${boundingClientRect.height}px`;
       target.replaceChildren();
       target.dataset.empty = "";
-    } else if (isIntersecting && "empty" in target.dataset) {
-      delete target.dataset.empty;
-      try {
-        const made = nodes(await text(target.dataset.from));
-        target.replaceChildren(...find(".page", made).childNodes);
-        target.style.height = "";
-        mark();
-      } catch {
-        target.dataset.empty = "";
-      }
     }
+  }
+}
+
+async function restore(rows) {
+  delete rows.dataset.empty;
+  const { key } = rows.parentElement.dataset;
+  try {
+    const made = nodes(await text(rows.dataset.from));
+    const section = all(".group", made).find((each) => each.dataset.key === key);
+    rows.replaceChildren(...(section ? find("ul", section).childNodes : []));
+    rows.style.height = "";
+    mark();
+  } catch {
+    rows.dataset.empty = "";
   }
 }
 
@@ -47,14 +75,14 @@ async function further(link) {
   const from = `/rows${new URL(link.href).search}`;
   try {
     const made = nodes(await text(from));
-    const page = find(".page", made);
-    page.dataset.from = from;
-    link.replaceWith(made);
-    join(page);
+    if (!link.isConnected) return; // another list was asked for meanwhile
+    place(made, from, link);
+    const next = find(".more", made);
+    if (next) {
+      link.replaceWith(next);
+      near.observe(next);
+    } else link.remove();
     mark();
-    near.observe(page);
-    const next = find(".more", list());
-    if (next) near.observe(next);
   } catch {
     link.textContent = "More sessions (could not be loaded; click to try again)";
     link.addEventListener("click", (event) => { event.preventDefault(); further(link); }, { once: true });
@@ -63,25 +91,41 @@ async function further(link) {
   }
 }
 
-// A group that goes on from the page before needs no second heading.
-function join(page) {
-  const first = find(".group", page);
-  const before = all(".group", page.previousElementSibling ?? document.createElement("div")).at(-1);
-  const same = first && before && first.dataset.key === before.dataset.key;
-  if (same) find("h2", first).classList.add("hidden");
-}
-
 // The rows that are in the page, as they are now.
 export async function refresh() {
-  for (const page of all(".page:not([data-empty])", list())) {
+  const pages = new Set(all("ul:not([data-empty])", list()).map((rows) => rows.dataset.from));
+  for (const from of pages) {
     try {
-      const made = find(".page", nodes(await text(page.dataset.from ?? `/rows${address()}`)));
-      if (!page.contains(document.activeElement)) page.replaceChildren(...made.childNodes);
+      const made = nodes(await text(from));
+      const old = all("ul", list()).filter((rows) => rows.dataset.from === from);
+      if (old.some((rows) => rows.contains(document.activeElement))) continue;
+      for (const section of all(".group", made)) {
+        const rows = find("ul", section);
+        rows.dataset.from = from;
+        const same = old.find((each) => each.parentElement.dataset.key === section.dataset.key);
+        if (same) same.replaceWith(rows);
+        else if (from === firstPage()) lead(section);
+        else continue;
+        near.observe(rows);
+      }
     } catch {
       return; // not now, then
     }
   }
+  tidy();
   mark();
+}
+
+// A group that begins the list, or rows that begin a group.
+function lead(section) {
+  const group = groupOf(section.dataset.key);
+  if (group) find("h2", group).after(find("ul", section));
+  else list().prepend(section);
+}
+
+function tidy() {
+  for (const group of groups()) if (!find(".row, [data-empty]", group)) group.remove();
+  if (find(".row", list())) find(".empty", list())?.remove();
 }
 
 // The row of the session that is open.
@@ -121,9 +165,12 @@ export async function show(query, { remember = true } = {}) {
     find(`#sidebar ${name}`).replaceChildren(...made.childNodes);
     if (name === "#list") Object.assign(list().dataset, made.dataset);
   }
-  const hidden = all("#search input[type=hidden]", page);
   for (const old of all("#search input[type=hidden]")) old.remove();
-  find("#search").prepend(...hidden);
+  for (const [name, value] of new URLSearchParams(query)) {
+    if (name === "q") continue;
+    const field = Object.assign(document.createElement("input"), { type: "hidden", name, value });
+    find("#search").prepend(field);
+  }
   if (remember) history.replaceState(history.state, "", `${location.pathname}${query}${location.hash}`);
   list().scrollTop = 0;
   watch();
@@ -146,50 +193,39 @@ function search() {
 export function update({ session, html, group, label }) {
   const old = find(`.row[data-id="${session}"]`, list());
   if (!html) {
-    const searching = new URLSearchParams(address()).has("q");
-    if (old && !searching) old.remove();
+    if (old && !param("q")) old.remove();
+    tidy();
     return;
   }
   const row = nodes(html).firstElementChild;
-  if (old?.contains(document.activeElement) || isInPlace(old, row)) {
+  if (old && (old.contains(document.activeElement) || old.dataset.at === row.dataset.at)) {
+    const focused = old.contains(document.activeElement);
     old.replaceWith(row);
-    if (document.activeElement === document.body && old.dataset.focus) find("a", row).focus();
+    if (focused) find("a", row).focus();
   } else {
     old?.remove();
-    const place = groupFor(group, label);
-    place.prepend(row);
+    rowsOf(group, label).prepend(row);
   }
-  for (const empty of all("#list .group")) if (!find(".row", empty)) empty.remove();
-  find("#list .empty")?.remove();
+  tidy();
   mark();
 }
 
-function isInPlace(old, row) {
-  return old && Number(old.dataset.at) === Number(row.dataset.at);
-}
-
-function groupFor(key, label) {
-  const found = all(".group", list()).find((each) => each.dataset.key === key);
-  if (found) {
-    if (new URLSearchParams(address()).get("group") === "project") list().firstElementChild.prepend(found);
-    return find("ul", found);
-  }
-  const made = document.createElement("section");
-  made.className = "group";
-  made.dataset.key = key;
-  const heading = document.createElement("h2");
-  heading.textContent = label;
-  heading.title = key;
-  const rows = document.createElement("ul");
-  made.append(heading, rows);
-  let page = find(".page", list());
-  if (!page) {
-    page = document.createElement("div");
-    page.className = "page";
-    list().prepend(page);
-  }
-  page.prepend(made);
-  return rows;
+// The rows of a group, which is made if it is not there; a project with news comes first.
+function rowsOf(key, label) {
+  let group = groupOf(key);
+  if (!group) {
+    group = document.createElement("section");
+    group.className = "group";
+    group.dataset.key = key;
+    const heading = document.createElement("h2");
+    heading.textContent = label;
+    heading.title = key;
+    const rows = document.createElement("ul");
+    rows.dataset.from = firstPage();
+    group.append(heading, rows);
+    list().prepend(group);
+  } else if (param("group")) list().prepend(group);
+  return find("ul", group);
 }
 
 export function start() {
