@@ -1,5 +1,6 @@
 """Sessions to look at: one of every kind of thing, and long ones."""
 
+import asyncio
 import base64
 import zlib
 from collections.abc import Iterator
@@ -165,8 +166,8 @@ async def crowd(hub: Hub, count: int, days: int = 40) -> list[Session]:
         if number % 5 == 0:
             bodies.append(InfoChanged(tag="review"))
         drafts = [Draft(body=body, at=at) for body in bodies]
-        made.append(await hub.store.create("local", ids.new_id(), drafts))
-    return made
+        made.append(hub.store.create("local", ids.new_id(), drafts))
+    return await asyncio.gather(*made)
 
 
 async def long(hub: Hub, messages: int, title: str = "A long one") -> Session:

@@ -119,6 +119,8 @@ async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
     seen: set[str] = set()
     for _ in range(80):
         seen |= set(await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)"))
+        headings = await page.locator(".group h2").all_text_contents()
+        assert len(headings) == len(set(headings))  # a group goes on over pages under one heading
         if len(seen) == 400:
             break
         await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
@@ -127,6 +129,20 @@ async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
     assert await page.locator(".row").count() < 400  # what is far away gave up its rows
     await page.locator("#list").evaluate("list => { list.scrollTop = 0 }")
     await expect(page.locator(".row").first).to_contain_text("(0)")
+
+
+async def test_a_project_stands_once_and_leads_to_all_its_sessions(house: House) -> None:
+    await examples.crowd(house.hub, 1100)
+    page = await house.window("/?group=project")
+    headings = page.locator(".group h2")
+    await expect(headings).to_have_count(4)
+    await page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    await expect(page.locator("#list .more")).to_have_count(0)
+    await expect(headings).to_have_count(4)
+    await page.get_by_role("link", name="All sessions of project-2").click()
+    await expect(page.locator(".chip.on")).to_contain_text("project-2")
+    await expect(page.locator(".row .where").first).to_have_text("project-2")
+    assert len(set(await page.locator(".row .where").all_text_contents())) == 1
 
 
 async def test_keys_reach_everything(house: House) -> None:

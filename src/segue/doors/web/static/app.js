@@ -89,7 +89,7 @@ document.addEventListener("click", (event) => {
     return;
   }
   const ours = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
-  if (!ours || link.closest(".chips") || link.matches(".skip, .more")) return;
+  if (!ours || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
   event.preventDefault();
   const here = find("#main .session")?.dataset.base;
   if (here && link.pathname === here && link.hash) {

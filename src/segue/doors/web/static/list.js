@@ -242,7 +242,7 @@ export function start() {
     typing = setTimeout(search, 150);
   });
   document.addEventListener("click", (event) => {
-    const chip = event.target.closest("#sidebar .chips a, #list .empty a, #main .meta a[href^='/?']");
+    const chip = event.target.closest("#sidebar .chips a, #list .empty a, #list .rest, #main .meta a[href^='/?']");
     if (!chip || event.metaKey || event.ctrlKey) return;
     event.preventDefault();
     show(new URL(chip.href).search).catch(() => location.assign(chip.href));
