@@ -162,6 +162,14 @@ async function things(agent, environment) {
   await beta.sessions.resources.delete(added.id, { session_id: session.id });
   assert.equal((await beta.files.delete(files[0].id)).type, "file_deleted");
 
+  const skill = await beta.skills.create({
+    files: [await toFile(Buffer.from("---\nname: hi\ndescription: d\n---\n"), "hi/SKILL.md")],
+  });
+  assert.deepEqual(await beta.skills.retrieve(skill.id), skill);
+  const [version] = await all(beta.skills.versions.list(skill.id));
+  assert.deepEqual([version.name, version.description, version.skill_id], ["hi", "d", skill.id]);
+  assert.equal((await beta.skills.delete(skill.id)).type, "skill_deleted");
+
   const vault = await beta.vaults.create({ display_name: "v" });
   const auth = { type: "static_bearer", mcp_server_url: "https://a.example", token: "S3CRET" };
   const secret = await beta.vaults.credentials.create(vault.id, { auth });

@@ -298,6 +298,7 @@ def main() -> None:
     conversation(sessions(agent, environment))
     rest_things.files(strict, agent, environment)
     rest_things.credentials(strict, SEED)
+    rest_things.skills(strict, agent, environment)
     if SEED:
         deployments(agent, environment)
         rest_things.memories(strict)

@@ -69,6 +69,33 @@ def files(strict: Any, agent: Any, environment: Any) -> None:
         strict.sessions.delete(each.id)
 
 
+def skills(strict: Any, agent: Any, environment: Any) -> None:
+    """Uploaded, listed, read back; named by a session's agent."""
+    head = b"---\nname: greeting\ndescription: Says ahoy.\n---\n"
+    files = [("greeting/SKILL.md", head, "text/markdown"), ("greeting/a.txt", b"a", "text/plain")]
+    made = strict.skills.create(files=files)
+    # Older clients have a class of its own for each call's answer.
+    assert strict.skills.retrieve(made.id).model_dump() == made.model_dump()
+    calls = strict.skills.versions
+    second = calls.create(made.id, files=files)
+    listed = list(calls.list(made.id, limit=1))
+    assert [each.name for each in listed] == ["greeting", "greeting"]
+    assert listed[0].model_dump() == second.model_dump()
+    assert made.id in [each.id for each in strict.skills.list(limit=1, source="custom")]
+    if hasattr(calls, "download"):
+        assert calls.download(second.id, skill_id=made.id).read()[:2] == b"PK"
+    named: Any = {"type": "custom", "skill_id": made.id}
+    strict.agents.update(agent.id, version=strict.agents.retrieve(agent.id).version, skills=[named])
+    session = strict.sessions.create(agent=agent.id, environment_id=environment.id)
+    (shown,) = session.agent.skills
+    assert (shown.type, shown.skill_id) == ("custom", made.id)
+    pinned = calls.retrieve(shown.version, skill_id=made.id)
+    assert pinned.model_dump() == second.model_dump()
+    strict.agents.update(agent.id, version=session.agent.version, skills=[])
+    assert calls.delete(second.id, skill_id=made.id).type == "skill_version_deleted"
+    assert strict.skills.delete(made.id).type == "skill_deleted"
+
+
 def credentials(strict: Any, seed: bool) -> None:
     """Of every kind that the client knows, by every call on them."""
     vault = strict.vaults.create(display_name="v")

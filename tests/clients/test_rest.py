@@ -52,6 +52,7 @@ def test_each_official_typescript_client_does_too(server: Server, version: str) 
     [
         ("agents.py", '"type": "session.status_idle"'),
         ("agents_with_files.py", '"type": "session.status_idle"'),
+        ("agents_comprehensive.py", '"type": "session.status_idle"'),
         ("managed-agents-streaming-deltas-manual.py", "[final] "),
         # It listens for a minute after the last event.
         pytest.param(
@@ -73,6 +74,7 @@ def test_the_clients_own_examples_run_unchanged(
             "ANTHROPIC_API_KEY": server.key,
             "ANTHROPIC_ENVIRONMENT_ID": environment(server),
             "ANTHROPIC_WORKDIR": str(tmp_path),
+            "GITHUB_TOKEN": "a token for nobody",
         },
         capture_output=True,
         text=True,

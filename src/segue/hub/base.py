@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .live import Live
     from .mounts import Mounts
     from .shares import Shares
+    from .skills import Skills
     from .visits import Visits
 
 CHUNK = 500
@@ -89,6 +90,12 @@ class Base:
         from .files import Files
 
         return Files(self.store, self.records)
+
+    @cached_property
+    def skills(self) -> Skills:
+        from .skills import Skills
+
+        return Skills(self.store, self.records)
 
     @cached_property
     def visits(self) -> Visits:

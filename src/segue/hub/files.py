@@ -1,4 +1,4 @@
-"""Files that clients upload: the bytes in parts in the store, and a record of each.
+"""Files that clients upload, and skills' archives: bytes in parts in the store, a record of each.
 
 The record is written last. Parts without one are what an upload that never ended left behind; a
 process that takes its first upload drops those that are a day old.
@@ -18,15 +18,17 @@ from ..store.base import Record, Store
 from .records import Records
 
 KIND = "file"
+ARCHIVE = "archive"
 PART = 1 << 20
 
 
 class Files:
-    """The files of a store, scoped by workspace."""
+    """The files of a store, scoped by workspace; `kind` is that of their records."""
 
-    def __init__(self, store: Store, records: Records) -> None:
+    def __init__(self, store: Store, records: Records, kind: str = KIND) -> None:
         self._store = store
         self._records = records
+        self._kind = kind
         self._swept = False
 
     async def keep(
@@ -46,7 +48,7 @@ class Files:
                 size += len(part)
                 number += 1
             body = {**about, "size": size, "sha256": digest.hexdigest()}
-            return await self._records.create(workspace, KIND, body, id)
+            return await self._records.create(workspace, self._kind, body, id)
         except BaseException:
             await self._store.drop_parts(workspace, id)
             raise

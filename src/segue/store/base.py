@@ -288,7 +288,7 @@ class Store(Protocol):
     async def part(self, workspace: str, file: str, number: int) -> bytes | None: ...
     async def drop_parts(self, workspace: str, file: str) -> None: ...
     async def drop_strays(self, before: int) -> None:
-        """Forget files that were begun before a time and have no record of kind `file`."""
+        """Forget what was begun before a time and has no record of kind `file` or `archive`."""
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]

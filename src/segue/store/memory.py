@@ -432,7 +432,8 @@ class MemoryStore(Store):
 
     async def drop_strays(self, before: int) -> None:
         for (workspace, file), at in list(self._begun.items()):
-            if at < before and (workspace, "file", file) not in self._records:
+            kept = any((workspace, kind, file) in self._records for kind in ("file", "archive"))
+            if at < before and not kept:
                 await self.drop_parts(workspace, file)
 
     async def get_record(

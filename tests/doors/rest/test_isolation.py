@@ -10,6 +10,7 @@ from segue.model.event import AgentRef
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.test_credentials import BEARER
 from tests.doors.rest.test_files import uploaded
+from tests.doors.rest.test_skills import skill
 
 STORE = "/v1/memory_stores/{memory_store_id}"
 VAULT = "/v1/vaults/{vault_id}"
@@ -32,7 +33,8 @@ BODIES: dict[tuple[str, str], Any] = {
 }
 # Those that name nothing: they are looked at one by one below.
 KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments")
-LISTS = {f"/v1/{kind}" for kind in ("sessions", "models", "deployment_runs", "files", *KINDS)}
+UNNAMED = ("sessions", "models", "deployment_runs", "files", "skills")
+LISTS = {f"/v1/{kind}" for kind in (*UNNAMED, *KINDS)}
 
 
 async def furnished(api: Api) -> dict[str, str]:
@@ -47,6 +49,7 @@ async def furnished(api: Api) -> dict[str, str]:
     path = f"/v1/vaults/{vault['id']}/credentials"
     credential = await api.ok("POST", path, {"auth": BEARER})
     file = await uploaded(api, b"xyzzy")
+    able = await skill(api, display_name=f"skill of {api.workspace}")
     made_with = {"agent": agent["id"], "environment_id": environment, "vault_ids": [vault["id"]]}
     memory = {"type": "memory_store", "memory_store_id": store["id"]}
     deployment = await api.ok(
@@ -74,6 +77,8 @@ async def furnished(api: Api) -> dict[str, str]:
         "vault_id": vault["id"],
         "credential_id": credential["id"],
         "file_id": file["id"],
+        "skill_id": able["id"],
+        "version": able["latest_version_id"],
         "deployment_id": deployment["id"],
         "deployment_run_id": run["id"],
     }
@@ -116,8 +121,9 @@ async def everything(api: Api, names: dict[str, str]) -> Any:
         "vaults/{vault_id}/credentials",
         "memory_stores/{memory_store_id}/memories",
         "memory_stores/{memory_store_id}/memory_versions",
+        "skills/{skill_id}/versions",
     )
-    paths = [*KINDS, "files", *(each.format(**names) for each in inner)]
+    paths = [*KINDS, "files", "skills", *(each.format(**names) for each in inner)]
     lists = [await api.ok("GET", f"/v1/{path}") for path in paths]
     assert all(each["data"] for each in lists)
     return session, await api.events(names["session_id"]), lists
@@ -135,6 +141,8 @@ async def test_lists_and_searches_show_their_own_workspace_only(tmp_path: Path) 
                 found = (await api.ok("GET", f"/v1/{kind}"))["data"]
                 assert len(found) == (2 if kind in KINDS[:2] else 1)  # with the built-in one
                 assert names[f"{kind[:-1]}_id"] in [each["id"] for each in found]
+            (able,) = (await api.ok("GET", "/v1/skills"))["data"]
+            assert able["id"] == names["skill_id"]
             (file,) = (await api.ok("GET", "/v1/files"))["data"]
             assert file["id"] == names["file_id"]
             (run,) = (await api.ok("GET", "/v1/deployment_runs"))["data"]
@@ -175,8 +183,9 @@ async def test_a_session_is_made_with_what_its_workspace_has(tmp_path: Path) -> 
         session = await mine.session()
         await mine.fails(404, "POST", f"/v1/sessions/{session['id']}/resources", file)
         roster = {"type": "coordinator", "agents": [names["agent_id"]]}
-        body = {"name": "a", "model": "m", "multiagent": roster}
-        await mine.fails(404, "POST", "/v1/agents", body)
+        able = [{"type": "custom", "skill_id": names["skill_id"]}]
+        for more in ({"multiagent": roster}, {"skills": able}):
+            await mine.fails(404, "POST", "/v1/agents", {"name": "a", "model": "m", **more})
 
 
 async def test_an_agent_of_another_workspace_is_not_shown_through_a_session(

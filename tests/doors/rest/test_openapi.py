@@ -15,6 +15,8 @@ from segue.doors.rest.routes import ROUTES
 from tests.clients.rest_server import Server, serving
 from tests.doors.rest.api import HEADERS, message, open_api
 from tests.doors.rest.judge import DOCUMENT, judge
+from tests.doors.rest.test_skills import FILES, form
+from tests.doors.rest.test_two_workspaces import FORMS
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
@@ -33,7 +35,7 @@ def test_every_route_is_in_it_with_what_it_takes_and_gives() -> None:
         assert {"200", "400", "401", "404", "413", "429", "503"} <= operation["responses"].keys()
         named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
         assert tuple(named) == route.query
-        takes = route.takes is not None or (route.method, route.path) == ("POST", "/v1/files")
+        takes = route.takes is not None or (route.method, route.path) in FORMS
         assert takes == ("requestBody" in operation)
 
 
@@ -94,6 +96,7 @@ def furnish(server: Server) -> dict[str, list[str]]:
             store = made("/v1/memory_stores", json={"name": "m"})["id"]
             vault = made("/v1/vaults", json={"display_name": "v"})["id"]
             file = made("/v1/files", files={"file": ("f", b"x" * number, "text/plain")})["id"]
+            skill = made("/v1/skills", files=form(FILES))
             memory = made(f"/v1/memory_stores/{store}/memories", json={"path": "/a", "content": ""})
             auth = {"type": "static_bearer", "mcp_server_url": "https://a.example", "token": "t"}
             secret = made(f"/v1/vaults/{vault}/credentials", json={"auth": auth})["id"]
@@ -114,6 +117,8 @@ def furnish(server: Server) -> dict[str, list[str]]:
                 ("vault_id", vault),
                 ("credential_id", secret),
                 ("file_id", file),
+                ("skill_id", skill["id"]),
+                ("version", skill["latest_version_id"]),
                 ("session_id", session),
                 ("resource_id", resource),
                 ("thread_id", thread),

@@ -8,6 +8,7 @@ from segue.model.event import OutcomeDefined, OutcomeEvaluated
 from segue.store import open_store
 from tests.doors.rest.api import Api, open_api
 from tests.doors.rest.test_files import uploaded
+from tests.doors.rest.test_skills import FILES, form, skill
 
 TOOLS = [
     {
@@ -28,7 +29,6 @@ TOOLS = [
 ]
 SERVERS = [{"type": "url", "name": "library", "url": "https://library.example/mcp"}]
 XLSX = {"type": "anthropic", "skill_id": "xlsx", "version": "1"}
-CUSTOM = {"type": "custom", "skill_id": "skill_011CZkZFNu9hAbo3jZPRgTlx", "version": "2"}
 MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
 
 
@@ -50,7 +50,9 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     helper["skills"] = [XLSX]
     member = await api.ok("POST", "/v1/agents", helper)
     agent = {**settings, "name": "Librarian", "system": "Lend.", "description": "Lends."}
-    agent["skills"] = [XLSX, CUSTOM]
+    able = await skill(api)
+    await api.call("POST", f"/v1/skills/{able['id']}/versions", files=form(FILES))
+    agent["skills"] = [XLSX, {"type": "custom", "skill_id": able["id"], "version": "2"}]
     roster = {"type": "coordinator", "agents": [member["id"]]}
     main = await api.ok("POST", "/v1/agents", {**agent, "multiagent": roster})
     vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})

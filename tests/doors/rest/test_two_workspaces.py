@@ -14,6 +14,7 @@ from segue.doors.rest.routes import ROUTES
 from segue.model import ids
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.test_isolation import BODIES, everything, furnished
+from tests.doors.rest.test_skills import FILES, form
 
 STREAMS = [route for route in ROUTES if route.path.endswith("stream")]
 OTHERS = [route for route in ROUTES if route not in STREAMS]
@@ -28,6 +29,12 @@ NAMING = {
     "ids[]": "file_id",
     "after_id": "file_id",
     "before_id": "file_id",
+}
+# The bodies that are forms.
+FORMS: dict[tuple[str, str], Any] = {
+    ("POST", "/v1/files"): {"file": ("f", b"xyzzy", "text/plain")},
+    ("POST", "/v1/skills"): form(FILES),
+    ("POST", "/v1/skills/{skill_id}/versions"): form(FILES),
 }
 
 
@@ -59,11 +66,12 @@ def making(names: dict[str, str], kind: str) -> Any:
     memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
     file = {"type": "file", "file_id": names["file_id"]}
     setup |= {"vault_ids": [names["vault_id"]], "resources": [memory, file]}
+    able = {"type": "custom", "skill_id": names["skill_id"]}
     roster = {"type": "coordinator", "agents": [names["agent_id"]]}
     return {
         "/v1/sessions": setup,
         "/v1/deployments": {**setup, "name": "d", "initial_events": [message("hi")]},
-        "/v1/agents": {"name": "a", "model": "m", "multiagent": roster},
+        "/v1/agents": {"name": "a", "model": "m", "multiagent": roster, "skills": [able]},
     }.get(kind)
 
 
@@ -87,8 +95,8 @@ class House:
         if route.method == "POST" and (made := making(self.names[step.body], route.path)):
             body = made
             foreign = foreign or step.body != step.asks
-        if route.path == "/v1/files" and route.method == "POST":
-            options["files"] = {"file": ("f", b"xyzzy", "text/plain")}
+        if (route.method, route.path) in FORMS:
+            options["files"] = FORMS[route.method, route.path]
         elif body is not None:
             options["json"] = body
         before = await fingerprint(self.apis[1 - step.asks], other)
@@ -119,6 +127,8 @@ async def fingerprint(api: Api, names: dict[str, str]) -> Any:
         "/v1/deployment_runs",
         "/v1/memory_stores?include_archived=true",
         "/v1/vaults?include_archived=true",
+        "/v1/skills",
+        f"/v1/skills/{names['skill_id']}/versions",
         f"/v1/memory_stores/{names['memory_store_id']}/memories?view=full",
         f"/v1/vaults/{names['vault_id']}/credentials",
     ):

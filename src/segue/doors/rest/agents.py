@@ -13,7 +13,7 @@ from ...model import codec, ids
 from ...model.errors import InvalidInput, NotFound
 from ...model.event import AgentRef
 from ...store.base import Record
-from . import bodies, paging, records, settings
+from . import bodies, paging, records, settings, skills
 from .agent_out import AgentOut
 from .bodies import Page
 from .call import Call
@@ -134,15 +134,23 @@ async def chosen(call: Call, given: str | bodies.AgentById | bodies.AgentWithOve
     records.usable(newest, "agent")
     overrides: dict[str, Any] = {}
     if isinstance(given, bodies.AgentWithOverrides):
-        overrides = settings.resolve(given)
+        overrides = await _resolved(call, given)
         settings.check({**record.body, **overrides})
+    await skills.check(call, {**record.body, **overrides}.get("skills", []))
     return AgentRef(id=record.id, version=record.version, overrides=overrides)
+
+
+async def _resolved(call: Call, given: bodies.Settings) -> dict[str, Any]:
+    """The settings that a request gives, with the skills that it names."""
+    found = settings.resolve(given)
+    pinned = await skills.pinned(call, given.skills)
+    return found if isinstance(pinned, UnsetType) else {**found, "skills": pinned}
 
 
 async def create(call: Call) -> AgentOut:
     given = await call.body(bodies.AgentCreate)
     id = ids.new_id()
-    body: dict[str, Any] = {"name": given.name, **settings.resolve(given)}
+    body: dict[str, Any] = {"name": given.name, **await _resolved(call, given)}
     body |= await _rest(call, given, id, 1)
     if not isinstance(given.metadata, UnsetType):
         body["metadata"] = given.metadata
@@ -153,7 +161,7 @@ async def create(call: Call) -> AgentOut:
 async def update(call: Call) -> AgentOut:
     given = await call.body(bodies.AgentUpdate)
     record = await records.find(call, "agent", call.path["agent_id"])
-    changes = settings.resolve(given)
+    changes = await _resolved(call, given)
     changes |= await _rest(call, given, record.id, record.version + 1)
     if not isinstance(given.name, UnsetType):
         changes["name"] = given.name

@@ -283,7 +283,7 @@ async def run(call: Call) -> Run:
 def _reason(error: SegueError) -> str:
     """Which error of a run it is, as clients know them."""
     missing, archived = error.data.get("missing"), error.data.get("archived")
-    if missing in ("environment", "vault", "file"):
+    if missing in ("environment", "vault", "file", "skill"):
         return f"{missing}_not_found_error"
     if missing == "memory_store":
         return "session_resource_not_found_error"

@@ -8,12 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from python_multipart.exceptions import MultipartParseError
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
-from starlette.requests import Request
+from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message
 
 from ...hub.files import KIND, PART
 from ...model import clock, ids
@@ -23,10 +19,9 @@ from ...store.base import Record
 from . import paging, records
 from .bodies import Deleted, Out
 from .call import Call
-from .errors import TooLarge
+from .forms import read
 
 MAX_FILE = 500 * 1024 * 1024
-_FORM = 64 * 1024  # what a form has around its file
 _EXPIRY = (3600, 7_776_000)  # seconds: an hour to ninety days
 _MOST_IDS = 100
 
@@ -80,8 +75,7 @@ def show(record: Record) -> File:
 
 
 async def upload(call: Call) -> File:
-    form = await _form(call.request)
-    try:
+    async with read(call.request, MAX_FILE) as form:
         given = form.get("file")
         if not isinstance(given, UploadFile):
             raise InvalidInput("file: field is required, as a file in multipart/form-data")
@@ -91,26 +85,6 @@ async def upload(call: Call) -> File:
         if seconds := form.get("expires_in_seconds"):
             about["expires_at"] = clock.now() + _seconds(seconds) * clock.SECOND
         return show(await call.hub.files.keep(call.workspace, _chunks(given), about))
-    finally:
-        await form.close()
-
-
-async def _form(request: Request) -> FormData:
-    """The form in a request; a long file in it waits on disk."""
-    size = 0
-
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > MAX_FILE + _FORM:
-            raise TooLarge(f"a file may have {MAX_FILE} bytes")
-        return message
-
-    try:
-        return await Request(request.scope, receive).form(max_files=1, max_fields=8)
-    except (MultiPartException, MultipartParseError, ValueError) as error:
-        raise InvalidInput(f"the form cannot be read: {error}") from None
 
 
 async def _chunks(given: UploadFile) -> AsyncIterator[bytes]:

@@ -82,6 +82,19 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     "ids[]": {"type": "array", "items": _TEXT, "maxItems": 100},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
 }
+_BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
+_SEVERAL = {"files[]": {"type": "array", "items": _BYTES, "minItems": 1}}
+_LABEL = {"display_name": {"type": "string", "maxLength": 255}}
+_EXPIRY = {"expires_in_seconds": {"type": "integer", "minimum": 3600, "maximum": 7_776_000}}
+# The bodies that are forms.
+_FORMS: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/v1/files"): {"properties": {"file": _BYTES, **_EXPIRY}, "required": ["file"]},
+    ("POST", "/v1/skills"): {"properties": {**_SEVERAL, **_LABEL}, "required": ["files[]"]},
+    ("POST", "/v1/skills/{skill_id}/versions"): {
+        "properties": _SEVERAL,
+        "required": ["files[]"],
+    },
+}
 _LONG = ("sessions", "files", "events", "resources", "threads", "deployment_runs", "models")
 _ERRORS = {
     "400": "The request cannot be understood; the message says where.",
@@ -160,16 +173,8 @@ def _operation(route: Endpoint, by_type: dict[int, Any]) -> dict[str, Any]:
     if route.takes is not None:
         body = {"application/json": {"schema": by_type[id(route.takes)]}}
         operation["requestBody"] = {"required": True, "content": body}
-    elif route.handle.__name__ == "upload":
-        form = {
-            "type": "object",
-            "properties": {
-                "file": {"type": "string", "contentMediaType": "application/octet-stream"},
-                "expires_in_seconds": {"type": "integer", "minimum": 3600, "maximum": 7_776_000},
-            },
-            "required": ["file"],
-        }
-        body = {"multipart/form-data": {"schema": form}}
+    elif form := _FORMS.get((route.method, route.path)):
+        body = {"multipart/form-data": {"schema": {"type": "object", **form}}}
         operation["requestBody"] = {"required": True, "content": body}
     return operation
 
@@ -196,7 +201,8 @@ def _headers(route: Endpoint) -> Iterator[dict[str, Any]]:
 def _query(route: Endpoint) -> Iterator[dict[str, Any]]:
     for name in route.query:
         schema = _PARAMETERS.get(name, _TEXT)
-        if name == "limit" and route.path.rsplit("/", 1)[-1] in _LONG:
+        long = route.path.rsplit("/", 1)[-1] in _LONG or route.path.startswith("/v1/skills")
+        if name == "limit" and long:
             schema = {**schema, "maximum": 1000}
         if name.startswith("created_at["):
             schema = _TIME

@@ -25,6 +25,8 @@ PREFIXES = {
     "credential": "vcrd",
     "memory": "mem",
     "memory_version": "memver",
+    "skill": "skill",
+    "skill_version": "skver",
 }
 
 T = TypeVar("T")

@@ -25,6 +25,7 @@ from . import (
     openapi,
     resources,
     sessions,
+    skills,
     stream,
     threads,
     vaults,
@@ -52,6 +53,8 @@ _CREDENTIAL = _VAULT + "/credentials/{credential_id}"
 _DEPLOYMENT = "/v1/deployments/{deployment_id}"
 _RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
 _FILE = "/v1/files/{file_id}"
+_SKILL = "/v1/skills/{skill_id}"
+_SKILL_VERSION = _SKILL + "/versions/{version}"
 _NONE: frozenset[str] = frozenset()
 _MEMORIES = memory_stores.BETAS
 
@@ -161,6 +164,15 @@ ROUTES = (
     Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
     Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
     Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, gives=Binary),
+    Endpoint("GET", "/v1/skills", skills.list_, skills.FILTERS, betas=_NONE),
+    Endpoint("POST", "/v1/skills", skills.create, betas=_NONE),
+    Endpoint("GET", _SKILL, skills.retrieve, betas=_NONE),
+    Endpoint("DELETE", _SKILL, skills.delete, betas=_NONE),
+    Endpoint("GET", _SKILL + "/versions", skills.list_versions, _PAGE, betas=_NONE),
+    Endpoint("POST", _SKILL + "/versions", skills.create_version, betas=_NONE),
+    Endpoint("GET", _SKILL_VERSION, skills.retrieve_version, betas=_NONE),
+    Endpoint("DELETE", _SKILL_VERSION, skills.delete_version, betas=_NONE),
+    Endpoint("GET", _SKILL_VERSION + "/content", skills.content, betas=_NONE, gives=Binary),
     Endpoint(
         "GET",
         "/v1/models",

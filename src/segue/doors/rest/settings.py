@@ -26,7 +26,10 @@ DEFAULTS: dict[str, Any] = {
 
 
 def resolve(given: bodies.Settings) -> dict[str, Any]:
-    """The settings that a request gives, each whole; those that it leaves out are left out."""
+    """The settings that a request gives, each whole; those that it leaves out are left out.
+
+    Skills are not among them: they refer to records.
+    """
     found: dict[str, Any] = {}
     if not isinstance(given.model, UnsetType):
         if given.model is None:
@@ -39,11 +42,6 @@ def resolve(given: bodies.Settings) -> dict[str, Any]:
         found["tools"] = [_tool(tool) for tool in given.tools or ()]
     if not isinstance(given.mcp_servers, UnsetType):
         found["mcp_servers"] = to_builtins(given.mcp_servers or ())
-    if not isinstance(given.skills, UnsetType):
-        found["skills"] = [
-            {**to_builtins(skill), "version": skill.version or "latest"}
-            for skill in given.skills or ()
-        ]
     return found
 
 

@@ -89,7 +89,7 @@ class Beside:
             DELETE FROM parts USING parts AS first
             WHERE first.number = 0 AND first.at < $1
               AND parts.workspace = first.workspace AND parts.file = first.file
-              AND NOT EXISTS (SELECT FROM records AS r WHERE r.kind = 'file'
+              AND NOT EXISTS (SELECT FROM records AS r WHERE r.kind IN ('file', 'archive')
                               AND r.workspace = first.workspace AND r.id = first.file)
         """
         await self._database.write(sql, before)

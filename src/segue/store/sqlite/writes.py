@@ -335,7 +335,7 @@ def drop_parts(tx: Transaction, workspace: str, file: str) -> None:
 def drop_strays(tx: Transaction, before: int) -> None:
     sql = """
         SELECT workspace, file FROM parts INDEXED BY parts_begun WHERE number = 0 AND at < ?
-        AND NOT EXISTS (SELECT 1 FROM records AS r WHERE r.kind = 'file'
+        AND NOT EXISTS (SELECT 1 FROM records AS r WHERE r.kind IN ('file', 'archive')
                         AND r.workspace = parts.workspace AND r.id = parts.file)
     """
     for workspace, file in tx.execute(sql, (before,)).fetchall():

@@ -190,16 +190,18 @@ class BesideContract(Contract):
         assert await store.part(THERE, "f", 0) == b"theirs"
 
     async def test_files_without_a_record_are_strays(self, store: Store) -> None:
-        kept, stray = a_record(kind="file"), ids.new_id()
-        for file in (kept.id, stray):
+        kept, other, stray = a_record(kind="file"), a_record(kind="archive"), ids.new_id()
+        for file in (kept.id, other.id, stray):
             for number in range(2):
                 await store.put_part(HERE, file, number, b"x")
         await store.put_record(kept)
-        await store.drop_strays(at(0))  # both are younger
+        await store.put_record(other)
+        await store.drop_strays(at(0))  # all are younger
         assert await store.part(HERE, stray, 1) == b"x"
         await store.drop_strays(FAR)
         assert [await store.part(HERE, stray, n) for n in range(2)] == [None, None]
-        assert [await store.part(HERE, kept.id, n) for n in range(2)] == [b"x", b"x"]
+        for file in (kept.id, other.id):
+            assert [await store.part(HERE, file, n) for n in range(2)] == [b"x", b"x"]
 
     # overlays and settings
 
