@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from segue.model.query import Query
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
-from tests.claude.entries import Home, as_line, user
+from tests.claude.entries import Home, S, as_line, assistant, user
 
 S3 = "33333333-3333-4333-8333-333333333333"
 
@@ -37,3 +38,28 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
 
 def said(uuid: str, parent: str | None, text: str, at: str, **more: Any) -> dict[str, Any]:
     return user(uuid, parent, text, timestamp=at, **more)
+
+
+def delegated(home: Home, agent: str = "a1b2c3", id: str = S) -> tuple[Path, Path]:
+    """A session that had an agent do something: its transcript, and the agent's."""
+    work = {"description": "count birds", "prompt": "Count them", "subagent_type": "Explore"}
+    call = [{"type": "tool_use", "id": "toolu_9", "name": "Task", "input": work}]
+    done = [{"type": "tool_result", "tool_use_id": "toolu_9", "content": "There are nine."}]
+    path = home.write(
+        [
+            user("u1", None, "How many?", cwd="/w"),
+            assistant("a1", "u1", call),
+            user("u2", "a1", done, toolUseResult={"agentId": agent, "status": "completed"}),
+            assistant("a2", "u2", [{"type": "text", "text": "Nine."}]),
+        ],
+        id,
+    )
+    aside: dict[str, Any] = {"isSidechain": True, "agentId": agent}
+    answer = assistant("s2", "s1", [{"type": "text", "text": "A kingfisher, too"}], "m9", **aside)
+    answer["message"] |= {"model": "small", "usage": {"input_tokens": 7, "output_tokens": 2}}
+    file = path.with_suffix("") / "subagents" / f"agent-{agent}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(as_line(user("s1", None, "Count them", **aside)) + as_line(answer))
+    about = {"agentType": "Explore", "description": "count birds", "toolUseId": "toolu_9"}
+    file.with_suffix(".meta.json").write_text(json.dumps(about))
+    return path, file

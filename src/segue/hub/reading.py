@@ -13,7 +13,7 @@ from ..model.errors import InvalidInput, NotFound
 from ..model.event import Created, Event
 from ..model.principal import Principal
 from ..model.query import Query
-from ..model.session import Session
+from ..model.session import Session, Thread
 from ..store.base import Delta, Hit, Record
 from . import naming, places, transfer
 from .base import Base
@@ -140,6 +140,19 @@ class Reading(Base):
         else:
             async for event in source.conversation(id):
                 yield event
+
+    async def threads(self, principal: Principal, id: str) -> Sequence[Thread]:
+        """The agents that a session started, whose doings are not in its own history."""
+        _, source = await self._find(principal, id)
+        return [] if source is None else await source.threads(id)
+
+    async def thread(self, principal: Principal, id: str, thread: str) -> AsyncIterator[Event]:
+        """What one of them did; its events have places of their own."""
+        _, source = await self._find(principal, id)
+        if source is None:
+            raise NotFound(f"session {id} has no thread {thread}", session=id)
+        async for event in source.thread(id, thread):
+            yield event
 
     async def locate(self, principal: Principal, id: str, event_id: str) -> int:
         """The seq of an event."""

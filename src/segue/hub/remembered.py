@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from ..model.cursor import Mark
-from ..model.errors import ReadOnly
+from ..model.errors import NotFound, ReadOnly
 from ..model.event import Event, InfoChanged
 from ..model.query import Position, Query
-from ..model.session import Session
+from ..model.session import Session, Thread
 from ..model.text import Term
 from ..sources.base import Ability
 from ..store.base import Drafts, Signal
@@ -67,6 +67,13 @@ class MemorySource:
     async def conversation(self, id: str) -> AsyncIterator[Event]:
         for event in await self.events(id, limit=1 << 20):
             yield event
+
+    async def threads(self, id: str) -> list[Thread]:
+        return []
+
+    async def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
+        raise NotFound(f"session {id} has no thread {thread}", session=id)
+        yield
 
     async def locate(self, id: str, event_id: str) -> int | None:
         return await self.kept.locate(self.workspace, id, event_id)

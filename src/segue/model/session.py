@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -98,6 +98,19 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """How old it is; frozen when it terminated."""
         end = now if self.terminated_at is None else self.terminated_at
         return max(0, end - self.created_at) / 1e6
+
+
+class Thread(NamedTuple):
+    """An agent that a session started: the event that began it, what it is and what for.
+
+    `parent` is the thread that started it, where that is not the session's own agent.
+    """
+
+    id: str
+    seq: int | None = None
+    parent: str | None = None
+    kind: str | None = None
+    title: str | None = None
 
 
 decode_session: codec.Decoder[Session] = codec.Decoder(Session)

@@ -14,7 +14,7 @@ from ..model import ids
 from ..model.cursor import Mark
 from ..model.event import Event, InfoChanged
 from ..model.query import Position, Query
-from ..model.session import Session
+from ..model.session import Session, Thread
 from ..model.text import Term
 
 # `trash` is deleting that can be taken back, `delete` for good; the others say it themselves.
@@ -70,6 +70,14 @@ class Source(Protocol):
 
     def conversation(self, id: str) -> AsyncIterator[Event]:
         """The part of the history that led to the newest message: what a reader is shown."""
+        ...
+
+    async def threads(self, id: str) -> list[Thread]:
+        """The agents that a session started, in the order of their beginning."""
+        ...
+
+    def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
+        """What one of them did; their places are its own. NotFound when there is none."""
         ...
 
     async def locate(self, id: str, event_id: str) -> int | None: ...

@@ -193,6 +193,12 @@ class Index:
         row = self.execute(sql, (id,)).fetchone()
         return row and (os.fsdecode(row[0]), Key._make(row[1:5]), decode(row[5]))
 
+    def state(self, path: str) -> bytes | None:
+        """What reading on needs."""
+        sql = "SELECT state FROM files WHERE path = ?"
+        row = self.execute(sql, (os.fsencode(path),)).fetchone()
+        return row and bytes(row[0])
+
     def mark(self) -> Mark:
         (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
         return Mark(change + 1, change + 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.claude.entries import Home, S, user
+from tests.claude.house import delegated
 from tests.doors.cli.child import Run
 
 
@@ -53,3 +54,13 @@ def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Hom
     assert own.returncode == 0, own.stderr
     assert "two" in own.stdout and "fork" not in own.stderr
     assert len(run("list").stdout.splitlines()) == 2
+
+
+def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
+    delegated(home)
+    assert "A kingfisher, too" in run("search", "kingfisher").stdout
+    shown = run("show", S).stdout
+    assert "↳ Explore: count birds (--agent a1b2c3)\n" in shown and "kingfisher" not in shown
+    assert run("show", S, "--agent", "a1b2c3").stdout == "> Count them\nA kingfisher, too\n"
+    refused = run("show", S, "--agent", "nobody")
+    assert refused.returncode == 2 and "no thread nobody" in refused.stderr

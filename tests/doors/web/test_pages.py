@@ -7,6 +7,9 @@ from pathlib import Path
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.claude.house import delegated
 from tests.doors.web.site import open_site
 
 ID = "0198c0de-1111-4111-8111-000000000001"
@@ -74,3 +77,16 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
                 break
             address = earlier[1].replace("&amp;", "&")
     assert len(seen) == 60
+
+
+async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(tmp_path: Path) -> None:
+    made = Claude(tmp_path / "claude")
+    delegated(made)
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with open_site(tmp_path, sources=[source]) as site:
+        page = await site.get(f"/s/{S}")
+        inside = page[page.index('class="item tool') :]
+        assert inside.index("What the agent did: count birds") < inside.index("A kingfisher, too")
+        assert inside.index("A kingfisher, too") < inside.index("Nine.")
+        found = await site.get("/?q=kingfisher")
+        assert "Nine" not in found and f"/s/{S}" in found

@@ -22,7 +22,7 @@ from ...model.event import (
     ToolResult,
     UserMessage,
 )
-from ...model.session import Session
+from ...model.session import Session, Thread
 from .times import age
 
 _BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
@@ -91,6 +91,13 @@ def event_text(event: Event) -> str | None:
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None
+
+
+def thread_text(thread: Thread) -> str:
+    """That another agent did something, and how to see what."""
+    what = ": ".join(one_line(part) for part in (thread.kind, thread.title) if part)
+    told = f"{what} " if what else ""
+    return click.style(f"  ↳ {told}(--agent {one_line(thread.id)})", fg="cyan")
 
 
 def printable(content: Content) -> str:

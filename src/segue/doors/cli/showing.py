@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -15,35 +16,42 @@ if TYPE_CHECKING:
     from ...hub import Hub
     from ...model.event import Event
     from ...model.principal import Principal
-    from ...model.session import Session
+    from ...model.session import Session, Thread
 
 
 @click.command("show")
 @session_argument
 @click.option("--info", is_flag=True, help="The session's own fields instead of its conversation.")
+@click.option("--agent", metavar="ID", help="What an agent did that the session started.")
 @formatted
 @located
-def show_command(where: Where, session: str, info: bool, format: str | None) -> None:
+def show_command(
+    where: Where, session: str, info: bool, agent: str | None, format: str | None
+) -> None:
     """Show a session's conversation; with --format its events.
 
-    SESSION is an id, the beginning of one, or a title.
+    SESSION is an id, the beginning of one, or a title. Where the session had another agent do
+    something, a line names the --agent that shows what it did.
 
     Example: segue show 0198c2
     """
 
-    async def read(hub: Hub, principal: Principal) -> tuple[Session, list[Event]]:
+    async def read(hub: Hub, principal: Principal) -> tuple[Session, list[Event], list[Thread]]:
         found = await hub.named(principal, session)
         if info:
-            return found, []
-        return found, [event async for event in hub.conversation(principal, found.id)]
+            return found, [], []
+        if agent is not None:
+            return found, [event async for event in hub.thread(principal, found.id, agent)], []
+        events = [event async for event in hub.conversation(principal, found.id)]
+        return found, events, list(await hub.threads(principal, found.id))
 
-    found, events = where.read(read)
+    found, events, threads = where.read(read)
     if info:
         _show_info(found, format)
     elif format is not None:
         _write_events(events, format)
     else:
-        _show_events(events)
+        _show_events(events, threads)
 
 
 def _show_info(session: Session, format: str | None) -> None:
@@ -61,20 +69,29 @@ def _write_events(events: list[Event], format: str) -> None:
     write_rows(format, ((event, event_fields(event)) for event in events))
 
 
-def _show_events(events: list[Event], *, wait: bool = False) -> None:
-    from .output import event_text
+def _show_events(
+    events: list[Event], threads: Iterable[Thread] = (), *, wait: bool = False
+) -> None:
+    from .output import event_text, thread_text
 
-    texts = (event_text(event) for event in events)
+    texts: list[str | None] = []
+    begun = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
+    for event in events:
+        while begun and (begun[-1].seq or 0) < event.seq:
+            texts.append(thread_text(begun.pop()))
+        texts.append(event_text(event))
+    texts += map(thread_text, reversed(begun))
     show_text("".join(f"{text}\n" for text in texts if text is not None), wait=wait)
 
 
 def show_session(where: Where, id: str, *, wait: bool = False) -> None:
     """A session's conversation; `wait` for a key before the screen is used for something else."""
 
-    async def read(hub: Hub, principal: Principal) -> list[Event]:
-        return [event async for event in hub.conversation(principal, id)]
+    async def read(hub: Hub, principal: Principal) -> tuple[list[Event], list[Thread]]:
+        events = [event async for event in hub.conversation(principal, id)]
+        return events, list(await hub.threads(principal, id))
 
-    _show_events(where.read(read), wait=wait)
+    _show_events(*where.read(read), wait=wait)
 
 
 @click.command("tail")

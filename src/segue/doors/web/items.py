@@ -32,6 +32,7 @@ from ...model.event import (
     ToolResult,
     UserMessage,
 )
+from ...model.session import Thread
 
 # Kinds of events whose outcome comes later, and the kind that brings it.
 PAIRS = {"tool_call": "tool_result", "permission_asked": "permission_answered"}
@@ -43,12 +44,24 @@ _STOPS = {
 
 
 class Item(NamedTuple):
-    """One thing to show. `kind` names the template; `outcome` is the event that completed it."""
+    """One thing to show. `kind` names the template; `outcome` is the event that completed it.
+
+    `asides` are what agents did that it started.
+    """
 
     kind: str
     event: Event
     outcome: Event | None = None
     words: str = ""
+    asides: tuple[Aside, ...] = ()
+
+
+class Aside(NamedTuple):
+    """What another agent did for a session; `more` if that was more than is shown."""
+
+    thread: Thread
+    items: list[Item]
+    more: bool = False
 
 
 def key(event: Event) -> str | None:

@@ -29,6 +29,7 @@ PART = 40
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
 REACH = 100
 TURNS = 200
+ASIDE = 200  # events of an agent that are shown with the call that started it
 # Histories of more text than this are rendered beside the event loop, so that others go on.
 HEAVY = 200_000
 
@@ -102,7 +103,37 @@ async def read_parts(
         inside = [event for event in events if part_of(session, event.seq) == number]
         parts.append(Part(number, items.items(inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
+    if session.source != "segue" and any(isinstance(event.body, ToolCall) for event in events):
+        parts = await _with_asides(hub, principal, session, parts, events)
     return parts
+
+
+async def _with_asides(
+    hub: Hub,
+    principal: Principal,
+    session: Session,
+    parts: Sequence[Part],
+    events: Sequence[Event],
+) -> list[Part]:
+    """The parts, with what agents did that calls in them started."""
+    here = {event.body.thread for event in events}  # their lines may stand among the session's
+    calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
+    asides: dict[int, tuple[items.Aside, ...]] = {}
+    for thread in await hub.threads(principal, session.id):
+        if thread.seq in calls and thread.id not in here:
+            did: list[Event] = []
+            async for event in hub.thread(principal, session.id, thread.id):
+                did.append(event)
+                if len(did) > ASIDE:
+                    break
+            ended = {str(items.key(event)): event for event in did if event.type == "tool_result"}
+            aside = items.Aside(thread, items.items(did[:ASIDE], ended), len(did) > ASIDE)
+            asides[thread.seq] = (*asides.get(thread.seq, ()), aside)
+
+    def whole(each: items.Item) -> items.Item:
+        return each._replace(asides=asides.get(each.event.seq, ()))
+
+    return [part._replace(items=[whole(each) for each in part.items]) for part in parts]
 
 
 async def shown(view: View, parts: Sequence[Part]) -> str:

@@ -6,11 +6,13 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 
 from ..index import Key
 from . import files, trash
 from .layout import Home, every_project, session_id
 
+AGENTS = f"{os.sep}subagents"
 _ROOM = re.compile(r"(\d{1,17})-([0-9a-fA-F-]{36})")
 
 
@@ -46,6 +48,9 @@ def _look_at(directory: str, known: Mapping[str, Key], found: dict[str, Key]) ->
                 beside = 0
                 if (id := name[:-6]) in there:
                     beside = status_of(id, dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
+                    with suppress(OSError):  # most have no agents
+                        agents = f"{id}{AGENTS}"
+                        beside = max(beside, status_of(agents, dir_fd=descriptor).st_mtime_ns)
             except OSError:
                 continue  # it vanished
             key = (status.st_ino, status.st_size, status.st_mtime_ns, beside)
@@ -63,9 +68,11 @@ def key_of(path: str) -> Key | None:
     beside = 0
     if path.endswith(".jsonl"):
         try:
-            beside = os.lstat(path.removesuffix(".jsonl")).st_mtime_ns
+            above = path.removesuffix(".jsonl")
+            beside = os.lstat(above).st_mtime_ns
+            beside = max(beside, os.stat(above + AGENTS).st_mtime_ns)
         except OSError:
-            beside = 0  # most have nothing beside them
+            pass  # most have nothing beside them
     return Key(status.st_ino, status.st_size, status.st_mtime_ns, beside)
 
 

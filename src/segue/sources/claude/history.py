@@ -90,12 +90,12 @@ class Reader:
     def __init__(self, descriptor: int, session: str, created: Event) -> None:
         self._descriptor = descriptor
         self._session = session
-        self._created = created
+        self.created = created
 
     def all(self, after: int = 0, *, torn: bool = False) -> Iterator[Event]:
         """Every event above a seq, in order."""
         if after < FIRST:
-            yield self._created
+            yield self.created
         for _, events in self._lines(after, torn):
             for event in events:
                 if event.seq > after:
@@ -160,7 +160,7 @@ class Reader:
     def conversation(self) -> Iterator[Event]:
         """The events that led to the newest message."""
         path = conversation(self._descriptor)
-        yield self._created
+        yield self.created
         at = 0
         for offset, events in self._lines(0, torn=False):
             while at < len(path) and path[at] < offset:
@@ -170,7 +170,7 @@ class Reader:
 
     def _lines(self, after: int, torn: bool) -> Iterator[tuple[int, list[Event]]]:
         """The events of each line, from that of a seq on."""
-        translator = Translator(self._session, self._created.at)
+        translator = Translator(self._session, self.created.at)
         start = line_of(self._descriptor, max(0, after - FIRST - 1))
         for line in walk(self._descriptor, start, translator, torn=torn):
             data = line.data

@@ -8,6 +8,7 @@ but here a title counts wherever it stands.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from ...model.event import (
     Failed,
     ForkPoint,
     ModelCalled,
+    ToolCall,
+    ToolResult,
     Usage,
     UserMessage,
 )
@@ -37,7 +40,10 @@ from .prompt import clean
 from .read import Entry
 
 SOURCE = "claude"
-_MANY = 4096  # days or models that are told apart; nobody has as many
+MANY = 4096  # days, models or agents that are told apart; nobody has as many
+_STARTING = frozenset({"Task", "Agent"})
+_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)  # of an agent
+_LONG = 256  # characters of a model's name
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
@@ -61,6 +67,12 @@ class Known(info.Facts, kw_only=True):
     usage: Usage = Usage()
     models: dict[str, Usage] = msgspec.field(default_factory=dict)
     days: dict[str, int] = msgspec.field(default_factory=dict)
+    # Of the agents that it started: the places of calls and which agent came of them, that of the
+    # first line of one among its own, and what their transcripts say.
+    calls: dict[str, int] = msgspec.field(default_factory=dict)
+    started: dict[str, int] = msgspec.field(default_factory=dict)
+    inline: int | None = None
+    agents: dict[str, Known] = msgspec.field(default_factory=dict)
 
 
 def begin(descriptor: int, known: Known | None) -> Known:
@@ -72,7 +84,14 @@ def begin(descriptor: int, known: Known | None) -> Known:
     whole = known.mark.endswith(b"\n") or seen[known.end - start :] in (b"", b"\n")
     if seen[: known.end - start] != known.mark or not whole:
         return Known()
-    return msgspec.structs.replace(known, models={**known.models}, days={**known.days})
+    return msgspec.structs.replace(
+        known,
+        models={**known.models},
+        days={**known.days},
+        calls={**known.calls},
+        started={**known.started},
+        agents={**known.agents},
+    )
 
 
 def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
@@ -85,11 +104,14 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
         for entry in found:
             at = _learn(known, entry)
             inherited = _inherited(known, entry)
+            if known.inline is None and entry.get("isSidechain") is True:
+                known.inline = place
             for body in translator.bodies(line.offset, entry) if line.is_held else ():
                 known.last_seq = place
                 if inherited:
                     known.forked_seq = place
                 _count(known, body, at, inherited)
+                _start(known, entry, body, place)
                 yield place, body
                 place += 1
         if not found and line.data.strip(read.BLANK):
@@ -147,20 +169,33 @@ def _count(known: Known, body: AnyBody, at: int | None, inherited: bool) -> None
         if inherited:
             return
         day = str((known.begun_at or 0 if at is None else at) // clock.DAY)
-        if day in known.days or len(known.days) < _MANY:
+        if day in known.days or len(known.days) < MANY:
             known.days[day] = known.days.get(day, 0) + 1
     elif isinstance(body, ModelCalled):
-        known.model = body.model
+        if body.model and len(body.model) <= _LONG:
+            known.model = body.model
         if inherited:
             return
         known.usage = known.usage + body.usage
         model = body.model or ""
-        if model in known.models or len(known.models) < _MANY:
+        if model in known.models or len(known.models) < MANY:
             known.models[model] = known.models.get(model, Usage()) + body.usage
     elif isinstance(body, Failed):
         known.errors += 1
     elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
         known.mode = body.mode
+
+
+def _start(known: Known, entry: Entry, body: AnyBody, place: int) -> None:
+    """Which call started an agent: the result of the call names it."""
+    if isinstance(body, ToolCall):
+        if body.name in _STARTING and len(known.calls) < MANY:
+            known.calls[body.call_id] = place
+    elif isinstance(body, ToolResult):
+        told = entry.get("toolUseResult")
+        agent = told.get("agentId") if isinstance(told, dict) else None
+        if isinstance(agent, str) and _NAME.fullmatch(agent) and len(known.started) < MANY:
+            known.started[agent] = known.calls.get(body.call_id, place)
 
 
 def session(
@@ -203,10 +238,19 @@ def session(
         fork=fork,
         messages=known.messages,
         errors=known.errors,
-        usage=known.usage,
-        models=known.models,
+        usage=sum((agent.usage for agent in known.agents.values()), known.usage),
+        models=_models(known),
         days=known.days,
     )
+
+
+def _models(known: Known) -> dict[str, Usage]:
+    """What each model used, by the session's own agent and those that it started."""
+    found = {**known.models}
+    for agent in known.agents.values():
+        for model, usage in agent.models.items():
+            found[model] = found.get(model, Usage()) + usage
+    return found
 
 
 def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["person", "auto"]]:

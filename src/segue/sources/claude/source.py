@@ -14,20 +14,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from ...model.cursor import Mark
 from ...model.errors import NotFound
 from ...model.event import Event, InfoChanged
 from ...model.query import Position, Query
-from ...model.session import Session
+from ...model.session import Session, Thread
 from ...model.text import Term
 from .. import finding
 from ..base import Ability, agent_id
 from ..finding import Origin
 from ..index import Damaged, Index, Key, Writing
-from . import files, gather, live, scan, taking, trash
+from . import files, gather, live, scan, taking, threads, trash
+from .events import FIRST
 from .history import Reader
 from .layout import Home, Project, every_project
 from .locate import Place
+from .scan import Known
 
 if TYPE_CHECKING:
     import asyncio
@@ -169,7 +173,12 @@ class ClaudeSource:
         else:
             found = {path: key for path in paths if (key := gather.key_of(path))}
             gone = [path for path in paths if path in known and path not in found]
-        changed = [(path, key) for path, key in found.items() if known.get(path) != key]
+        # What lies beside a transcript that somebody names may have grown unnoticed.
+        changed = [
+            (path, key)
+            for path, key in found.items()
+            if known.get(path) != key or (paths is not None and key.beside_ns)
+        ]
         changed.sort(key=lambda one: -one[1].mtime_ns)
         return Differences(changed, gone, paths is None)
 
@@ -248,7 +257,7 @@ class ClaudeSource:
             return
         texts = taken.texts if key.size > _HELD else list(taken.texts)
         known = writing.state(path)
-        if known is None or known[0] != key:  # or another process was quicker
+        if known is None or known[0] != key or taken.more:  # or another process was quicker
             id = gather.named(path)[0].lower()
             writing.put(path, id, texts, taken.made, more=taken.more)
 
@@ -303,11 +312,22 @@ class ClaudeSource:
 
     def _event(self, id: str, seq: int) -> Event | None:
         try:
+            if seq < 0:
+                return self._event_of_agent(id, threads.Place.of(seq))
             with self._reader(id) as reader:
                 found = reader.page(after=seq - 1, before=seq + 1, limit=1)
                 return found[0] if found else None
         except NotFound:
             return None  # it went while we looked
+
+    def _event_of_agent(self, id: str, place: threads.Place) -> Event | None:
+        """What an agent said, at the place of the session's own that started the agent."""
+        path, known = self._known(id)
+        agent = list(known.agents)[place.number - 1]
+        with self._agent(id, agent) as reader:
+            found = reader.page(after=place.seq - 1, before=place.seq + 1, limit=1)
+        begun = {thread.id: thread.seq for thread in threads.listed(path, known)}
+        return replace(found[0], seq=begun.get(agent) or FIRST) if found else None
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
@@ -327,6 +347,40 @@ class ClaudeSource:
                 yield Reader(descriptor, id, scan.creation(found[2]))
         except files.Unreadable:
             raise NotFound(f"the transcript of session {id} is gone", session=id) from None
+
+    def _known(self, id: str) -> tuple[str, Known]:
+        """A session's transcript, and what is known of it."""
+        found = self._ask(lambda index: index.find(id))
+        state = found and self._ask(lambda index: index.state(found[0]))
+        if found is None or state is None:
+            raise NotFound(f"no session {id}", session=id)
+        return found[0], taking.known_of(state)
+
+    @contextmanager
+    def _agent(self, id: str, agent: str) -> Iterator[Reader]:
+        path, known = self._known(id)
+        try:
+            file = threads.transcripts(path, known.started)[agent]
+            with self._reader(id) as own, files.opened(file) as (descriptor, _):
+                yield threads.reader(descriptor, id, agent, own.created)
+        except (KeyError, files.Unreadable):
+            raise NotFound(f"session {id} has no thread {agent}", session=id) from None
+
+    async def threads(self, id: str) -> list[Thread]:
+        await self.get(id)
+        return threads.listed(*self._known(id))
+
+    async def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
+        await self.get(id)
+        if thread == threads.INLINE:
+            with self._reader(id) as reader:
+                for event in reader.all():
+                    if event.body.thread == thread:
+                        yield event
+            return
+        with self._agent(id, thread) as reader:
+            for event in reader.all(FIRST):
+                yield event
 
     async def events(self, id: str, **options: Any) -> list[Event]:
         with self._reader(id) as reader:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
 from ...model import codec, text
 from ..index import Item, Key, Text, tokens
-from . import gather, scan
+from . import gather, scan, threads
 from .scan import Known
 
-_decode: codec.Decoder[Known] = codec.Decoder(Known)
+known_of: codec.Decoder[Known] = codec.Decoder(Known)
 
 
 class Taken:
@@ -34,10 +35,14 @@ class Lost(Exception):
 
 def take(descriptor: int, path: str, key: Key, state: bytes | None, workspace: str) -> Taken:
     """Read an open transcript on from a state, or from its beginning."""
-    known = scan.begin(descriptor, _decode(state) if state else None)
+    known = scan.begin(descriptor, known_of(state) if state else None)
+    beside = key.beside_ns > 0
+    if not threads.is_whole(path, known, beside):
+        known = Known()
 
     def texts() -> Iterator[Text]:
-        for seq, body in scan.scan(descriptor, known):
+        own = scan.scan(descriptor, known)
+        for seq, body in chain(own, threads.read(path, known, beside)):
             if words := text.searchable(body):
                 yield Text(seq, words.encode("utf-8", "surrogatepass"), tokens(words))
         taken.item = _item(path, key, known, workspace)

@@ -1,0 +1,151 @@
+"""The agents that Claude Code's sessions started: found by their words, read, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.hub import Hub
+from segue.model.content import plain
+from segue.model.errors import NotFound
+from segue.model.event import AgentMessage, ToolCall, Usage, UserMessage
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.model.session import Thread
+from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.source import ClaudeSource
+from segue.store.memory import MemoryStore
+from tests.claude.entries import VERSIONS, Home, S, assistant, user
+from tests.claude.house import append, delegated, listed, opened
+
+ASIDE: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
+
+
+async def spoken(hub: Hub, thread: str) -> list[str]:
+    bodies = [event.body async for event in hub.thread(LOCAL, S, thread)]
+    return [plain(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)]
+
+
+async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
+    delegated(home)
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="kingfisher") == [S]
+        assert await listed(hub, text="kingfisher nine") == [S]  # words of both transcripts
+        (found,) = (await hub.search(LOCAL, Query(text="kingfisher"))).found
+        assert found.snippet == "A kingfisher, too"
+        assert found.event is not None and found.event.body.thread == "a1b2c3"
+        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
+        assert found.event.seq == call.seq  # the place of the session that leads there
+        (best,) = (await hub.search(LOCAL, Query(text="kingfisher"), ranked=True)).found
+        assert best.event == found.event
+
+
+async def test_an_agent_s_conversation_is_read(home: Home) -> None:
+    delegated(home)
+    async with opened(home) as (hub, _):
+        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
+        (thread,) = await hub.threads(LOCAL, S)
+        assert thread == Thread("a1b2c3", call.seq, None, "Explore", "count birds")
+        assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
+        ids = [event.id async for event in hub.thread(LOCAL, S, "a1b2c3")]
+        ids += [event.id async for event in hub.history(LOCAL, S)]
+        assert len(set(ids)) == len(ids)
+        with pytest.raises(NotFound):
+            await spoken(hub, "../../x")
+        with pytest.raises(NotFound):
+            await hub.threads(LOCAL, S.replace("1", "2"))
+
+
+async def test_the_session_s_own_history_and_counts_stay_as_they_are(home: Home) -> None:
+    path, _ = delegated(home)
+    async with opened(home) as (hub, _):
+        with_agent = [event async for event in hub.history(LOCAL, S)]
+        session = await hub.get(LOCAL, S)
+        assert session.messages == 2 and session.last_seq == with_agent[-1].seq
+        # But what the agent used was used for the session.
+        assert session.usage == Usage(input_tokens=7, output_tokens=2)
+        assert session.models == {"small": session.usage}
+        shutil.rmtree(path.with_suffix(""))
+        assert [event async for event in hub.history(LOCAL, S)] == with_agent
+
+
+async def test_what_an_agent_adds_is_found_when_its_session_goes_on(home: Home) -> None:
+    path, file = delegated(home)
+    async with opened(home) as (hub, source):
+        assert await listed(hub, text="heron") == []
+        append(file, assistant("s3", "s2", [{"type": "text", "text": "And a heron"}], **ASIDE))
+        append(path, user("u3", "a2", "thanks"))
+        assert await listed(hub, text="heron") == await listed(hub, text="kingfisher") == [S]
+        count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
+        assert source.index.execute(count).fetchone() == (1,)
+
+
+async def test_a_new_agent_is_found_before_its_session_goes_on(home: Home) -> None:
+    _, file = delegated(home)
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="owl") == []
+        other = file.with_name("agent-d4.jsonl")
+        append(other, user("t1", None, "An owl", **{**ASIDE, "agentId": "d4"}))
+        assert await listed(hub, text="owl") == [S]
+        assert [thread.id for thread in await hub.threads(LOCAL, S)] == ["d4", "a1b2c3"]
+
+
+async def test_what_an_agent_says_is_noticed_while_somebody_watches(home: Home) -> None:
+    _, file = delegated(home)
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        changes = hub.changes(LOCAL)
+        waiting = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0.2)
+        append(file, assistant("s3", "s2", [{"type": "text", "text": "And a heron"}], **ASIDE))
+        async with asyncio.timeout(20):
+            assert (await waiting).session == S
+        assert await listed(hub, text="heron") == [S]
+        count = "SELECT count(*) FROM search WHERE search MATCH 'kingfisher'"
+        assert source.index.execute(count).fetchone() == (1,)
+        await changes.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_words_of_an_agent_that_is_gone_or_rewritten_are_not_kept(
+    home: Home, gone: bool
+) -> None:
+    path, file = delegated(home)
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="kingfisher") == [S]
+        if gone:
+            file.unlink()
+        else:
+            file.write_text("")
+            append(file, user("t1", None, "Another story altogether, of owls " * 20, **ASIDE))
+        append(path, user("u3", "a2", "thanks"))
+        assert await listed(hub, text="kingfisher") == []
+        assert await listed(hub, text="nine") == [S]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -> None:
+    """Every call that an agent answered leads to what the agent did, in every layout."""
+    source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
+    answered = 0
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        for session in (await hub.list(LOCAL, Query(limit=1000))).sessions:
+            events = {event.seq: event async for event in hub.history(LOCAL, session.id)}
+            for thread in await hub.threads(LOCAL, session.id):
+                begun = events[thread.seq or 0].body
+                if thread.id == "sidechain":
+                    assert begun.thread == thread.id
+                else:
+                    assert isinstance(begun, ToolCall) and begun.name in ("Task", "Agent")
+                said = [each async for each in hub.thread(LOCAL, session.id, thread.id)]
+                first = next(e.body for e in said if isinstance(e.body, UserMessage))
+                words = f'"{plain(first.content)[:60]}"'
+                results = (await hub.search(LOCAL, Query(text=words, limit=1000))).found
+                assert session.id in {one.session.id for one in results}
+                answered += 1
+    expected = {"1.0.128": 1, "2.0.0": 1, "2.0.76": 1, "2.1.19": 1, "2.1.112": 2, "2.1.325": 2}
+    assert answered == expected.get(version, 0)
