@@ -161,9 +161,12 @@ class AcpClient:
             {
                 "protocolVersion": version,
                 "info": _NAME,
-                "capabilities": {},
+                "capabilities": {"auth": {"terminal": {}}},
                 "clientInfo": _NAME,
-                "clientCapabilities": {},
+                "clientCapabilities": {
+                    "auth": {"terminal": True},
+                    "session": {"configOptions": {"boolean": {}}},
+                },
             },
         )
 
@@ -188,6 +191,17 @@ class AcpClient:
             return isinstance(found, dict) and found.get(content) is not None
         found = self._capabilities.get("promptCapabilities")
         return isinstance(found, dict) and found.get(content) is True
+
+    async def log_in(self, method: str) -> None:
+        name = "auth/login" if self.version == v2.VERSION else "authenticate"
+        await self._connection.request(name, {"methodId": method})
+
+    async def log_out(self) -> None:
+        """Nothing, where the agent has no way to."""
+        if self.version == v2.VERSION:
+            await self._connection.request("auth/logout", {})
+        elif (self._capabilities.get("auth") or {}).get("logout") is not None:
+            await self._connection.request("logout", {})
 
     # Sessions.
 
@@ -249,10 +263,12 @@ class AcpClient:
         """Of version 1; what version 2 calls an option."""
         await self._ask("set_mode", {"sessionId": id, "modeId": mode})
 
-    async def set_option(self, id: str, option: str, value: str) -> dict[str, Any]:
+    async def set_option(self, id: str, option: str, value: str | bool) -> dict[str, Any]:
         """Choose a value of an option; what the agent answers has all of them."""
-        params = {"sessionId": id, "configId": option, "value": value}
-        if self.version == v2.VERSION:
+        params: dict[str, Any] = {"sessionId": id, "configId": option, "value": value}
+        if isinstance(value, bool):
+            params["type"] = "boolean"
+        elif self.version == v2.VERSION:
             params["type"] = "id"
         return await self._ask("set_config_option", params)
 

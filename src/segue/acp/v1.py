@@ -85,6 +85,7 @@ class AuthMethod(Wire, frozen=True):
     description: str | None = None
     type: str | UnsetType = UNSET
     args: list[str] | UnsetType = UNSET
+    env: dict[str, str] | UnsetType = UNSET
 
 
 class InitializeResponse(Wire, frozen=True):
@@ -108,9 +109,9 @@ class ModeState(Wire, frozen=True):
 class ConfigOption(Wire, frozen=True):
     id: str
     name: str
-    type: Literal["select"]
-    current_value: str
-    options: list[wire.SelectOption]
+    type: Literal["select", "boolean"]
+    current_value: str | bool
+    options: list[wire.SelectOption] | UnsetType = UNSET
     category: str | None = None
     description: str | None = None
 

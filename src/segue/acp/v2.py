@@ -68,6 +68,7 @@ class AuthMethod(Wire, frozen=True):
     name: str
     description: str | None = None
     args: list[str] | UnsetType = UNSET
+    env: list[wire.EnvVariable] | UnsetType = UNSET
 
 
 class InitializeResponse(Wire, frozen=True):
@@ -80,9 +81,9 @@ class InitializeResponse(Wire, frozen=True):
 class ConfigOption(Wire, frozen=True):
     config_id: str
     name: str
-    type: Literal["select"]
-    current_value: str
-    options: list[wire.SelectOption]
+    type: Literal["select", "boolean"]
+    current_value: str | bool
+    options: list[wire.SelectOption] | UnsetType = UNSET
     category: str | None = None
     description: str | None = None
 

@@ -204,6 +204,19 @@ class AuthRequest(Wire, frozen=True):
     method_id: str
 
 
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to log in, in neither version's spelling.
+
+    One with `args` happens in a terminal, in which the agent is run with them.
+    """
+
+    id: str
+    name: str
+    description: str | None = None
+    args: tuple[str, ...] | None = None
+    env: dict[str, str] = {}
+
+
 class SelectOption(Wire, frozen=True):
     value: str
     name: str

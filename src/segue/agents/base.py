@@ -13,7 +13,7 @@ by then is kept and marked partial.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -33,6 +33,9 @@ from ..model.event import (
 )
 from ..model.lifecycle import StopReason
 from ..model.session import Session
+
+if TYPE_CHECKING:
+    from ..acp.wire import Login
 
 Streamed = Literal["message", "thought"]
 
@@ -69,7 +72,10 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Beginning(Protocol):
-    """An agent that has sessions of its own, and is asked when one begins."""
+    """An agent that has sessions of its own, and is asked when one begins.
+
+    Such an agent connects a session's MCP servers itself: `tools` only names them.
+    """
 
     async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun: ...
 
@@ -78,9 +84,20 @@ class Beginning(Protocol):
 class Choosing(Protocol):
     """An agent that has options of its own, in the session's options under `offered`."""
 
-    async def choose(self, session: Session, tools: Tools | None, option: str, value: str) -> Any:
+    async def choose(
+        self, session: Session, tools: Tools | None, option: str, value: str | bool
+    ) -> Any:
         """Choose a value; what is offered then."""
         ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """An agent that may want somebody to log in first."""
+
+    async def logins(self) -> Sequence[Login]: ...
+    async def log_in(self, id: str) -> None: ...
+    async def log_out(self) -> None: ...
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

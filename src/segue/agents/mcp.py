@@ -65,6 +65,13 @@ class McpServers:
                 failures[name] = why
         return self, failures
 
+    @classmethod
+    def named(cls, servers: Sequence[McpServer], cwd: str) -> McpServers:
+        """Servers that are not connected here, for an agent that does it itself."""
+        self = cls()
+        self._links = {server.name: _Link(server, cwd, True, True, None) for server in servers}
+        return self
+
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(link.close() for link in links))
@@ -73,7 +80,7 @@ class McpServers:
         return tuple(self._links)
 
     def given(self) -> Sequence[McpServer]:
-        """The servers as they were named, for an agent that connects them itself."""
+        """The servers as they were named."""
         return [link.server for link in self._links.values()]
 
     async def offered(self) -> Sequence[McpTool]:

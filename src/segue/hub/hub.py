@@ -297,12 +297,21 @@ class Hub(Reading, Editing, Transcripts):
         """An agent of this process, from its specification; NoAgent if that is impossible."""
         return self.runners.build({"config": await self.config.all(principal.workspace), **spec})
 
+    async def connects(self, session: Session, agent: Agent | None = None) -> bool:
+        """Whether a session's agent, or the one given, connects MCP servers itself."""
+        from ..agents.base import Beginning
+
+        try:
+            return isinstance(agent or await self._build(session), Beginning)
+        except NoAgent:
+            return False
+
     async def chosen(
         self,
         principal: Principal,
         session: Session,
         option: str,
-        value: str,
+        value: str | bool,
         agent: Agent | None = None,
         tools: Tools | None = None,
     ) -> ConfigChanged:

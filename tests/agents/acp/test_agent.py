@@ -231,6 +231,15 @@ async def test_updates_that_make_no_sense_are_passed_over(tmp_path: Path) -> Non
         await hold.close()
 
 
+async def test_what_is_seen_in_a_terminal_is_the_call_s_result(tmp_path: Path) -> None:
+    async with hub_in(tmp_path) as hub:
+        id, hold = await opened(hub, careless(tmp_path), tmp_path)
+        assert await hub.run(LOCAL, id, "terminal") == "end_turn"
+        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        assert plain(result.body.content) == "grün\nmore"
+        await hold.close()
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [("go", {"outcome": "selected", "optionId": "go"}), (None, {"outcome": "cancelled"})],

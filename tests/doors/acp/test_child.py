@@ -1,6 +1,7 @@
 """`segue acp --agent acp:COMMAND`: an editor at our door, another agent behind it."""
 
 import asyncio
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -25,6 +26,11 @@ def behind(house: House, version: int) -> str:
         words = [sys.executable, str(PROGRAMS / "only_one.py"), other]
     else:
         words = [sys.executable, "-m", "segue", "acp", "--data-dir", other]
+    return f"acp:{shlex.join(words)}"
+
+
+def careless(house: House, *ways: str) -> str:
+    words = [sys.executable, str(PROGRAMS / "careless.py"), str(house.directory / "kept"), *ways]
     return f"acp:{shlex.join(words)}"
 
 
@@ -77,11 +83,22 @@ async def test_a_cancel_reaches_it(house: House, version: int) -> None:
         assert await client.run(id, "/say again") == "end_turn"
 
 
+def started(process: asyncio.subprocess.Process) -> int:
+    """How many MCP servers run below a process."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    return sum("adder.py" in " ".join(each.cmdline()) for each in below)
+
+
 @pytest.mark.parametrize("child", [1, 2])
 async def test_the_editor_s_servers_are_its_servers(house: House, child: int) -> None:
-    async with house.child(2, "--agent", behind(house, child)) as (client, _):
+    async with house.child(2, "--agent", behind(house, child)) as (client, process):
         id = await client.new(house.directory, mcpServers=[stdio(2)])
         assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
+        assert started(process) == 1  # by the other agent, and not once more by us
+    async with house.child(2) as (client, process):  # where the session's own agent answers
+        await client.open("resume", id, house.directory, mcpServers=[stdio(2)])
+        assert await call(client, id, "add", '{"a": 2, "b": 40}') == ("completed", "42")
+        assert started(process) == 1
 
 
 async def test_directories_are_passed_on(house: House) -> None:
@@ -174,22 +191,76 @@ async def test_a_new_session_is_the_same_on_both_sides(house: House, version: in
 async def test_a_new_session_is_refused_where_one_must_log_in_first(
     house: House, version: int
 ) -> None:
-    words = [sys.executable, str(PROGRAMS / "careless.py"), str(house.directory / "kept"), "login"]
-    async with house.child(version, "--agent", f"acp:{shlex.join(words)}") as (client, _):
+    async with house.child(version, "--agent", careless(house, "login")) as (client, _):
         refused = await client.refusal("session/new", {"cwd": "/", "mcpServers": []})
         assert refused.code == -32000 and "Sign in with your face" in refused.message
         assert (await client.ask("session/list"))["sessions"] == []
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+async def test_its_ways_to_log_in_are_ours(house: House, version: int, terminal: bool) -> None:
+    name = "id" if version == 1 else "methodId"
+    agent = careless(house, "login")
+    auth: Any = {"terminal": terminal} if version == 1 else {"terminal": {} if terminal else None}
+    told = {"clientCapabilities" if version == 1 else "capabilities": {"auth": auth}}
+    async with house.child(version, "--agent", agent, greet=False) as (client, _):
+        methods = (await client.initialize(**told))["authMethods"]
+        assert [each[name] for each in methods] == (["x", "t"] if terminal else ["x"])
+        assert methods[0]["name"] == "Sign in with your face"
+        refused = await client.refusal("session/new", {"cwd": "/", "mcpServers": []})
+        assert refused.code == -32000
+        log_in = "authenticate" if version == 1 else "auth/login"
+        for unknown in ("t", "segue-local"):
+            refused = await client.refusal(log_in, {"methodId": unknown})
+            assert refused.code == -32602
+        await client.ask(log_in, {"methodId": "x"})
+        id = await client.new("/")
+        assert await client.run(id, "hello") == "end_turn"
+    if terminal:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "segue", "acp", "--agent", agent, *methods[1]["args"]),
+            env={**os.environ, "FACE": "mine"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await process.communicate())[0] == b"signed in with mine\n"
+
+
+async def test_what_it_switches_on_and_off_can_be_switched(house: House, version: int) -> None:
+    name = "id" if version == 1 else "configId"
+    known = {"session": {"configOptions": {"boolean": {}}}}
+    told = {"clientCapabilities": known} if version == 1 else {}
+
+    def switch(answer: Any) -> Any:
+        (found,) = [each for each in answer["configOptions"] if each["type"] == "boolean"]
+        assert (found[name], found["name"]) == ("fast", "Fast") and "options" not in found
+        return found["currentValue"]
+
+    async with house.child(version, "--agent", careless(house), greet=False) as (client, _):
+        await client.initialize(**told)
+        made = await client.ask("session/new", {"cwd": "/", "mcpServers": []})
+        assert switch(made) is False
+        params = {"sessionId": made["sessionId"], "configId": "fast", "type": "boolean"}
+        answer = await client.ask("session/set_config_option", {**params, "value": True})
+        assert switch(answer) is True
+        for wrong in ({"value": "yes"}, {"value": True, "type": "id"}):
+            refused = await client.refusal("session/set_config_option", {**params, **wrong})
+            assert refused.code == -32602
+        await client.run(made["sessionId"], "hello")
+    if version == 1:  # whose clients must say that they know of switches
+        async with house.child(version, "--agent", careless(house)) as (client, _):
+            made = await client.ask("session/new", {"cwd": "/", "mcpServers": []})
+            assert {each["type"] for each in made["configOptions"]} == {"select"}
+
+
 async def test_what_it_offers_is_offered_and_what_is_chosen_reaches_it(
     house: House, version: int
 ) -> None:
-    words = [sys.executable, str(PROGRAMS / "careless.py"), str(house.directory / "kept")]
-    agent = f"acp:{shlex.join(words)}"
+    agent = careless(house)
     name = "id" if version == 1 else "configId"
 
     def chosen(answer: Any) -> dict[str, str]:
-        return {option[name]: option["currentValue"] for option in answer["configOptions"]}
+        selects = [option for option in answer["configOptions"] if option["type"] == "select"]
+        return {option[name]: option["currentValue"] for option in selects}
 
     async with house.child(version, "--agent", agent) as (client, _):
         made = await client.ask("session/new", {"cwd": "/", "mcpServers": []})

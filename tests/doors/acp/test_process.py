@@ -271,15 +271,22 @@ async def test_a_stream_that_is_closed_from_the_start_is_no_accident(
 
 
 async def test_set_up_says_which_agents_there_are(house: House) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "segue", "acp", "--setup", "--data-dir", str(house.data)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    assert process.returncode == 0
+    async def said() -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "segue", "acp", "--setup", "--data-dir", str(house.data)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        return output
+
+    output = await said()
     assert b"No model is configured" in output and b"demo agent" in output
     assert not house.data.exists()
+    async with house.hub() as hub:
+        await hub.config.set("local", "model", "ollama:qwen3")
+    assert b"with the model ollama:qwen3" in await said()
 
 
 async def test_the_agent_can_be_named(house: House, version: int) -> None:

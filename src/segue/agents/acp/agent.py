@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ...acp.client import AcpClient, Unsupported
 from ...acp.content import write_blocks
 from ...acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from ...acp.wire import Http, SessionInfo
+from ...acp.wire import Http, Login, SessionInfo
 from ...model import ids
 from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text, plain
 from ...model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
@@ -26,7 +26,7 @@ from ...model.session import Session
 from ..base import Begun, Tools, Turn
 from .children import Child, Children, Command
 from .hearing import Hearing, Recorder, stopped, title_of
-from .offered import MODE, OFFERED
+from .offered import MODE, OFFERED, login
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -112,6 +112,20 @@ class AcpAgent:
         found = kept.get("session")
         return found if isinstance(found, str) and kept.get("of") == session.id else None
 
+    async def logins(self) -> list[Login]:
+        """The ways to log in that the child tells."""
+        async with self._borrowed(os.getcwd()) as child:
+            found = [login(each) for each in child.client.auth_methods]
+            return [each for each in found if each is not None]
+
+    async def log_in(self, id: str) -> None:
+        async with self._borrowed(os.getcwd()) as child:
+            await child.client.log_in(id)
+
+    async def log_out(self) -> None:
+        async with self._borrowed(os.getcwd()) as child:
+            await child.client.log_out()
+
     async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun:
         """Begin a session in the child, so that it is the same one on both sides."""
         async with self._borrowed(cwd) as child:
@@ -123,7 +137,9 @@ class AcpAgent:
             options = {**self.known(native, id), OFFERED: child.offered[native]}
         return Begun(id=id, native_id=native, options=options)
 
-    async def choose(self, session: Session, tools: Tools | None, option: str, value: str) -> Any:
+    async def choose(
+        self, session: Session, tools: Tools | None, option: str, value: str | bool
+    ) -> Any:
         """Choose a value of an option that the child offers; what it offers then."""
         native = self.native(session)
         async with self._borrowed(session.cwd) as child:
@@ -134,7 +150,7 @@ class AcpAgent:
             child.opened(native, session.id)
             offered = child.offered[native].get("options", ())
             if any(each["id"] == option and each.get("by") == MODE for each in offered):
-                await child.client.set_mode(native, value)
+                await child.client.set_mode(native, str(value))
                 return child.learn(native, {"currentModeId": value})
             return child.learn(native, await child.client.set_option(native, option, value))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from ...model.event import (
 )
 from ...model.session import Session
 from ..base import Answer, Streamed
+from ..tools.base import MAX_OUTPUT
 from .patches import hunks
 
 log = logging.getLogger("segue.agents.acp")
@@ -72,6 +74,7 @@ class Hearing:
         self._speaking: tuple[Streamed, str] | None = None  # the message that is being streamed
         self._said: dict[tuple[Streamed, str], str] = {}
         self._calls: dict[str, _Call] = {}
+        self._terminals: dict[str, bytes] = {}  # what is to be seen in each
         self._over = False
         self.rest: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -100,7 +103,13 @@ class Hearing:
                 await self._call(update)
             case "tool_call_content_chunk":
                 if call := self._calls.get(str(update.get("toolCallId"))):
-                    call.content += _tool_content([update.get("content")])
+                    call.told.append(update.get("content"))
+            case "terminal_update" if isinstance(output := update.get("output"), dict):
+                self._terminals[str(update.get("terminalId"))] = _bytes(output.get("data"))
+            case "terminal_output_chunk":
+                id = str(update.get("terminalId"))
+                seen = self._terminals.get(id, b"") + _bytes(update.get("data"))
+                self._terminals[id] = seen[-MAX_OUTPUT:]
             case "plan":
                 await self._plan("plan", update.get("entries"))
             case "plan_update":
@@ -180,7 +189,8 @@ class Hearing:
     async def _call(self, update: dict[str, Any]) -> None:
         id = str(update.get("toolCallId"))
         self._speaking = None
-        call = self._calls.setdefault(id, _Call(ids.derived_id("acp", self._turn.id, id)))
+        own = ids.derived_id("acp", self._turn.id, id)
+        call = self._calls.setdefault(id, _Call(own, self._terminals))
         call.learn(update)
         if call.ripe:
             await self._begun(call)
@@ -299,12 +309,13 @@ class Recorder:
 class _Call:
     """A tool call, as told so far: every update says only what changed."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, terminals: Mapping[str, bytes]) -> None:
         self.id = id
         self.begun = False
         self.over = False
         self.title = ""
-        self.content: Content = ()
+        self.told: list[Any] = []  # its content, as the child has it
+        self._terminals = terminals
         self._name = ""
         self._kind: Any = "other"
         self._status = ""
@@ -320,7 +331,7 @@ class _Call:
         self._input = self._input if update.get("rawInput") is None else update["rawInput"]
         self._output = self._output if update.get("rawOutput") is None else update["rawOutput"]
         if isinstance(update.get("content"), list):
-            self.content = _tool_content(update["content"])
+            self.told = [*update["content"]]
         if isinstance(update.get("locations"), list):
             self._locations = _locations(update["locations"])
 
@@ -332,6 +343,10 @@ class _Call:
     @property
     def ended(self) -> bool:
         return self._status in _ENDS
+
+    @property
+    def content(self) -> Content:
+        return _tool_content(self.told, self._terminals)
 
     def event(self) -> ToolCall:
         return ToolCall(
@@ -411,12 +426,15 @@ def _joined(blocks: Sequence[Block]) -> Content:
     return tuple(found)
 
 
-def _tool_content(given: Sequence[Any]) -> Content:
+def _tool_content(given: Sequence[Any], terminals: Mapping[str, bytes]) -> Content:
     found: list[Block] = []
     for item in given:
         match item:
             case {"type": "content", "content": block}:
                 found += _blocks([block])
+            case {"type": "terminal", "terminalId": str(id)}:
+                if seen := terminals.get(id):
+                    found.append(Text(text=seen.decode("utf-8", "replace")))
             case {"type": "diff", "path": str(path), "newText": str(new)}:
                 old = item.get("oldText")
                 found.append(Diff(path=path, new=new, old=old if isinstance(old, str) else None))
@@ -435,6 +453,13 @@ def _locations(given: Sequence[Any]) -> tuple[Location, ...]:
         if isinstance(place, dict) and isinstance(place.get("path"), str)
         for line in (place.get("line"),)
     )
+
+
+def _bytes(data: Any) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)[-MAX_OUTPUT:]
+    except (ValueError, TypeError):
+        return b""
 
 
 def _text(value: Any) -> str:

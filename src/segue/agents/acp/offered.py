@@ -1,10 +1,12 @@
-"""What a child offers for a session: options to choose from, and commands. Kept in one form for
+"""What a child offers: ways to log in, options to choose from, and commands. Kept in one form for
 both versions of the protocol, so that every door can show it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from ...acp.wire import Login
 
 OFFERED = "offered"  # the session's option that has it
 MODE = "mode"
@@ -39,12 +41,12 @@ def learned(before: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any
 
 
 def _option(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A selection; what is switched on and off is not passed on."""
+    """A selection, or what is switched on and off, which has no choices."""
     id = given.get("configId", given.get("id"))
     value, choices = given.get("currentValue"), _choices(given.get("options"))
-    if not isinstance(id, str) or given.get("type") != "select" or not isinstance(value, str):
-        return None
-    if value not in [each["value"] for each in choices]:
+    switch = given.get("type") == "boolean" and isinstance(value, bool)
+    chosen = given.get("type") == "select" and value in [each["value"] for each in choices]
+    if not isinstance(id, str) or not (switch or chosen):
         return None
     return {
         "id": id,
@@ -52,7 +54,7 @@ def _option(given: Mapping[str, Any]) -> dict[str, Any] | None:
         "description": _text(given.get("description")) or None,
         "category": _text(given.get("category")) or None,
         "value": value,
-        "choices": choices,
+        "choices": [] if switch else choices,
     }
 
 
@@ -94,6 +96,26 @@ def _command(given: Mapping[str, Any]) -> dict[str, Any] | None:
     hint = given.get("input")
     hint = hint.get("hint") if isinstance(hint, dict) else None
     return {"name": name, "description": _text(text), "hint": _text(hint) or None}
+
+
+def login(given: Mapping[str, Any]) -> Login | None:
+    """A way to log in, of either version; None for a kind that nobody here knows."""
+    id, kind = given.get("methodId", given.get("id")), given.get("type", "agent")
+    if not isinstance(id, str) or kind not in ("agent", "terminal"):
+        return None
+    name, about = _text(given.get("name")) or id, _text(given.get("description")) or None
+    if kind == "agent":
+        return Login(id=id, name=name, description=about)
+    args, env = given.get("args") or (), given.get("env") or {}
+    if isinstance(env, list):
+        env = {each.get("name"): each.get("value") for each in env if isinstance(each, dict)}
+    return Login(
+        id=id,
+        name=name,
+        description=about,
+        args=tuple(map(str, args)),
+        env={str(key): str(value) for key, value in env.items()},
+    )
 
 
 def _text(value: Any) -> str:

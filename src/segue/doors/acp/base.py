@@ -81,7 +81,9 @@ class Base:
         return session
 
     def _configured(self, session: Session) -> Any:
-        return options.config_v1(session) if self._version == 1 else options.config_v2(session)
+        if self._version == 1:
+            return options.config_v1(session, self._client.session)
+        return options.config_v2(session)
 
 
 def any_id(spelt: str) -> str:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from ... import __version__
 from ...acp import v1, v2
-from ...acp.wire import Empty, Implementation, Wire
+from ...acp.wire import Empty, EnvVariable, Implementation, Login, Wire
 from .meta import NAMESPACE
 
 W = TypeVar("W", bound=Wire)
 
 LOCAL_AUTH = "segue-local"
-TERMINAL_AUTH = "segue-terminal"
-_LOCAL = ("This computer's user", "Nothing to do")
-_TERMINAL = ("In a terminal", "Shows which agents are set up")
+OURS = (
+    Login(id=LOCAL_AUTH, name="This computer's user", description="Nothing to do"),
+    Login(
+        id="segue-terminal",
+        name="In a terminal",
+        description="Shows which agents are set up",
+        args=("--setup",),
+    ),
+)
 _FILTERS = ["search", "createdAfter", "tag", "includeWorktrees", "limit"]
 
 # The optional methods, each with the marker that says it is there.
@@ -97,18 +105,32 @@ def _list_meta() -> dict[str, Any]:
     return {NAMESPACE: {"filters": _FILTERS}}
 
 
-def initialized_v1(offers: Offers, terminal: bool) -> v1.InitializeResponse:
-    methods: list[v1.AuthMethod] = []
-    if offers.auth:
-        name, text = _LOCAL
-        methods.append(v1.AuthMethod(id=LOCAL_AUTH, name=name, description=text))
-    if offers.auth and terminal:
-        name, text = _TERMINAL
-        methods.append(
-            v1.AuthMethod(
-                type="terminal", id=TERMINAL_AUTH, name=name, description=text, args=["--setup"]
-            )
+def logins(offers: Offers, own: Sequence[Login], terminal: bool) -> list[Login]:
+    """The ways to log in that a client is shown: the agent's `own`, or else ours.
+
+    Those of a terminal are for clients that have one.
+    """
+    if not offers.auth:
+        return []
+    found = [
+        each if each.args is None else replace(each, args=("--login", "--", *each.args))
+        for each in own
+    ]
+    return [each for each in found or OURS if terminal or each.args is None]
+
+
+def initialized_v1(offers: Offers, ways: Sequence[Login]) -> v1.InitializeResponse:
+    methods = [
+        v1.AuthMethod(
+            id=each.id,
+            name=each.name,
+            description=each.description,
+            type=UNSET if each.args is None else "terminal",
+            args=UNSET if each.args is None else [*each.args],
+            env=each.env or UNSET,
         )
+        for each in ways
+    ]
     return v1.InitializeResponse(
         protocol_version=v1.VERSION,
         agent_info=offers.info(),
@@ -135,24 +157,18 @@ def initialized_v1(offers: Offers, terminal: bool) -> v1.InitializeResponse:
     )
 
 
-def initialized_v2(offers: Offers, terminal: bool) -> v2.InitializeResponse:
-    methods: list[v2.AuthMethod] = []
-    if offers.auth:
-        name, text = _LOCAL
-        methods.append(
-            v2.AuthMethod(type="agent", method_id=LOCAL_AUTH, name=name, description=text)
+def initialized_v2(offers: Offers, ways: Sequence[Login]) -> v2.InitializeResponse:
+    methods = [
+        v2.AuthMethod(
+            type="agent" if each.args is None else "terminal",
+            method_id=each.id,
+            name=each.name,
+            description=each.description,
+            args=UNSET if each.args is None else [*each.args],
+            env=[EnvVariable(name=k, value=v) for k, v in each.env.items()] or UNSET,
         )
-    if offers.auth and terminal:
-        name, text = _TERMINAL
-        methods.append(
-            v2.AuthMethod(
-                type="terminal",
-                method_id=TERMINAL_AUTH,
-                name=name,
-                description=text,
-                args=["--setup"],
-            )
-        )
+        for each in ways
+    ]
     return v2.InitializeResponse(
         protocol_version=v2.VERSION,
         info=offers.info(),

@@ -8,8 +8,9 @@ agents early, and wait for nothing but the answer to `initialize`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,10 +26,10 @@ from ...acp.rpc import (
 )
 from ...model.errors import SegueError
 from ...model.principal import Principal
-from .capabilities import LOCAL_AUTH, Offers, initialized_v1, initialized_v2, leniently
+from .capabilities import OURS, Offers, initialized_v1, initialized_v2, leniently, logins
 
 if TYPE_CHECKING:
-    from ...agents.base import Agent
+    from ...agents.base import Agent, Guarded
     from ...hub import Hub
     from .sessions import Sessions
 
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 VERSIONS = (v1.VERSION, v2.VERSION)
 _LOGINS = ("authenticate", "auth/login")
 _LOGOUTS = ("logout", "auth/logout")
+OTHER = "acp"  # the kind of agent that somebody else made
+
+T = TypeVar("T")
+log = logging.getLogger("segue.acp")
 
 
 class Program(NamedTuple):
@@ -71,7 +76,9 @@ class Door:
         self._settled = False  # by the first request after `initialize`, which then is not repeated
         self._logged_out = False
         self._opening = asyncio.Lock()
+        self._hub: Hub | None = None
         self._held: Sessions | None = None
+        self._logins: list[wire.Login] = []  # those of the program's agent
 
     async def close(self) -> None:
         """The client is gone: cancel what it began, let its sessions go."""
@@ -80,7 +87,7 @@ class Door:
 
     async def request(self, method: str, params: Any) -> Any:
         if method == "initialize":
-            return self._initialize(params)
+            return await self._initialize(params)
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
         self._settled = True
@@ -89,16 +96,22 @@ class Door:
         if kind is None or not self._offers.method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
         if method in _LOGINS:
-            return self._log_in(_convert(params, kind))
+            return await self._log_in(_convert(params, kind))
         if method in _LOGOUTS:
-            return await self._log_out()
+            return await self._log_out(_convert(params, kind))
         if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "authentication required")
         wanted = _convert(params, kind)
+        return await self._asked(self._do(method, wanted), wanted)
+
+    async def _do(self, method: str, wanted: Any) -> Any:
+        return await (await self._sessions()).method(method)(wanted)
+
+    async def _asked(self, work: Awaitable[T], request: Any) -> T:
         try:
-            return await (await self._sessions()).method(method)(wanted)
+            return await work
         except SegueError as error:
-            raise _refusal(error, wanted) from error
+            raise _refusal(error, request) from error
 
     async def notification(self, method: str, params: Any) -> None:
         if self._held is not None and method == "session/cancel":
@@ -115,16 +128,43 @@ class Door:
                 from .sessions import Sessions
 
                 client = Client(self.connection, self._principal, self._version, self._client)
-                hub = await self._open_hub()
-                program = self._program
-                if program is not None and program.agent is None:
-                    agent = await hub.agent(self._principal, program.spec)
-                    hub.join(self._principal, program.name, agent)
-                    program = program._replace(agent=agent)
-                self._held = Sessions(hub, client, self._offers, program)
+                hub = await self._open()
+                self._held = Sessions(hub, client, self._offers, self._program)
         return self._held
 
-    def _initialize(self, params: Any) -> Any:
+    async def _open(self) -> Hub:
+        """The hub, with the program's agent."""
+        if self._hub is None:
+            self._hub = await self._open_hub()
+            program = self._program
+            if program is not None and program.agent is None:
+                agent = await self._hub.agent(self._principal, program.spec)
+                self._hub.join(self._principal, program.name, agent)
+                self._program = program._replace(agent=agent)
+        return self._hub
+
+    async def _guard(self) -> Guarded | None:
+        """The program's agent, if it is one that people log in to."""
+        if self._program is None or self._program.spec.get("kind") != OTHER:
+            return None
+        from ...agents.base import Guarded
+
+        async with self._opening:
+            await self._open()
+        agent = self._program.agent
+        return agent if isinstance(agent, Guarded) else None
+
+    async def _ways(self, terminal: bool) -> list[wire.Login]:
+        """How one logs in: an agent of somebody else's is asked, which starts it."""
+        guard = await self._guard()
+        if guard is not None:
+            try:
+                self._logins = list(await guard.logins())
+            except SegueError as error:  # which whoever opens a session is told
+                log.warning("%s", error.message)
+        return logins(self._offers, self._logins, terminal)
+
+    async def _initialize(self, params: Any) -> Any:
         given = params if isinstance(params, dict) else {}
         requested = given.get("protocolVersion")
         if isinstance(requested, bool) or not isinstance(requested, int):
@@ -137,25 +177,30 @@ class Door:
         if requested == v1.VERSION:
             self._client = leniently(given.get("clientCapabilities"), v1.ClientCapabilities)
             self._version = v1.VERSION
-            return initialized_v1(self._offers, self._client.auth.terminal)
+            return initialized_v1(self._offers, await self._ways(self._client.auth.terminal))
         # A client of a later version may say things in ways we do not know; of ours it may not.
         if requested == v2.VERSION:
             _convert(given.get("info"), wire.Implementation)
         client = leniently(given.get("capabilities"), v2.ClientCapabilities)
         self._version = v2.VERSION
         terminal = client.auth is not None and client.auth.terminal is not None
-        return initialized_v2(self._offers, terminal)
+        return initialized_v2(self._offers, await self._ways(terminal))
 
-    def _log_in(self, request: wire.AuthRequest) -> wire.Empty:
-        # The method in a terminal is the client's own to run, and cannot be asked for.
-        if request.method_id != LOCAL_AUTH:
+    async def _log_in(self, request: wire.AuthRequest) -> wire.Empty:
+        # A method in a terminal is the client's own to run, and cannot be asked for.
+        known = [each.id for each in self._logins or OURS if each.args is None]
+        if request.method_id not in known:
             raise RpcError(INVALID_PARAMS, f"no authentication method {request.method_id!r}")
+        if self._logins and (guard := await self._guard()):
+            await self._asked(guard.log_in(request.method_id), request)
         self._logged_out = False
         return wire.Empty()
 
-    async def _log_out(self) -> wire.Empty:
+    async def _log_out(self, request: Any) -> wire.Empty:
         self._logged_out = True
         await self.close()
+        if self._logins and (guard := await self._guard()):
+            await self._asked(guard.log_out(), request)
         return wire.Empty()
 
 

@@ -31,7 +31,7 @@ class Opening(Base):
     async def session_new(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         await self._tidy()
-        async with await connect(servers, request.cwd, local=self._principal.local) as connected:
+        async with await self._connect(servers, request.cwd) as connected:
             session = await self._made(request.cwd, roots, connected)
             await self._begin(self._follower(session), session, connected, new=True)
         return self._described(session, session.id)
@@ -57,7 +57,7 @@ class Opening(Base):
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
         await self._hub.take_in(self._principal, parent.id, await self._agent_ref())
-        async with await connect(servers, request.cwd, local=self._principal.local) as connected:
+        async with await self._connect(servers, request.cwd, parent) as connected:
             # Here, whoever keeps its parent: the client forks a session to go on with it.
             fork = await self._hub.fork(
                 self._principal, parent.id, cwd=request.cwd, origin="acp", here=True
@@ -94,11 +94,19 @@ class Opening(Base):
                 await opened.replay()
             if replay or self._version == 2:
                 await opened.ready()
-            async with await connect(
-                servers, session.cwd, local=self._principal.local
-            ) as connected:
+            async with await self._connect(servers, session.cwd, session) as connected:
                 await self._begin(opened, session, connected)
         return session
+
+    async def _connect(
+        self, servers: list[wire.McpServer], cwd: str, session: Session | None = None
+    ) -> Connected:
+        """The client's servers, for a session that exists or a new one."""
+        agent = None if self._program is None else self._program.agent
+        theirs = isinstance(agent, Beginning)
+        if servers and session is not None:
+            theirs = await self._hub.connects(session, agent)
+        return await connect(servers, cwd, local=self._principal.local, here=not theirs)
 
     async def _rooted(self, session: Session, roots: tuple[str, ...]) -> Session:
         """The session as it is now, with these roots and no others."""
@@ -162,11 +170,11 @@ class Opening(Base):
             return v1.SetupResponse(
                 session_id=named,
                 modes=options.mode_state(session),
-                config_options=options.config_v1(session),
+                config_options=self._configured(session),
             )
         return v2.SetupResponse(
             session_id=named,
-            config_options=options.config_v2(session),
+            config_options=self._configured(session),
             available_commands=options.commands_v2(session) or UNSET,
         )
 

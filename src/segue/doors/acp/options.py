@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from ...acp import v1, v2, wire
 from ...model.session import Session
@@ -56,7 +58,18 @@ def mode_state(session: Session) -> v1.ModeState:
     return v1.ModeState(current_mode_id=option["value"], available_modes=modes)
 
 
-def _choices(option: dict[str, Any]) -> list[wire.SelectOption]:
+def is_switch(option: dict[str, Any]) -> bool:
+    """Whether an option is on or off, rather than one of several values."""
+    return isinstance(option["value"], bool)
+
+
+def _kind(option: dict[str, Any]) -> Literal["select", "boolean"]:
+    return "boolean" if is_switch(option) else "select"
+
+
+def _choices(option: dict[str, Any]) -> list[wire.SelectOption] | UnsetType:
+    if is_switch(option):
+        return UNSET
     return [
         wire.SelectOption(
             value=each["value"], name=each["name"], description=each.get("description")
@@ -65,18 +78,22 @@ def _choices(option: dict[str, Any]) -> list[wire.SelectOption]:
     ]
 
 
-def config_v1(session: Session) -> list[v1.ConfigOption]:
+def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.ConfigOption]:
+    """The options; switches for clients that know of them."""
+    known = client.config_options if client is not None else None
+    switches = known is not None and known.boolean is not None
     return [
         v1.ConfigOption(
             id=each["id"],
             name=each["name"],
-            type="select",
+            type=_kind(each),
             category=each.get("category"),
             description=each.get("description"),
             current_value=each["value"],
             options=_choices(each),
         )
         for each in options(session)
+        if switches or not is_switch(each)
     ]
 
 
@@ -85,7 +102,7 @@ def config_v2(session: Session) -> list[v2.ConfigOption]:
         v2.ConfigOption(
             config_id=each["id"],
             name=each["name"],
-            type="select",
+            type=_kind(each),
             category=each.get("category"),
             description=each.get("description"),
             current_value=each["value"],

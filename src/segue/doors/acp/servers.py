@@ -68,10 +68,17 @@ class Connected:
             await self.tools.close()
 
 
-async def connect(servers: Sequence[wire.McpServer], cwd: str, *, local: bool) -> Connected:
-    """Connect what can be; the failures say why the others could not."""
+async def connect(
+    servers: Sequence[wire.McpServer], cwd: str, *, local: bool, here: bool = True
+) -> Connected:
+    """Connect what can be; the failures say why the others could not.
+
+    Those that are not to be connected `here`, the agent connects itself.
+    """
     if not servers:
         return Connected(None, {})
     from ...agents.mcp import McpServers
 
+    if not here:
+        return Connected(McpServers.named(servers, cwd), {})
     return Connected(*await McpServers.connect(servers, cwd, local=local))

@@ -41,17 +41,22 @@ class Talking(Base):
         option = options.find(session, request.config_id)
         if option is None:
             raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")
-        if not isinstance(request.value, str) or request.type not in (None, "id"):
-            raise RpcError(INVALID_PARAMS, "the value of this option is one of its ids")
+        kind = "boolean" if options.is_switch(option) else "id"
+        if isinstance(request.value, bool) != (kind == "boolean"):
+            wanted = "true or false" if kind == "boolean" else "one of its ids"
+            raise RpcError(INVALID_PARAMS, f"the value of this option is {wanted}")
+        if request.type not in (None, kind):
+            raise RpcError(INVALID_PARAMS, f"this option is of type {kind!r}")
         session = await self._choose(opened, session, option, request.value)
         if self._version == 1:
             return v1.SetConfigResponse(config_options=self._configured(session))
         return v2.SetConfigResponse(config_options=self._configured(session))
 
     async def _choose(
-        self, opened: Opened, session: Session, option: dict[str, Any], value: str
+        self, opened: Opened, session: Session, option: dict[str, Any], value: str | bool
     ) -> Session:
-        if value not in (known := [each["value"] for each in option["choices"]]):
+        known = [each["value"] for each in option["choices"]]
+        if isinstance(value, str) and value not in known:
             why = f"no {option['name'].lower()} {value!r}; there are {', '.join(known)}"
             raise RpcError(INVALID_PARAMS, why)
         if options.is_offered(session, option["id"]):
@@ -60,7 +65,7 @@ class Talking(Base):
                 self._principal, session, option["id"], value, agent, opened.tools
             )
         else:
-            change = ConfigChanged(mode=value)
+            change = ConfigChanged(mode=str(value))  # the one option that is ours
         session = await self._hub.configure(self._principal, opened.id, change)
         await opened.caught_up()  # so that the update precedes the answer
         return session

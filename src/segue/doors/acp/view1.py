@@ -111,7 +111,8 @@ class View1:
                 if body.mode is not UNSET or offered:
                     mode = options.mode_option(session)["value"]
                     yield v1.CurrentModeUpdate(current_mode_id=mode)
-                    yield v1.ConfigOptionUpdate(config_options=options.config_v1(session))
+                    config = options.config_v1(session, self._session)
+                    yield v1.ConfigOptionUpdate(config_options=config)
                 if offered:
                     yield from self.made(session)
             case StatusChanged(status="idle", turn=turn) if turn is not None:

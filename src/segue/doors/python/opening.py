@@ -39,7 +39,10 @@ class Opened:
         if servers:
             from ...agents.mcp import McpServers
 
-            self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
+            if await self.hub.connects(session, agent):
+                self._servers = McpServers.named(servers, session.cwd)
+            else:
+                self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
         self._hold = await self.hub.hold(LOCAL, session.id, agent=agent, tools=self._servers)
         return failures
 

@@ -3,6 +3,7 @@
 It says 2 and means 1, keeps its sessions in a file, or forgets them if told `forgetful`.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 
 KEPT = Path(sys.argv[1])
 WAYS = set(sys.argv[2:])
+if "--sign-in" in WAYS:
+    print("signed in with", os.environ["FACE"])
+    sys.exit()
 sessions: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
 lock = threading.Lock()
 answers: dict[int, object] = {}
@@ -23,6 +27,25 @@ MODES = {
     "currentModeId": "ask",
     "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "go", "name": "Go ahead"}],
 }
+
+
+chosen: dict[str, object] = {"model": "small", "fast": False}
+LOGINS = [
+    {"id": "x", "name": "Sign in with your face"},
+    {
+        "type": "terminal",
+        "id": "t",
+        "name": "In a window",
+        "args": ["--sign-in"],
+        "env": {"FACE": "mine"},
+    },
+    {"type": "_odd", "id": "o", "name": "Odd"},
+]
+
+
+def options() -> list[object]:
+    fast = {"id": "fast", "name": "Fast", "type": "boolean", "currentValue": chosen["fast"]}
+    return [model(str(chosen["model"])), fast, {"id": "odd", "type": "boolean"}]
 
 
 def model(value: str) -> object:
@@ -108,6 +131,14 @@ def turn(id: object, session: str, text: str) -> None:
         while 77 not in answers:
             time.sleep(0.01)
         say(session, json.dumps(answers.pop(77)))
+    if words == "terminal":
+        shown = [{"type": "terminal", "terminalId": "t1"}]
+        call(session, sessionUpdate="tool_call", title="Run", status="pending", content=shown)
+        output = {"data": base64.b64encode("grün\n".encode()).decode()}
+        tell(session, sessionUpdate="terminal_update", terminalId="t1", output=output)
+        tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="bW9yZQ==")
+        tell(session, sessionUpdate="terminal_output_chunk", terminalId="t1", data="?")
+        call(session, sessionUpdate="tool_call_update", status="completed")
     if words == "seen":
         say(session, json.dumps(sessions[session]))
     while words == "wait" and session not in cancelled:
@@ -125,7 +156,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
             "protocolVersion": 2,
             "agentCapabilities": capabilities,
             "agentInfo": name,
-            "authMethods": [{"id": "x", "name": "Sign in with your face"}],
+            "authMethods": LOGINS,
         }
     if method == "session/new" and "login" not in WAYS:
         name = f"s{len(sessions)}"
@@ -141,9 +172,15 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
             [name],
             {"sessionUpdate": "available_commands_update", "availableCommands": commands},
         ).start()
-        return {"sessionId": name, "configOptions": [model("small")], "modes": MODES}
+        return {"sessionId": name, "configOptions": options(), "modes": MODES}
     if method == "session/set_config_option":
-        return {"configOptions": [model(str(params["value"]))]}
+        kind = "boolean" if isinstance(params["value"], bool) else None
+        assert params.get("type") == kind
+        chosen[str(params["configId"])] = params["value"]
+        return {"configOptions": options()}
+    if method == "authenticate" and params["methodId"] == "x":
+        WAYS.discard("login")
+        return {}
     if method == "session/set_mode":
         return {}
     if method == "session/load":  # which it answers with yes, whatever it was
