@@ -15,7 +15,7 @@ from segue import claude
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
-from segue.model.event import AgentMessage, UserMessage
+from segue.model.event import AgentMessage, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from segue.sources.claude import watch
@@ -390,3 +390,60 @@ async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
             path.unlink()
             assert (await anext(changes)).session == S2
         await changes.aclose()  # type: ignore[attr-defined]
+
+
+# What it used, and what that cost.
+
+
+def answered(uuid: str, id: str, put_out: int, model: str = "m", **more: Any) -> dict[str, Any]:
+    made = assistant(uuid, "u1", id=id, **more)
+    made["message"] |= {"model": model, "usage": {"input_tokens": 10, "output_tokens": put_out}}
+    return made
+
+
+async def test_a_response_is_counted_once_and_at_its_most(home: Home) -> None:
+    far = user("f1", "u1", "x" * 100_000)
+    path = home.write(
+        [
+            user("u1", None),
+            answered("a1", "r1", 1),
+            answered("a2", "r1", 30),
+            far,
+            answered("a3", "r1", 30),  # as some versions copy it when a session is resumed
+            answered("a4", "r2", 5, "other"),
+        ]
+    )
+    async with opened(home) as (hub, _):
+        session = await hub.get(LOCAL, S)
+        assert session.usage == Usage(input_tokens=20, output_tokens=35)
+        assert session.models["m"] == Usage(input_tokens=10, output_tokens=30)
+        assert session.agent is not None and session.agent.overrides == {"model": "other"}
+        append(path, answered("a5", "r2", 9, "other"), answered("a6", "r3", 1))
+        session = await hub.get(LOCAL, S)
+        assert session.usage == Usage(input_tokens=30, output_tokens=40)
+        assert not session.usage.is_priced
+
+
+async def test_what_it_cost_is_what_claude_code_says(home: Home) -> None:
+    old = answered("a1", "r1", 3, costUSD=0.25)
+    home.write([user("u1", None), old, {**old, "uuid": "a2"}], S2)
+    path = home.write([user("u1", None), answered("a1", "r1", 3)])
+    told = {"type": "cost-state", "sessionId": S}
+    append(path, {**told, "modelUsage": {"m": {"costUSD": 0.1}}})
+    append(path, {**told, "modelUsage": {"m": {"costUSD": 0.5}, "tiny": {"costUSD": 0.01}}})
+    async with opened(home) as (hub, _):
+        session = await hub.get(LOCAL, S)
+        assert (session.usage.cost, session.models["m"].cost) == (510_000, 500_000)
+        assert session.models["tiny"] == Usage(cost=10_000)
+        assert (await hub.get(LOCAL, S2)).usage.cost == 250_000
+
+
+async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: Path) -> None:
+    source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / "2.1.325")))
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        session = await hub.get(LOCAL, "3446002d-a985-49f9-a2e2-b9d224d5eb1f")
+        # As the program itself counted, with its agent's.
+        assert session.usage == Usage(input_tokens=43663, output_tokens=83, cost=176_312)
+        tally = await hub.tally(LOCAL, 36500)
+        assert tally.models["claude-opus-5-5"].usage == tally.total.usage
+        assert tally.total.unpriced == 0

@@ -15,16 +15,18 @@ LONGEST = 10
 
 
 class Spent(msgspec.Struct):
-    """What came together under one name."""
+    """What came together under one name; of `unpriced` sessions nobody told the cost."""
 
     sessions: int = 0
     messages: int = 0
     usage: Usage = Usage()
+    unpriced: int = 0
 
     def add(self, usage: Usage, messages: int = 0) -> None:
         self.sessions += 1
         self.messages += messages
         self.usage += usage
+        self.unpriced += not usage.is_priced
 
 
 class Tally(msgspec.Struct):

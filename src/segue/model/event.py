@@ -21,7 +21,10 @@ VERSION = 1  # of the format that bodies are written in
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens and money. `cost` is in millionths of a US dollar, so that sums are exact."""
+    """Tokens and money. `cost` is in millionths of a US dollar, so that sums are exact.
+
+    It is 0 where nobody told what the tokens cost.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -29,6 +32,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_5m_tokens: int = 0
     cache_1h_tokens: int = 0
     cost: int = 0
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether it is known what the tokens cost."""
+        return self.cost > 0 or self == Usage()
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(

@@ -48,7 +48,7 @@ def test_a_list_in_every_format(run: Run) -> None:
         "output_tokens": 50,
         "cache_read_tokens": 0,
         "cache_write_tokens": 0,
-        "cost": 0.0,
+        "cost": None,  # nobody told it
     }
     lines = run("list", "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line) for line in lines] == listed

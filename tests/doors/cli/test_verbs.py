@@ -156,8 +156,10 @@ def test_stats_count_what_there_is(run: Run) -> None:
     run("prompt", "new", "/usage 10 5")
     shown = run("stats", "--by", "project").stdout
     assert "1,010" in shown and "505" in shown and "█" in shown
+    assert "unknown" in shown and "$" not in shown
     (agent,) = json.loads(run("stats", "--by", "agent", "--format", "json").stdout)
     assert (agent["agent"], agent["sessions"], agent["messages"]) == ("segue", 2, 2)
+    assert (agent["cost"], agent["unpriced_sessions"]) == (None, 2)
     (month,) = json.loads(run("stats", "--by", "month", "--format", "json").stdout)
     assert month["month"] == time.strftime("%Y-%m", time.gmtime())
     assert run("stats", "--source", "claude").stdout == ""

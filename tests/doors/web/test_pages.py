@@ -43,6 +43,7 @@ async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> 
         for path in ("/dashboard", "/dashboard?days=365"):
             page = await site.get(path)
             assert "<dd>1.2k</dd>" in page and "courier" in page and "Spender" in page
+            assert "<dd>not known</dd>" in page and "Of 1 of them nobody told the cost" in page
         await site.get("/dashboard?days=13", 400)
 
 

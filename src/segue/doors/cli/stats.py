@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from msgspec.structs import replace
 
+from ...hub.tally import Spent
 from ...model import clock
-from ...model.event import Usage
 from ...model.query import Query
 from .formats import formatted, write_rows
 from .listing import every, filtered
@@ -27,27 +26,17 @@ _BAR = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-class Total(msgspec.Struct):
-    """What came together under one name."""
-
-    sessions: int = 0
-    messages: int = 0
-    usage: Usage = Usage()
-
-    def add(self, session: Session) -> None:
-        self.sessions += 1
-        self.messages += session.messages
-        self.usage += session.usage
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "sessions": self.sessions,
-            "messages": self.messages,
-            "input_tokens": self.usage.input_tokens,
-            "output_tokens": self.usage.output_tokens,
-            "cache_read_tokens": self.usage.cache_read_tokens,
-            "cost": self.usage.cost / 1e6,
-        }
+def _fields(total: Spent) -> dict[str, Any]:
+    used = total.usage
+    return {
+        "sessions": total.sessions,
+        "messages": total.messages,
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "cache_read_tokens": used.cache_read_tokens,
+        "cost": used.cost / 1e6 if used.is_priced else None,
+        "unpriced_sessions": total.unpriced,
+    }
 
 
 @click.command("stats")
@@ -69,7 +58,7 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     """
     wanted = replace(query, order="created")
 
-    async def count(hub: Hub, principal: Principal) -> dict[str, Total]:
+    async def count(hub: Hub, principal: Principal) -> dict[str, Spent]:
         sessions = await every(hub, principal, wanted)
         used = {each.agent.id for each in sessions if by == "agent" and each.agent is not None}
         names = await hub.records.agent_names(principal.workspace, used)
@@ -81,7 +70,7 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
         rows.sort(key=lambda row: -row[1].sessions)
     rows = rows[:limit]
     if format is not None:
-        shown = [{by: name, **total.fields()} for name, total in rows]
+        shown = [{by: name, **_fields(total)} for name, total in rows]
         write_rows(format, ((row, row) for row in shown))
     elif not rows:
         click.echo("No sessions to count.", err=True)
@@ -89,8 +78,8 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
         _show(by, rows)
 
 
-def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Total]:
-    totals: dict[str, Total] = {}
+def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Spent]:
+    totals: dict[str, Spent] = {}
     for session in sessions:
         if by in _BY_TIME:
             name = clock.to_rfc3339(session.created_at)[: _BY_TIME[by]]
@@ -100,11 +89,11 @@ def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dic
             )
         else:
             name = session.directory if by == "project" else session.source
-        totals.setdefault(name, Total()).add(session)
+        totals.setdefault(name, Spent()).add(session.usage, session.messages)
     return totals
 
 
-def _show(by: str, rows: list[tuple[str, Total]]) -> None:
+def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
     from rich.table import Table
 
     from .tables import show, tilde
@@ -126,12 +115,14 @@ def _show(by: str, rows: list[tuple[str, Total]]) -> None:
     show(table)
 
 
-def _numbers(total: Total) -> tuple[str, ...]:
+def _numbers(total: Spent) -> tuple[str, ...]:
     usage = total.usage
     read = usage.input_tokens + usage.cache_read_tokens
     read += usage.cache_5m_tokens + usage.cache_1h_tokens
     counts = (total.sessions, total.messages, read, usage.output_tokens)
-    return (*(f"{count:,}" for count in counts), f"${usage.cost / 1e6:,.2f}")
+    cost = f"${usage.cost / 1e6:,.2f}" if usage.is_priced else "unknown"
+    more = ">" if total.unpriced and usage.cost else ""  # of some sessions it is not known
+    return (*(f"{count:,}" for count in counts), f"{more}{cost}")
 
 
 def bar(value: int, most: int) -> str:

@@ -48,7 +48,7 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "cache_read_tokens": usage.cache_read_tokens,
         "cache_write_tokens": usage.cache_5m_tokens + usage.cache_1h_tokens,
-        "cost": usage.cost / 1e6,
+        "cost": usage.cost / 1e6 if usage.is_priced else None,
     }
 
 

@@ -72,6 +72,7 @@ def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
             rest.sessions += each.sessions
             rest.messages += each.messages
             rest.usage += each.usage
+            rest.unpriced += each.unpriced
         ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]
     sizes = [templates.tokens(each.usage) for _, each in ranked]
     most = max(sizes, default=0)

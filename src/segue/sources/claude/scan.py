@@ -25,7 +25,6 @@ from ...model.event import (
     Event,
     Failed,
     ForkPoint,
-    ModelCalled,
     ToolCall,
     ToolResult,
     Usage,
@@ -33,7 +32,7 @@ from ...model.event import (
 )
 from ...model.session import Session
 from ..base import agent_id
-from . import files, history, info, layout, read, sidecar, transcript
+from . import files, history, info, layout, read, sidecar, spending, transcript
 from .events import FIRST, Translator, event_id, seq
 from .history import Line
 from .prompt import clean
@@ -43,7 +42,6 @@ SOURCE = "claude"
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
 _STARTING = frozenset({"Task", "Agent"})
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)  # of an agent
-_LONG = 256  # characters of a model's name
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
@@ -64,8 +62,9 @@ class Known(info.Facts, kw_only=True):
     forked_seq: int = FIRST
     messages: int = 0
     errors: int = 0
-    usage: Usage = Usage()
     models: dict[str, Usage] = msgspec.field(default_factory=dict)
+    responses: dict[str, int] = msgspec.field(default_factory=dict)  # see `spending`
+    costs: dict[str, int] = msgspec.field(default_factory=dict)
     days: dict[str, int] = msgspec.field(default_factory=dict)
     # Of the agents that it started: the places of calls and which agent came of them, that of the
     # first line of one among its own, and what their transcripts say.
@@ -87,6 +86,7 @@ def begin(descriptor: int, known: Known | None) -> Known:
     return msgspec.structs.replace(
         known,
         models={**known.models},
+        responses={**known.responses},
         days={**known.days},
         calls={**known.calls},
         started={**known.started},
@@ -104,6 +104,7 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
         for entry in found:
             at = _learn(known, entry)
             inherited = _inherited(known, entry)
+            spending.spend(known, entry, inherited)
             if known.inline is None and entry.get("isSidechain") is True:
                 known.inline = place
             for body in translator.bodies(line.offset, entry) if line.is_held else ():
@@ -171,15 +172,6 @@ def _count(known: Known, body: AnyBody, at: int | None, inherited: bool) -> None
         day = str((known.begun_at or 0 if at is None else at) // clock.DAY)
         if day in known.days or len(known.days) < MANY:
             known.days[day] = known.days.get(day, 0) + 1
-    elif isinstance(body, ModelCalled):
-        if body.model and len(body.model) <= _LONG:
-            known.model = body.model
-        if inherited:
-            return
-        known.usage = known.usage + body.usage
-        model = body.model or ""
-        if model in known.models or len(known.models) < MANY:
-            known.models[model] = known.models.get(model, Usage()) + body.usage
     elif isinstance(body, Failed):
         known.errors += 1
     elif isinstance(body, ConfigChanged) and isinstance(body.mode, str):
@@ -210,6 +202,7 @@ def session(
     active = begun if known.active_at is None else max(begun, known.active_at)
     cwd = known.relocated or known.cwd or "/"
     real = _real(cwd)
+    used = spending.models(known)
     fork = None
     if known.forked_from is not None:
         fork = ForkPoint(session=known.forked_from, seq=known.forked_seq)
@@ -238,19 +231,10 @@ def session(
         fork=fork,
         messages=known.messages,
         errors=known.errors,
-        usage=sum((agent.usage for agent in known.agents.values()), known.usage),
-        models=_models(known),
+        usage=sum(used.values(), Usage()),
+        models=used,
         days=known.days,
     )
-
-
-def _models(known: Known) -> dict[str, Usage]:
-    """What each model used, by the session's own agent and those that it started."""
-    found = {**known.models}
-    for agent in known.agents.values():
-        for model, usage in agent.models.items():
-            found[model] = found.get(model, Usage()) + usage
-    return found
 
 
 def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["person", "auto"]]:
