@@ -43,26 +43,34 @@ class OtherAgent(MemorySource):
         self._store = store
         self._agent = agent
         self._rows: dict[str, SessionInfo] = {}
+        self._lists: dict[str | None, dict[str, SessionInfo]] = {}  # by the directory asked for
         self._looking = asyncio.Lock()
-        self._looked = float("-inf")
+        self._looked: dict[str | None, float] = {}
 
-    async def refresh(self) -> None:
+    async def refresh(self, cwd: str | None = None) -> None:
         async with self._looking:
-            if asyncio.get_running_loop().time() - self._looked < FRESH_SECONDS:
-                return
-            try:
-                async with asyncio.timeout(LIST_SECONDS):
-                    rows = {self._agent.own_id(row.session_id): row for row in await self._listed()}
-                for id in self._rows.keys() - rows.keys():
-                    await self.delete(id)
-                for id, row in rows.items():
-                    await self._see(id, row)
-                self._rows = rows
-            except (SegueError, TimeoutError) as error:
-                log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
-            self._looked = asyncio.get_running_loop().time()
+            for asked in dict.fromkeys((None, cwd)):  # some list all only if asked for each
+                await self._look(asked)
+            rows = {id: row for found in self._lists.values() for id, row in found.items()}
+            for id in self._rows.keys() - rows.keys():
+                await self.delete(id)
+            for id, row in rows.items():
+                await self._see(id, row)
+            self._rows = rows
 
-    async def _listed(self) -> list[SessionInfo]:
+    async def _look(self, cwd: str | None) -> None:
+        now = asyncio.get_running_loop().time
+        if now() - self._looked.get(cwd, float("-inf")) < FRESH_SECONDS:
+            return
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                rows = await self._listed(cwd)
+                self._lists[cwd] = {self._agent.own_id(row.session_id): row for row in rows}
+        except (SegueError, TimeoutError) as error:
+            log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
+        self._looked[cwd] = now()
+
+    async def _listed(self, cwd: str | None) -> list[SessionInfo]:
         """What the agent lists, but for sessions that are ours under another id."""
         mine = Query(
             agent_id=program_id(self.workspace, self.name), archived="include", limit=MOST_OWN
@@ -73,7 +81,7 @@ class OtherAgent(MemorySource):
         }
         return [
             row
-            for row in await self._agent.sessions()
+            for row in await self._agent.sessions(cwd)
             if own.get(row.session_id) in (None, self._agent.own_id(row.session_id))
         ]
 

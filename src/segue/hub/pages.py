@@ -121,7 +121,7 @@ class Pager:
             _check(cursor, query, filters)
         if cursor is None:
             for source in self._sources:
-                await source.refresh()
+                await source.refresh(query.cwd)
         if cursor is not None and cursor.phase == "sweep":
             sessions, following = await self._swept(query, cursor)
             preceding = None

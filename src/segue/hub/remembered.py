@@ -41,7 +41,7 @@ class MemorySource:
     async def close(self) -> None:
         await self.kept.close()
 
-    async def refresh(self) -> None:
+    async def refresh(self, cwd: str | None = None) -> None:
         """Nothing changes behind our back."""
 
     async def get(self, id: str) -> Session | None:

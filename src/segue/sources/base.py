@@ -36,8 +36,11 @@ class Source(Protocol):
     agent: Mapping[str, Any] | None
 
     async def close(self) -> None: ...
-    async def refresh(self) -> None:
-        """See what the tool did meanwhile; the hub asks for it before the first page of a list."""
+    async def refresh(self, cwd: str | None = None) -> None:
+        """See what the tool did meanwhile; the hub asks for it before the first page of a list.
+
+        `cwd` is the directory whose sessions are wanted, if not all are.
+        """
         ...
 
     async def get(self, id: str) -> Session | None: ...

@@ -10,6 +10,7 @@ import pytest
 
 from segue.acp.client import AcpClient
 from segue.model.principal import LOCAL
+from segue.model.query import Query
 from tests.agents.acp.test_agent import hub_in, opened, opened_in_child, said
 from tests.clients import toolbox
 
@@ -67,7 +68,8 @@ async def test_opencode_s_own_sessions_are_listed_and_opened(home: Path, opencod
     async with hub_in(home) as hub:
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": opencode})
         hub.join(LOCAL, "acp:opencode", agent)
-        (row,) = (await hub.list(LOCAL)).sessions
+        # Without a directory, it lists those of the project that it was started in.
+        (row,) = (await hub.list(LOCAL, Query(cwd=str(home)))).sessions
         assert (row.native_id, row.source, row.cwd) == (native, "acp:opencode", str(home))
         assert row.title is None  # it names each after the time, which is no title
         taken = await hub.take_in(LOCAL, row.id, None)

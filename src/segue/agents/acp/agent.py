@@ -88,12 +88,13 @@ class AcpAgent:
 
     # Its own sessions.
 
-    async def sessions(self) -> list[SessionInfo]:
-        """Those that the child lists, if it can list any."""
+    async def sessions(self, cwd: str | None = None) -> list[SessionInfo]:
+        """Those that the child lists, all or one directory's, if it can list any."""
         async with self._borrowed(os.getcwd()) as child:  # some list that directory's alone
             if not child.client.offers("list"):
                 return []
-            rows = [row async for row in child.client.sessions() if os.path.isabs(row.cwd)]
+            found = child.client.sessions(cwd=cwd)
+            rows = [row async for row in found if os.path.isabs(row.cwd)]
             return [replace(row, title=title_of(row.title) or None) for row in rows]
 
     def own_id(self, native: str) -> str:

@@ -131,7 +131,7 @@ class ClaudeSource:
         self.index.renew()
         self._write(self._differences(self.index, None))
 
-    async def refresh(self) -> None:
+    async def refresh(self, cwd: str | None = None) -> None:
         """Look at all files, and read what changed."""
         await self.look(None)
         self.index.looked = True
