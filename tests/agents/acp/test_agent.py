@@ -52,6 +52,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @asynccontextmanager
 async def hub_in(home: Path) -> AsyncIterator[Hub]:
+    home.mkdir(exist_ok=True)
     async with Hub(SQLiteStore.open(home / "segue.db"), home) as hub:
         yield hub
 

@@ -3,21 +3,26 @@
 They are large, so the default tier goes without them.
 """
 
+import asyncio
 import shlex
 from pathlib import Path
 
 import pytest
 
 from segue.acp.client import AcpClient
+from segue.model.content import plain
+from segue.model.event import ConfigChanged
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from tests.agents.acp.test_agent import hub_in, opened, opened_in_child, said
+from tests.agents.provider import Provider, Say, Think
 from tests.clients import toolbox
 
 pytestmark = pytest.mark.full
 
 FAST_AGENT = "fast-agent-mcp==0.10.46"
 OPENCODE = "opencode-ai@1.18.33"
+CLAUDE = "@agentclientprotocol/claude-agent-acp@0.99.1"
 
 
 @pytest.fixture
@@ -45,6 +50,13 @@ def opencode() -> str:
     if not program.exists():
         pytest.skip("opencode has no program for this machine here")
     return shlex.join([str(program), "acp"])
+
+
+@pytest.fixture(scope="module")
+def claude_agent() -> str:
+    package = CLAUDE.rpartition("@")[0]
+    program = toolbox.node_packages(CLAUDE) / "node_modules" / package / "dist" / "index.js"
+    return shlex.join([toolbox.node(), str(program)])
 
 
 async def test_fast_agent_answers_and_goes_on_in_a_new_process(home: Path, fast_agent: str) -> None:
@@ -75,3 +87,40 @@ async def test_opencode_s_own_sessions_are_listed_and_opened(home: Path, opencod
         taken = await hub.take_in(LOCAL, row.id, None)
         assert (taken.id, taken.native_id) == (row.id, native)
         assert [session.id for session in (await hub.list(LOCAL)).sessions] == [row.id]
+
+
+async def test_claude_s_sessions_are_prompted_listed_and_loaded(
+    home: Path, claude_agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
+    monkeypatch.setenv("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+    monkeypatch.setenv("IS_SANDBOX", "1")  # or it does not run as root
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    project = home / "project"
+    project.mkdir()
+    async with Provider() as provider:
+        provider.otherwise = [Think("hm"), Say("Here I am.")]
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
+        async with hub_in(home / "one") as hub:
+            agent = await hub.agent(LOCAL, {"kind": "acp", "command": claude_agent})
+            logins = await agent.logins()
+            assert logins and all(each.args for each in logins)
+            begun = await agent.begin(str(project), (), None)
+            names = [option["id"] for option in begun.options["offered"]["options"]]
+            assert {"mode", "model"} <= set(names)
+            session = await hub.create(LOCAL, id=begun.id, cwd=str(project))
+            await hub.configure(LOCAL, session.id, ConfigChanged(options=begun.options))
+            hold = await hub.hold(LOCAL, session.id, agent=agent)
+            async with asyncio.timeout(100):
+                assert await hub.run(LOCAL, session.id, "Are you there?") == "end_turn"
+            assert await said(hub, session.id) == ["Here I am."]
+            await hold.close()
+    async with hub_in(home / "two") as hub:  # which has never heard of it
+        agent = await hub.agent(LOCAL, {"kind": "acp", "command": claude_agent})
+        hub.join(LOCAL, "acp:claude", agent)
+        (row,) = (await hub.list(LOCAL)).sessions
+        assert (row.id, row.cwd) == (begun.id, str(project))
+        await hub.take_in(LOCAL, row.id, None)
+        assert await said(hub, row.id) == ["Here I am."]
+        (asked,) = await hub.events(LOCAL, row.id, types=["user_message"])
+        assert plain(asked.body.content) == "Are you there?"
