@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 OLLAMA = "http://127.0.0.1:11434/v1"
+NEEDED = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
 
 
 class ModelUnusable(Exception):
@@ -39,7 +40,7 @@ def make(name: str, base_url: str | None = None) -> Model:
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
-        raise ModelUnusable('models need more packages: pip install "segue[model]"') from None
+        raise ModelUnusable(f"models need more packages: pip install '{NEEDED}'") from None
 
     def provider(kind: str) -> Any:
         where = base_url

@@ -8,7 +8,7 @@ except ModuleNotFoundError as error:
     if error.name != "asyncpg":
         raise
     raise StoreError(
-        "PostgreSQL needs a package that is not installed: pip install 'segue[postgres]'"
+        "PostgreSQL needs a package that is not installed: pip install 'asyncpg>=0.30'"
     ) from None
 
 __all__ = ["PostgresStore"]
