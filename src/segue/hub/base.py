@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .files import Files
     from .keys import Keys
     from .live import Live
+    from .memories import Memories
     from .mounts import Mounts
+    from .rooms import Rooms
     from .shares import Shares
     from .skills import Skills
     from .visits import Visits
@@ -92,6 +94,12 @@ class Base:
         return Files(self.store, self.records)
 
     @cached_property
+    def memories(self) -> Memories:
+        from .memories import Memories
+
+        return Memories(self.records)
+
+    @cached_property
     def skills(self) -> Skills:
         from .skills import Skills
 
@@ -116,6 +124,14 @@ class Base:
         return Mounts(
             self.store, self.data_dir, self.records, self.files, self.secrets, self._clone
         )
+
+    @cached_property
+    def rooms(self) -> Rooms:
+        from .mounts import WORK
+        from .rooms import Rooms
+
+        work = self.data_dir / WORK
+        return Rooms(self.store, work, self.records, self.mounts, self.memories, self.skills)
 
     @property
     def live(self) -> Live:

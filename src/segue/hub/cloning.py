@@ -59,13 +59,16 @@ async def clone(
             os.replace(draft, place)
         return wrong
     except OSError as error:
+        if place.exists():
+            return None  # another process was quicker
         return Failed(
             message=f"{url} cannot be cloned here: {error.strerror}",
             code="repository_clone_error",
             retry="retrying",
         )
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft.exists():
+            await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
 
 
 async def _git(command: list[str], url: str, token: str | None) -> Failed | None:

@@ -69,6 +69,8 @@ class Hub(Reading, Editing, Transcripts):
         """Cancel this process's turns, let its sessions go, and close the store."""
         if self._turns is not None:
             await self._turns.close()
+        if "rooms" in self.__dict__:
+            await self.rooms.close()
         if self._live is not None:
             self._live.close()
         for source in self.sources:
@@ -88,7 +90,12 @@ class Hub(Reading, Editing, Transcripts):
             from .turns import LEASE, Turns
 
             self._turns = Turns(
-                self.store, self.live, self._build, self.credentials, self._lease or LEASE
+                self.store,
+                self.live,
+                self._build,
+                self.rooms,
+                self.credentials,
+                self._lease or LEASE,
             )
         return self._turns
 
@@ -374,7 +381,10 @@ class Hub(Reading, Editing, Transcripts):
         return session
 
     async def _build(self, session: Session) -> Agent:
-        return self.runners.build(await self._spec(session))
+        spec = await self._spec(session)
+        if spec.get("skills"):
+            spec["skills"] = await self.rooms.equip(session, spec["skills"])
+        return self.runners.build(spec)
 
     async def _held_elsewhere(self, name: tuple[str, str]) -> bool:
         lease = await self.store.lease_of(*name)

@@ -6,6 +6,7 @@ Here that root is the session's directory, and only one that segue made is writt
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ class Mounts:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with draft.open("xb") as out:
                 async for part in self._files.read(file):
-                    out.write(part)
+                    await asyncio.to_thread(out.write, part)
             os.replace(draft, place)
         except (IsADirectoryError, NotADirectoryError, FileExistsError):
             raise InvalidInput("mount_path: something else is in its place") from None
@@ -92,6 +93,10 @@ class Mounts:
             await self._records.delete(before)
         await self._records.create(session.workspace, _TOKEN, body, ids.parse(resource["id"]))
 
+    def beside(self, session: Session) -> Path:
+        """The file that says what was done in a session's directory."""
+        return self._work / f"{session.id}.json"
+
     async def discard(self, session: Session) -> None:
         """Remove what was a purged session's: its directory, files, tokens.
 
@@ -108,7 +113,8 @@ class Mounts:
         for resource in session.resources:
             await self.unmount(session, resource)
         if session.cwd == str(root):
-            shutil.rmtree(root, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+            self.beside(session).unlink(missing_ok=True)
 
     async def _file(self, session: Session, resource: dict[str, Any]) -> Record | None:
         id = ids.parse(resource["file_id"], "file") or ""

@@ -35,6 +35,7 @@ from ..store.base import Delta, InboxItem, Lease, Store
 from .credentials import Credentials
 from .inbox import Prompt, Result
 from .live import Live, Name
+from .rooms import Rooms
 from .titles import title_from
 
 FLUSH_SECONDS = 0.05
@@ -75,6 +76,7 @@ class Running:
         wake: asyncio.Event,
         agent: Agent,
         tools: Tools,
+        rooms: Rooms,
         credentials: Credentials,
     ) -> None:
         self._store = store
@@ -84,6 +86,7 @@ class Running:
         self._wake = wake
         self._agent = agent
         self._tools = tools
+        self._rooms = rooms
         self._credentials = credentials
         self._session: Session | None = None
         self._local = False
@@ -126,7 +129,7 @@ class Running:
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
         system = () if prompt.system is None else prompt.system.content
         turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome, system)
-        self._task = asyncio.get_running_loop().create_task(self._agent.run(turn))
+        self._task = asyncio.get_running_loop().create_task(self._answer_in_room(turn))
         try:
             reason = await self._supervise(turn)
         finally:
@@ -134,7 +137,13 @@ class Running:
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
-            await self._end(turn, reason)
+            await self._end(turn, reason, await self._rooms.leave(self.session))
+
+    async def _answer_in_room(self, turn: Turn) -> StopReason:
+        """The agent's answer, once the session's directory is as it should be."""
+        if wrong := await self._rooms.enter(self.session):
+            await turn.emit(*wrong)
+        return await self._agent.run(turn)
 
     async def _supervise(self, turn: Turn) -> StopReason | Exception:
         """Wait for the agent, handing on what comes in meanwhile."""
@@ -231,11 +240,13 @@ class Running:
         del self._results[call_id]
         future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
 
-    async def _end(self, turn: Turn, reason: StopReason | Exception) -> None:
+    async def _end(
+        self, turn: Turn, reason: StopReason | Exception, wrong: Sequence[Failed]
+    ) -> None:
         cut = turn.cut()
         if any(isinstance(draft.body, ModelCalled) for draft in cut):
             self._request = None
-        tail: list[AnyBody | Draft] = [*cut, *unanswered(self._request)]
+        tail: list[AnyBody | Draft] = [*cut, *unanswered(self._request), *wrong]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):

@@ -25,6 +25,7 @@ from ..model.session import Session
 from ..store.base import Lease, Signal, Store
 from .credentials import Credentials
 from .live import Live, Name
+from .rooms import Rooms
 from .running import Running, partials, unanswered
 
 Build = Callable[[Session], Awaitable[Agent]]
@@ -58,12 +59,14 @@ class Turns:
         store: Store,
         live: Live,
         build: Build,
+        rooms: Rooms,
         credentials: Credentials,
         lease: int = LEASE,
     ) -> None:
         self._store = store
         self._live = live
         self._build = build
+        self._rooms = rooms
         self._credentials = credentials
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
@@ -157,7 +160,13 @@ class Turns:
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
             driver = _Driver(
-                self._store, self._live, self._build, self._credentials, lease, self._holds
+                self._store,
+                self._live,
+                self._build,
+                self._rooms,
+                self._credentials,
+                lease,
+                self._holds,
             )
             self._drivers[name] = driver
             driver.task = self._spawn(self._driven(name, driver))
@@ -241,6 +250,7 @@ class _Driver:
         store: Store,
         live: Live,
         build: Build,
+        rooms: Rooms,
         credentials: Credentials,
         lease: Lease,
         holds: Mapping[Name, tuple[Agent | None, Tools]],
@@ -248,6 +258,7 @@ class _Driver:
         self._store = store
         self._live = live
         self._build = build
+        self._rooms = rooms
         self._credentials = credentials
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
@@ -356,7 +367,14 @@ class _Driver:
             log.warning("session %s: %s", session.id, error)
             return False
         self._running = Running(
-            self._store, self._live, self._lease, self.wake, agent, tools, self._credentials
+            self._store,
+            self._live,
+            self._lease,
+            self.wake,
+            agent,
+            tools,
+            self._rooms,
+            self._credentials,
         )
         try:
             if not self._stopping:  # asked while the agent was being built

@@ -73,7 +73,9 @@ class Api:
     async def session(self, **fields: Any) -> dict[str, Any]:
         body = {"agent": await self.built_in("agents"), **fields}
         body.setdefault("environment_id", await self.built_in("environments"))
-        return await self.ok("POST", "/v1/sessions", body)
+        made = await self.ok("POST", "/v1/sessions", body)
+        await self.hub.rooms.ready()  # for whoever looks into its directory
+        return made
 
     async def built_in(self, kind: str) -> str:
         if kind == "agents":

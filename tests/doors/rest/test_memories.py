@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from segue.doors.rest import memories
+from segue.hub import memories
 from segue.model import ids
 from tests.doors.rest.api import Api, open_api
 

@@ -122,6 +122,7 @@ async def test_a_clone_succeeds_once_its_origin_does(tmp_path: Path, repository:
         hidden.rename(repository)
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         await api.ok("POST", path, {"authorization_token": TOKEN})
+        await api.hub.rooms.ready()
         assert (directory(session) / "workspace/project/file").read_text() == "main"
 
 
@@ -242,6 +243,7 @@ async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: P
         path = f"/v1/deployments/{deployment['id']}"
         await api.ok("POST", path, {"name": "e"})
         run = await api.ok("POST", f"{path}/run")
+        await api.hub.rooms.ready()
         session = await api.hub.get(api.principal, ids.parse(run["session_id"]) or "")
         assert await api.hub.mounts.token(session, session.resources[0]) == TOKEN
         assert (Path(session.cwd) / "workspace/project/file").exists()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from segue.agents.model.models import preload
 from segue.model import ids
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, open_api
@@ -40,14 +39,6 @@ async def guarded() -> AsyncIterator[Guarded]:
     finally:
         process.kill()
         await process.wait()
-
-
-@pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Provider:
-    """To be entered by the test."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-    preload("anthropic:any")
-    return Provider()
 
 
 async def furnished(api: Api, model: Provider, server: Guarded) -> str:

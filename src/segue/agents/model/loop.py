@@ -29,7 +29,7 @@ class Loop:
         self._context = context
         self._requests = Requests(turn, model, settings)
         self._toolbox = Toolbox(turn, context, settings, servers)
-        self._instructions = instructions(settings, turn.roots)
+        self._instructions = instructions(settings, turn.roots, turn.session.resources)
         self._conversation = Conversation()
         self._said = ""
         self._left = settings.max_turns

@@ -35,6 +35,15 @@ class CustomTool(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any] = {}
 
 
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """Instructions for a kind of task: in a file at `path`, or else here as `text`."""
+
+    name: str
+    description: str
+    path: str | None = None
+    text: str | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a model agent but the conversation."""
 
@@ -53,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     custom: tuple[CustomTool, ...] = ()
     mcp: dict[str, Toolset] = {}
     servers: tuple[Http, ...] = ()
+    skills: tuple[Skill, ...] = ()
     config: dict[str, Any] = {}
 
 
@@ -99,7 +109,11 @@ def read(spec: Mapping[str, Any]) -> Settings:
     servers = tuple(
         Http(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
     )
-    return Settings(model=model, servers=servers, config=config, **given)
+    # Those that the hub has found; a bare reference is nothing to a model.
+    skills = tuple(
+        msgspec.convert(each, Skill) for each in spec.get("skills", ()) if "name" in each
+    )
+    return Settings(model=model, servers=servers, skills=skills, config=config, **given)
 
 
 def _asked(spec: Mapping[str, Any], name: str) -> Any:

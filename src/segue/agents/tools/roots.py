@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 
 _DOWN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
+# How the names of files begin that are being written.
+DRAFT = ".segue-"
 
 T = TypeVar("T")
 
@@ -90,19 +91,23 @@ class Roots:
             data, status = self._read_at(above, place, limit)
         return place, data, status
 
-    def replace(self, path: str, data: bytes, *, create: bool = True) -> Place:
-        """Write a file by way of a new one beside it, so that it is never half there."""
+    def replace(
+        self, path: str, data: bytes, *, create: bool = True, mode: int | None = None
+    ) -> Place:
+        """Write a file by way of a new one beside it, so that it is never half there.
+
+        It has the mode of the one that it replaces, unless another is given.
+        """
         place = self.resolve(path)
         if not place.names:
             raise ToolError(f"{path} is a directory")
         name = place.names[-1]
         with self.directory(Place(place.root, place.names[:-1]), create=create) as above:
-            mode: int | None = None
             with suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):
                     raise ToolError(f"{place.path} is not a regular file")
-                mode = stat.S_IMODE(status.st_mode)
+                mode = stat.S_IMODE(status.st_mode) if mode is None else mode
             _checked(place.path, lambda: _swap(above, name, data, mode))
         return place
 
@@ -127,7 +132,7 @@ def _down(name: str, above: int, create: bool) -> int:
 
 
 def _swap(above: int, name: str, data: bytes, mode: int | None) -> None:
-    beside = f".segue-{secrets.token_hex(8)}"
+    beside = f"{DRAFT}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(beside, flags, 0o666, dir_fd=above)
     try:

@@ -92,5 +92,5 @@ async def archive(call: Call) -> MemoryStore:
 async def delete(call: Call) -> MemoryStoreDeleted:
     record = await memories.the_store(call)
     await call.hub.records.delete(record)
-    await memories.forget(call, record)
+    await call.hub.memories.forget(record)
     return MemoryStoreDeleted(id=records.spell(record))

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from ...hub.memories import kind, versions
 from ...model import clock, ids
 from ...model.errors import InvalidInput, NotFound
 from ...store.base import Record
@@ -32,6 +33,15 @@ class ApiActor(Out, frozen=True, tag_field="type", tag="api_actor"):
     api_key_id: str
 
 
+class SessionActor(Out, frozen=True, tag_field="type", tag="session_actor"):
+    """The agent of a session, by way of its directory."""
+
+    session_id: str
+
+
+Actor = ApiActor | SessionActor
+
+
 class MemoryVersion(Out, frozen=True, tag_field="type", tag="memory_version"):
     id: str
     memory_store_id: str
@@ -42,9 +52,9 @@ class MemoryVersion(Out, frozen=True, tag_field="type", tag="memory_version"):
     content_sha256: str | None
     content_size_bytes: int | None
     created_at: str
-    created_by: ApiActor | None
+    created_by: Actor | None
     redacted_at: str | None
-    redacted_by: ApiActor | None
+    redacted_by: Actor | None
 
 
 def show(record: Record, view: memories.View) -> MemoryVersion:
@@ -61,10 +71,18 @@ def show(record: Record, view: memories.View) -> MemoryVersion:
         content_sha256=body.get("sha256"),
         content_size_bytes=body.get("size"),
         created_at=clock.to_rfc3339(record.created_at),
-        created_by=by and ApiActor(api_key_id=by["api_key_id"]),
+        created_by=_actor(by),
         redacted_at=None if redacted_at is None else clock.to_rfc3339(redacted_at),
-        redacted_by=redacted_by and ApiActor(api_key_id=redacted_by["api_key_id"]),
+        redacted_by=_actor(redacted_by),
     )
+
+
+def _actor(by: dict[str, str] | None) -> Actor | None:
+    if by is None:
+        return None
+    if by["type"] == "session_actor":
+        return SessionActor(session_id=by["session_id"])
+    return ApiActor(api_key_id=by["api_key_id"])
 
 
 async def list_(call: Call) -> Page[MemoryVersion]:
@@ -74,8 +92,7 @@ async def list_(call: Call) -> Page[MemoryVersion]:
     memory, key = params.text("memory_id"), params.text("api_key_id")
     wanted = None if memory is None else ids.parse(memory, "mem") or ""
     operation = params.choice("operation", "", "created", "modified", "deleted")
-    # Only keys change memories here.
-    nobody = params.text("session_id") or params.text("service_account_id")
+    session, nobody = params.text("session_id"), params.text("service_account_id")
 
     def keep(record: Record) -> bool:
         by = record.body.get("by") or {}
@@ -83,12 +100,13 @@ async def list_(call: Call) -> Page[MemoryVersion]:
             not nobody
             and (wanted is None or record.body["memory"] == wanted)
             and (key is None or by.get("api_key_id") == key)
+            and (session is None or by.get("session_id") == session)
             and operation in ("", record.body["operation"])
         )
 
     return await records.page(
         call,
-        memories.versions(store.id),
+        versions(store.id),
         lambda record: show(record, chosen),
         keep=keep,
         most=memories.page_limit(call, chosen),
@@ -108,9 +126,7 @@ async def redact(call: Call) -> MemoryVersion:
         return show(record, "full")
     store = await memories.the_store(call)
     try:
-        memory = await call.hub.records.get(
-            call.workspace, memories.kind(store), record.body["memory"]
-        )
+        memory = await call.hub.records.get(call.workspace, kind(store.id), record.body["memory"])
     except NotFound:
         memory = None
     if memory is not None and memory.body["version"] == record.id:
@@ -122,5 +138,4 @@ async def redact(call: Call) -> MemoryVersion:
 
 async def _find(call: Call) -> Record:
     store = await memories.the_store(call)
-    kind = memories.versions(store.id)
-    return await records.find(call, kind, call.path["memory_version_id"])
+    return await records.find(call, versions(store.id), call.path["memory_version_id"])

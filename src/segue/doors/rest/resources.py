@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, to_builtins
@@ -12,7 +12,6 @@ from msgspec import Meta, to_builtins
 from ...hub.files import KIND
 from ...model import clock, ids
 from ...model.errors import InvalidInput, NotFound
-from ...model.event import Failed
 from ...model.session import Session
 from ...store.base import Record
 from . import paging, records
@@ -31,6 +30,7 @@ Path = Annotated[
 ]
 UPLOADS = "/uploads/"
 WORKSPACE = "/workspace/"
+MEMORY = "/mnt/memory/"
 MOST_STORES = 8
 MOST_FILES = 500
 
@@ -141,7 +141,7 @@ async def find(call: Call, given: Sequence[Resource]) -> Attached:
                 if record.id in stores:
                     raise InvalidInput("resources: a memory store is attached twice")
                 stores.append(record.id)
-                kept.append(_memory(resource, record))
+                kept.append(_memory(resource, record, {each["mount_path"] for each in kept}))
     if len(stores) > MOST_STORES:
         raise InvalidInput(f"resources: at most {MOST_STORES} memory stores")
     _check_paths(kept)
@@ -152,7 +152,7 @@ def _check_paths(kept: Sequence[dict[str, Any]]) -> None:
     taken: set[str] = set()
     for resource in kept:
         path = resource["mount_path"]
-        if path in taken and resource["type"] != "memory_store":
+        if path in taken:
             raise InvalidInput(f"mount_path: something is mounted at {path} already")
         taken.add(path)
 
@@ -176,21 +176,11 @@ async def copies(call: Call, session_id: str, found: Attached) -> tuple[dict[str
 
 
 async def mount(call: Call, session: Session, tokens: dict[str, str]) -> None:
-    """Put everything in its place. What cannot be had is told as an event of the session."""
-    # Repositories first: a file may belong into one.
-    for resource in sorted(session.resources, key=lambda each: "url" not in each):
+    """Begin to put everything in its place; the session's first turn waits for that."""
+    for resource in session.resources:
         if token := tokens.get(resource.get("id", "")):
             await call.hub.mounts.keep_token(session, resource, token)
-        await _place(call, session, resource)
-
-
-async def _place(call: Call, session: Session, resource: dict[str, Any]) -> None:
-    try:
-        wrong = await call.hub.mounts.mount(session, resource)
-    except InvalidInput as error:
-        wrong = Failed(message=error.message)
-    if wrong is not None:
-        await call.hub.append(call.principal, session.id, wrong)
+    call.hub.rooms.begin(session)
 
 
 def _repository(resource: Repository) -> dict[str, Any]:
@@ -222,10 +212,11 @@ def _file(record: Record, mount_path: str | None) -> dict[str, Any]:
     }
 
 
-def _memory(resource: MemoryStore, record: Record) -> dict[str, Any]:
+def _memory(resource: MemoryStore, record: Record, taken: Collection[str]) -> dict[str, Any]:
     """Name and description as they are now: later edits do not reach the session."""
     name = record.body["name"]
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "memory"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:200] or "memory"
+    places = (f"{MEMORY}{slug}{number}" for number in ("", *(f"-{n}" for n in range(2, 999))))
     return {
         "type": "memory_store",
         "memory_store_id": records.spell(record),
@@ -233,7 +224,7 @@ def _memory(resource: MemoryStore, record: Record) -> dict[str, Any]:
         "name": name,
         "description": record.body.get("description") or "",
         "instructions": resource.instructions,
-        "mount_path": f"/mnt/memory/{slug}",
+        "mount_path": next(place for place in places if place not in taken),
     }
 
 
@@ -291,7 +282,7 @@ async def update(call: Call) -> dict[str, Any]:
 
     session = await call.hub.set_resources(call.principal, session.id, edit)
     # With the new token a clone may succeed that failed before.
-    await _place(call, session, changed)
+    call.hub.rooms.begin(session, again=found["id"])
     return changed
 
 

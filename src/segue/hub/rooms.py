@@ -1,0 +1,240 @@
+"""A session's own directory: made ready before a turn's agent begins, gone through when it ended.
+
+What is mounted once (files, clones) is begun when the session is made and waited for by its first
+turn. Memories are brought up to date at the beginning of each turn, and what the turn changed in
+them is taken back at its end. A file beside the directory says what was done; without it nothing
+is lost, since then nothing counts as deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..agents.tools.roots import Roots, ToolError
+from ..model import ids
+from ..model.errors import InvalidInput, NotFound, SegueError
+from ..model.event import Failed
+from ..model.session import Session
+from ..store.base import Record, Store
+from .memories import Memories
+from .mounts import Mounts
+from .records import Records
+from .remembering import Kept, Mounted, remember
+from .skills import KIND as SKILL
+from .skills import MAIN, Skills
+
+SKILLS = "skills"
+
+
+class Done(msgspec.Struct, kw_only=True):
+    """What has been done in a directory."""
+
+    tried: list[str] = []  # ids of resources
+    memory: dict[str, Kept] = {}  # by the store's id
+    skills: dict[str, str] = {}  # name → id of the version
+
+
+class Rooms:
+    """The directories that segue made for sessions."""
+
+    def __init__(
+        self,
+        store: Store,
+        work: Path,
+        records: Records,
+        mounts: Mounts,
+        memories: Memories,
+        skills: Skills,
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._records = records
+        self._mounts = mounts
+        self._memories = memories
+        self._skills = skills
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def begin(self, session: Session, again: str | None = None) -> None:
+        """Mount, meanwhile, what has not been tried, and `again` a resource that has.
+
+        What cannot be had is told as an event of the session.
+        """
+        if self._own(session) and any(each["type"] != "memory_store" for each in session.resources):
+            task = asyncio.get_running_loop().create_task(self._begin(session, again))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def ready(self) -> None:
+        """Wait for what was begun in this process."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _begin(self, session: Session, again: str | None) -> None:
+        async with self._lock(session):
+            done = await self._read(session)
+            done.tried = [id for id in done.tried if id != again]
+            for wrong in await self._mount(session, done):
+                await self._store.change(session.workspace, session.id, _telling(wrong))
+
+    async def enter(self, session: Session) -> list[Failed]:
+        """Make the directory ready for a turn; what of it was not possible."""
+        if not session.resources or not self._own(session):
+            return []
+        try:
+            async with self._lock(session):
+                done = await self._read(session)
+                return [*await self._mount(session, done), *await self._remember(session, done)]
+        except (SegueError, OSError) as error:
+            return [Failed(message=f"the session's directory could not be made ready: {error}")]
+
+    async def leave(self, session: Session) -> list[Failed]:
+        """Take back what a turn changed in memories; what of it was not possible."""
+        if not _stores(session) or not self._own(session):
+            return []
+        lock = self._lock(session)
+        if lock.locked():  # a clone is under way: the next turn sees to it, and this one ends
+            return []
+        try:
+            async with lock:
+                return await self._remember(session, await self._read(session))
+        except (SegueError, OSError) as error:
+            return [Failed(message=f"what changed in memories could not be kept: {error}")]
+
+    async def equip(
+        self, session: Session, named: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The skills that a session's agent names, with where they are and what they are for.
+
+        Where the directory is not segue's nothing is written, and the text comes instead.
+        """
+        found = []
+        for ref in named:
+            if ref["type"] != "custom":
+                continue
+            id = ids.parse(ref["skill_id"], "skill") or ""
+            try:
+                skill = await self._records.get(session.workspace, SKILL, id)
+                version = await self._skills.version(skill, ref["version"])
+                path = await self._put_skill(session, version) if self._own(session) else None
+                text = None if path else await self._text(version)
+            except NotFound:  # deleted since
+                continue
+            about = {name: version.body[name] for name in ("name", "description")}
+            found.append({**ref, **about, "path": path, "text": text})
+        return found
+
+    async def _text(self, version: Record) -> str:
+        return (await self._skills.files(version))[MAIN].decode("utf-8", "replace")
+
+    async def _put_skill(self, session: Session, version: Record) -> str | None:
+        """Where a skill is, in the session's directory; None if something else is in its place."""
+        root, name = self._work / session.id, version.body["name"]
+        main = root / SKILLS / name / MAIN
+        async with self._lock(session):
+            done = await self._read(session)
+            if done.skills.get(name) != version.id or not main.exists():
+                files = await self._skills.files(version)
+                try:
+                    await asyncio.to_thread(_put, Roots([str(root)], strict=False), name, files)
+                except ToolError:
+                    return None
+                done.skills[name] = version.id
+                await self._write(session, done)
+        return str(main)
+
+    async def _mount(self, session: Session, done: Done) -> list[Failed]:
+        found = []
+        # Repositories first: a file may belong into one.
+        for resource in sorted(session.resources, key=lambda each: "url" not in each):
+            if resource["type"] == "memory_store" or resource["id"] in done.tried:
+                continue
+            try:
+                wrong = await self._mounts.mount(session, resource)
+            except (SegueError, OSError) as error:
+                wrong = Failed(message=str(error))
+            if wrong is not None:
+                found.append(wrong)
+            done.tried.append(resource["id"])
+            await self._write(session, done)
+        return found
+
+    async def _remember(self, session: Session, done: Done) -> list[Failed]:
+        found: list[Failed] = []
+        for resource in _stores(session):
+            id = ids.parse(resource["memory_store_id"], "memstore") or ""
+            try:
+                store = await self._records.get(session.workspace, "memory_store", id)
+            except NotFound:
+                continue  # deleted: the files stay as they are
+            place = Mounted(self._work / session.id, resource["mount_path"])
+            writable = resource["access"] == "read_write" and store.archived_at is None
+            by = {"type": "session_actor", "session_id": ids.spell("sesn", session.id)}
+            kept = done.memory.get(id, Kept())
+            kept, told = await remember(
+                self._memories, store, place, kept, by if writable else None
+            )
+            if kept != done.memory.get(id):
+                done.memory[id] = kept
+                await self._write(session, done)
+            where = resource["mount_path"]
+            found += [Failed(message=f"{where}{path}: {why}") for path, why in told]
+        return found
+
+    def _own(self, session: Session) -> bool:
+        return session.cwd == str(self._work / session.id)
+
+    def _lock(self, session: Session) -> asyncio.Lock:
+        return self._locks.setdefault(session.id, asyncio.Lock())
+
+    async def _read(self, session: Session) -> Done:
+        place = self._mounts.beside(session)
+
+        def read() -> Done:
+            try:
+                return msgspec.json.decode(place.read_bytes(), type=Done)
+            except (OSError, msgspec.DecodeError):
+                return Done()
+
+        return await asyncio.to_thread(read)
+
+    async def _write(self, session: Session, done: Done) -> None:
+        place = self._mounts.beside(session)
+
+        def write() -> None:
+            draft = place.with_name(f".{ids.new_id()}")
+            try:
+                draft.write_bytes(msgspec.json.encode(done))
+                os.replace(draft, place)
+            finally:
+                draft.unlink(missing_ok=True)
+
+        try:
+            await asyncio.to_thread(write)
+        except OSError as error:
+            raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
+
+
+def _put(roots: Roots, name: str, files: dict[str, bytes]) -> None:
+    for path, data in files.items():
+        mode = 0o755 if data.startswith(b"#!") else None
+        roots.replace(f"{SKILLS}/{name}/{path}", data, mode=mode)
+
+
+def _stores(session: Session) -> list[dict[str, Any]]:
+    return [each for each in session.resources if each["type"] == "memory_store"]
+
+
+def _telling(wrong: Failed) -> Any:
+    return lambda _: [wrong]

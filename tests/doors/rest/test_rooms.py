@@ -1,0 +1,342 @@
+"""A session's directory around a turn: memories as files, skills, clones that nobody waits for."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.agents.base import Turn
+from segue.hub.runners import Runners
+from segue.model import ids
+from segue.model.lifecycle import StopReason
+from tests.agents.provider import Provider, Use
+from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.test_skills import FILES, skill
+
+Act = Callable[[Path], object]
+
+
+class Hand:
+    """An agent that does in the session's directory what the test says."""
+
+    def __init__(self) -> None:
+        self.act: Act = lambda _: None
+
+    async def run(self, turn: Turn) -> StopReason:
+        self.act(Path(turn.cwd))
+        return "end_turn"
+
+
+class Notes:
+    """A memory store, a session that has it, and a hand in its directory."""
+
+    def __init__(self, api: Api, hand: Hand) -> None:
+        self.api = api
+        self.hand = hand
+        self.top = Path()
+
+    async def open(self, **texts: str) -> "Notes":
+        store = await self.api.ok("POST", "/v1/memory_stores", {"name": "My notes!"})
+        self.store = f"/v1/memory_stores/{store['id']}"
+        for path, content in texts.items():
+            await self.write(f"/{path}", content)
+        self.resource = {"type": "memory_store", "memory_store_id": store["id"]}
+        return self
+
+    async def attach(self, **fields: Any) -> dict[str, Any]:
+        session = await self.api.session(resources=[{**self.resource, **fields}])
+        self.session = session["id"]
+        assert session["resources"][0]["mount_path"] == "/mnt/memory/my-notes"
+        self.top = Path(session["cwd"]) / "mnt/memory/my-notes"
+        return session
+
+    async def write(self, path: str, content: str) -> dict[str, Any]:
+        body = {"path": path, "content": content}
+        for memory in await self.listed():
+            if memory["path"] == path:
+                return await self.api.ok("POST", f"{self.store}/memories/{memory['id']}", body)
+        return await self.api.ok("POST", f"{self.store}/memories", body)
+
+    async def listed(self) -> list[dict[str, Any]]:
+        return (await self.api.ok("GET", f"{self.store}/memories", view="full"))["data"]
+
+    async def texts(self) -> dict[str, str]:
+        return {each["path"]: each["content"] for each in await self.listed()}
+
+    async def turn(self, act: Act = lambda _: None) -> list[dict[str, Any]]:
+        self.hand.act = lambda cwd: act(cwd / "mnt/memory/my-notes")
+        return await self.api.say(self.session, "on")
+
+    async def errors(self, act: Act = lambda _: None) -> list[str]:
+        before = len(await self.api.events(self.session))
+        told = (await self.turn(act))[before:]
+        return [each["error"]["message"] for each in told if each["type"] == "session.error"]
+
+
+def runners(hand: Hand) -> Runners:
+    return Runners({"default": lambda _: hand})
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+async def test_memories_are_files_and_what_changes_in_them_is_kept(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", gone="x")
+        await notes.write("/deep/down/b.md", "two")
+        session = await notes.attach()
+        seen: dict[str, str] = {}
+
+        def look(top: Path) -> None:
+            found = [each for each in top.rglob("*") if each.is_file()]
+            seen.update({str(each.relative_to(top)): each.read_text() for each in found})
+            (top / "a").write_text("one more")
+            (top / "deep/new.md").write_text("three")
+            (top / "gone").unlink()
+
+        assert await notes.errors(look) == []
+        assert seen == {"a": "one", "gone": "x", "deep/down/b.md": "two"}
+        expected = {"/a": "one more", "/deep/down/b.md": "two", "/deep/new.md": "three"}
+        assert await notes.texts() == expected
+        path = f"{notes.store}/memory_versions"
+        made = (await api.ok("GET", path, session_id=session["id"]))["data"]
+        assert sorted(each["operation"] for each in made) == ["created", "deleted", "modified"]
+        actor = {"type": "session_actor", "session_id": session["id"]}
+        assert all(each["created_by"] == actor for each in made)
+        assert len((await api.ok("GET", path, session_id="sesn_x"))["data"]) == 0
+        # Nothing changes, nothing is written.
+        await notes.turn()
+        assert len((await api.ok("GET", path, session_id=session["id"]))["data"]) == 3
+        # What others change is there in the next turn.
+        await notes.write("/a", "by a key")
+        await notes.turn(lambda top: seen.update(now=(top / "a").read_text()))
+        assert seen["now"] == "by a key"
+        await api.ok("DELETE", f"{notes.store}/memories/{(await notes.listed())[1]['id']}")
+        await notes.turn()
+        assert not (notes.top / "deep/down").exists() and (notes.top / "deep/new.md").exists()
+
+
+async def test_what_both_sides_change_is_lost_on_neither(tmp_path: Path, hand: Hand) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", b="one", c="one")
+        await notes.attach()
+        await notes.turn()
+        # As after a turn whose process was killed: changed here, and nobody took it back.
+        (notes.top / "a").write_text("here")
+        (notes.top / "b").unlink()
+        (notes.top / "c").write_text("here")
+        await notes.write("/a", "there")
+        await notes.write("/b", "there")
+        (gone,) = [each for each in await notes.listed() if each["path"] == "/c"]
+        await api.ok("DELETE", f"{notes.store}/memories/{gone['id']}")
+        assert await notes.errors() == []
+        assert await notes.texts() == {"/a": "here", "/b": "there", "/c": "here"}
+        assert (notes.top / "b").read_text() == "there"
+        path = f"{notes.store}/memory_versions"
+        contents = [e["content"] for e in (await api.ok("GET", path, view="full"))["data"]]
+        assert contents.count("there") == 2
+
+
+@pytest.mark.parametrize("lost", ["the directory", "the record"])
+async def test_what_is_taken_away_whole_is_no_wish_to_forget(
+    tmp_path: Path, hand: Hand, lost: str
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", b="two")
+        await notes.attach()
+        await notes.turn()
+        (notes.top / "b").unlink()
+        if lost == "the directory":
+            (notes.top / "a").unlink()
+            notes.top.rmdir()
+        else:
+            (file,) = (tmp_path / "work").glob("*.json")
+            file.write_text("{")
+        await notes.turn()
+        assert await notes.texts() == {"/a": "one", "/b": "two"}
+        assert (notes.top / "b").read_text() == "two"
+
+
+async def test_a_store_that_may_only_be_read_is_not_written(tmp_path: Path, hand: Hand) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", b="two")
+        await notes.attach(access="read_only")
+
+        def write(top: Path) -> None:
+            assert not (top / "a").stat().st_mode & 0o222
+            (top / "a").unlink()
+            (top / "b").unlink()
+            (top / "b").write_text("mine")
+            (top / "own").write_text("mine")
+
+        await notes.turn(write)
+        assert await notes.texts() == {"/a": "one", "/b": "two"}
+        await notes.turn()
+        assert (notes.top / "a").read_text() == "one" and (notes.top / "b").read_text() == "two"
+        assert (notes.top / "own").read_text() == "mine"  # it is nobody's to delete
+
+
+async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, hand: Hand) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open()
+        await notes.attach()
+
+        def write(top: Path) -> None:
+            (top / "bytes").write_bytes(b"\xff\xfe")
+            (top / "long").write_text("x" * 102_401)
+            (top / "a\u0301").write_text("not in form C")
+            os.mkfifo(top / "pipe")
+
+        told = await notes.errors(write)
+        assert len(told) == 3 and all(each.startswith("/mnt/memory/my-notes/") for each in told)
+        assert await notes.errors() == []
+        assert await notes.texts() == {} and (notes.top / "bytes").exists()
+
+
+async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand: Hand) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("S3CRET")
+    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one")
+        await notes.attach()
+
+        def link(top: Path) -> None:
+            (top / "secret").symlink_to(outside / "secret")
+            (top / "way").symlink_to(outside)
+
+        await notes.turn(link)
+        assert await notes.texts() == {"/a": "one"}
+        await notes.write("/way/b", "x")
+        assert "outside" in (await notes.errors())[0]
+
+        def swap(top: Path) -> None:
+            top.rename(top.with_name("kept"))
+            top.symlink_to(outside)
+
+        await notes.turn(swap)
+        await notes.turn()
+        assert sorted(each.name for each in outside.iterdir()) == ["secret"]
+        assert "S3CRET" not in str(await notes.texts())
+
+
+async def test_two_stores_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        stores = [await api.ok("POST", "/v1/memory_stores", {"name": "m"}) for _ in range(3)]
+        given = [{"type": "memory_store", "memory_store_id": each["id"]} for each in stores]
+        session = await api.session(resources=given)
+        places = [each["mount_path"] for each in session["resources"]]
+        assert places == ["/mnt/memory/m", "/mnt/memory/m-2", "/mnt/memory/m-3"]
+
+
+async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand) -> None:
+    specs: list[Any] = []
+
+    def build(spec: Any) -> Hand:
+        specs.append(spec)
+        return hand
+
+    async with open_api(tmp_path, runners=Runners({"default": build})) as api:
+        made = await skill(api)
+        agent = await api.agent(skills=[{"type": "custom", "skill_id": made["id"]}])
+        session = await api.session(agent=agent["id"])
+        await api.say(session["id"], "on")
+        place = Path(session["cwd"]) / "skills/greeting"
+        for path, data in FILES.items():
+            assert (place.parent / path).read_bytes() == data
+        assert os.access(place / "scripts/run.sh", os.X_OK)
+        (known,) = specs[-1]["skills"]
+        assert (known["name"], known["description"]) == ("greeting", "Says ahoy.")
+        assert known["path"] == str(place / "SKILL.md") and known["text"] is None
+        (place / "SKILL.md").write_text("the agent's own words")
+        await api.say(session["id"], "on")
+        assert (place / "SKILL.md").read_text() == "the agent's own words"
+        # In a directory of the user's nothing is written.
+        ref = (await api.hub.get(api.principal, ids.parse(session["id"]) or "")).agent
+        theirs = await api.hub.create(api.principal, cwd=str(tmp_path / "theirs"), agent=ref)
+        await api.say(ids.spell("sesn", theirs.id), "on")
+        (known,) = specs[-1]["skills"]
+        assert known["path"] is None and known["text"].startswith("---\nname: greeting")
+
+
+async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model: Provider) -> None:
+    async with model, open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        notes = await Notes(api, Hand()).open(a="one")
+        made = await skill(api)
+        agent = await api.agent(
+            skills=[{"type": "custom", "skill_id": made["id"]}],
+            tools=[{"type": "agent_toolset_20260401"}],
+        )
+        wanted = {**notes.resource, "instructions": "Be brief."}
+        session = await api.session(agent=agent["id"], resources=[wanted])
+        model.scripts += [
+            [Use("read", {"file_path": "skills/greeting/SKILL.md"})],
+            [Use("write", {"file_path": "mnt/memory/my-notes/b", "content": "learnt"})],
+        ]
+        told = await api.say(session["id"], "Go")
+        assert not any(each.get("is_error") for each in told)
+        assert await notes.texts() == {"/a": "one", "/b": "learnt"}
+        system = str(model.requests[0]["system"])
+        assert f"{session['cwd']}/skills/greeting/SKILL.md" in system and "Says ahoy." in system
+        assert f"{session['cwd']}/mnt/memory/my-notes" in system and "Be brief." in system
+        assert "Say ahoy." in str(model.requests[1]["messages"])
+
+
+async def test_nobody_waits_for_a_clone_but_the_first_turn(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A git that clones when it is told to.
+    go, program = tmp_path / "go", tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    wait = f"while [ ! -e {go} ]; do sleep 0.02; done"
+    program.write_text(f'#!/bin/sh\n{wait}\nfor last; do :; done\nmkdir "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    given = {"type": "github_repository", "url": "https://example.com/a/b"}
+    async with open_api(tmp_path, clone=["https://"], runners=runners(hand)) as api:
+        body = {"agent": await api.built_in("agents"), "resources": [given]}
+        body["environment_id"] = await api.built_in("environments")
+        session = await api.ok("POST", "/v1/sessions", body)
+        id = ids.parse(session["id"]) or ""
+        clone = Path(session["cwd"]) / "workspace/b"
+        # Interrupted while it waits, a turn ends; what it waited for goes on.
+        (sent,) = (await api.send(session["id"], message("one")))["data"]
+        await api.hub.begun(api.principal, id, ids.parse(sent["id"]) or "")
+        await api.send(session["id"], {"type": "user.interrupt"})
+        assert await api.hub.wait(api.principal, id, ids.parse(sent["id"]) or "") == "cancelled"
+        assert not clone.exists()
+        seen: list[bool] = []
+        hand.act = lambda cwd: seen.append((cwd / "workspace/b").is_dir())
+        turn = asyncio.create_task(api.say(session["id"], "two"))
+        await asyncio.sleep(0.05)
+        assert not turn.done()
+        go.touch()
+        await turn
+        assert seen == [True]
+
+
+async def test_a_clone_that_a_dead_process_left_is_made_by_the_next_turn(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, clone=["file://"], runners=runners(hand)) as api:
+        given = {"type": "github_repository", "url": f"file://{tmp_path}/nowhere"}
+        session = await api.session(resources=[given])
+        count = len(await api.events(session["id"]))
+        assert count == 1  # it is told once, and not tried in each turn
+        told = await api.say(session["id"], "on")
+        assert [each["type"] for each in told].count("session.error") == 1
+        (file,) = (tmp_path / "work").glob("*.json")
+        file.unlink()
+        told = await api.say(session["id"], "on")
+        assert [each["type"] for each in told].count("session.error") == 2
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        assert list((tmp_path / "work").iterdir()) == []
