@@ -13,6 +13,7 @@ import json
 import os
 import pty
 import random
+import select
 import sqlite3
 import statistics
 import struct
@@ -37,7 +38,8 @@ rows = [vars(session) for session in claude_agent_sdk.list_sessions(limit=20)]
 print(json.dumps(rows, default=str))
 """
 DRAWN = b"\x1b[?2026l"  # the end of every screen that the picker draws
-TYPED = 8  # messages of which the first words are typed
+QUIET = 0.05  # seconds after which nothing more is drawn
+TYPED = 16  # messages of which the first words are typed
 
 
 def run(command: list[str], environment: dict[str, str]) -> Case:
@@ -65,12 +67,19 @@ class Picker:
             self._read += os.read(self._ours, 65536)
         self._read = self._read.partition(DRAWN)[2]
 
-    def press(self, key: str) -> float:
-        """Seconds until the screen after a key is there."""
+    def press(self, key: str) -> tuple[float, float]:
+        """Seconds until the screen after a key is there, and until it is whole.
+
+        What is drawn later is the preview, and what more was found than is found at once.
+        """
         start = time.perf_counter()
         os.write(self._ours, key.encode())
         self.drawn()
-        return time.perf_counter() - start
+        first = last = time.perf_counter() - start
+        while self._read or select.select([self._ours], [], [], QUIET)[0]:
+            self.drawn()
+            last = time.perf_counter() - start
+        return first, last
 
     def close(self) -> None:
         os.write(self._ours, b"\x03")
@@ -201,21 +210,23 @@ def said(path: Path) -> list[str]:
 def keystrokes(bench: Bench, env: dict[str, str], path: Path, count: int) -> None:
     picker = Picker(env)
     picker.drawn()
-    took: list[float] = []
+    typed: list[tuple[float, float]] = []
     for words in said(path):
-        took += [picker.press(key) for key in words]
+        typed += [picker.press(key) for key in words]
         picker.press("\x15")
     moves = [picker.press("\x1b[B") for _ in range(60)]
     picker.close()
-    took.sort()
-    median, most = statistics.median(took), took[int(len(took) * 0.95)]
+    found = spread([first for first, _ in typed])
     what = f"a keystroke's search on the screen, {count:,} sessions"
-    bench.row(what, "30 ms", most <= 0.03, **{"median": median * 1e3, "95%": most * 1e3})
-    moves.sort()
-    bench.row(
-        "a step down the list, with its preview",
-        **{"median": statistics.median(moves) * 1e3, "95%": moves[57] * 1e3},
-    )
+    bench.row(what, "30 ms", found["95%"] <= 30, **found)
+    bench.row("the same, with the preview, the screen full", **spread([last for _, last in typed]))
+    bench.row("a step down the list, with its preview", **spread([last for _, last in moves]))
+
+
+def spread(took: list[float]) -> dict[str, float]:
+    """What is usual and what is slow, in ms."""
+    took.sort()
+    return {"median": statistics.median(took) * 1e3, "95%": took[int(len(took) * 0.95)] * 1e3}
 
 
 async def peers(bench: Bench, directory: Path, files: int, rounds: int, listed: float) -> None:

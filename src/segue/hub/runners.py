@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..agents.base import Agent
 from ..model.errors import NoAgent
 
 if TYPE_CHECKING:
     from ..agents.acp import AcpAgents
+    from ..agents.base import Agent
     from ..agents.model import ModelAgents
 
 CLAUDE_CODE = "claude_code"
 Spec = Mapping[str, Any]
-Factory = Callable[[Spec], Agent]
+Factory = Callable[[Spec], "Agent"]
 
 
 def _demo(spec: Spec) -> Agent:

@@ -7,6 +7,7 @@ value is written with `\\udXXX` escapes, and read back by the standard library.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,7 +37,11 @@ class Decoder(Generic[T]):
 
     def __init__(self, type: Any) -> None:  # Any: a union is no `type[T]` to a type checker
         self._type = type
-        self._fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(type)
+
+    @cached_property
+    def _fast(self) -> msgspec.json.Decoder[T]:
+        # Made for the first that is read: of most types, a command never reads one.
+        return msgspec.json.Decoder(self._type)
 
     def __call__(self, data: bytes) -> T:
         try:

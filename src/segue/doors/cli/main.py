@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the store or the agent failed, or the reader of our output
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -310,6 +311,15 @@ def segue(context: click.Context) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command; errors become one sentence and an exit code."""
+    try:
+        _run(args)
+    finally:
+        # All that is left goes with the process. To look for garbage in it first would take as
+        # long as a list.
+        gc.freeze()
+
+
+def _run(args: list[str] | None) -> None:
     try:
         segue.main(args=args, prog_name="segue", standalone_mode=False)
     except click.exceptions.Exit as error:

@@ -25,12 +25,13 @@ from ..base import MAX_SEQ
 INDEXED_PREFIX = 3  # letters; the longest that the index keeps, see the migration that makes it
 WORDS = 32  # begun by a long prefix that are looked for one by one
 NEAR = 40  # hits that are walked rather than sought past
-CHECKS = 1_000  # hits of a long prefix that may turn out wrong before it is looked up whole
+CHECKS = 400  # hits of a long prefix that may turn out wrong before it is looked up whole
 FEW = 0.1  # of the sessions tried: with fewer, a long prefix is looked up whole
+ENOUGH = 10  # sessions tried, to say whether those were few
 RECENT = 250  # events at a session's end in which its newest hit is looked for first
 
 _RANGE = "SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?"
-_SESSIONS = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
+_EVERYWHERE = "SELECT rowid FROM search WHERE search MATCH ?"
 
 
 def expression(term: Term) -> str:
@@ -54,6 +55,7 @@ class Wanted:
         self._exact = self._near = expression(term)
         self._whole: set[int] | None = None
         self._checks: int | None = None  # how many are left, where hits must be checked
+        self._common = False  # known to be no rare one
         self._tried = self._met = 0  # sessions
         *first, last = term.tokens
         if term.prefix and len(last) > INDEXED_PREFIX:
@@ -64,6 +66,13 @@ class Wanted:
             elif words:
                 each = (expression(Term((*first, word))) for word in words)
                 self._exact = self._near = " OR ".join(each)
+        self.long = self._checks is not None
+
+    def share(self) -> float:
+        """What share of sessions has it, as far as is known. Of words, the long ones are rare."""
+        if self._whole is not None:
+            return 0.0  # to ask costs nothing
+        return (self._met + 1 / len(self._term.tokens[-1])) / (self._tried + 1)
 
     def within(self, sessions: Collection[int]) -> set[int]:
         """Those of these sessions in which the term occurs."""
@@ -85,23 +94,23 @@ class Wanted:
     def everywhere(self) -> set[int]:
         """All the sessions in which the term occurs."""
         if self._whole is None:
-            rows = self._connection.execute(_SESSIONS, (self._exact,))
-            self._whole = {session for (session,) in rows}
+            rows = self._connection.execute(_EVERYWHERE, (self._exact,))
+            self._whole = {key >> 24 for (key,) in rows}
         return self._whole
 
     def rare(self, most: int) -> set[int] | None:
         """All its sessions, if the term is known to have no more hits than that."""
         if self._whole is None and self._checks is not None:
-            if self._met > self._tried * FEW:
+            if self._tried < ENOUGH or self._met > self._tried * FEW:
                 return None
             self.everywhere()
-        if self._whole is None:
-            sql = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
+        if self._whole is None and not self._common:
+            sql = f"{_EVERYWHERE} LIMIT ?"
             hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
-            if len(hits) > most:
-                return None
-            self._whole = {key >> 24 for (key,) in hits}
-        return self._whole if len(self._whole) <= most else None
+            self._common = len(hits) > most
+            if not self._common:
+                self._whole = {key >> 24 for (key,) in hits}
+        return self._whole if self._whole is not None and len(self._whole) <= most else None
 
     def newest(self, sessions: Mapping[int, int]) -> dict[int, int]:
         """By session, the key of the newest event in which the term occurs.

@@ -215,11 +215,16 @@ class Reader:
             if len(found) >= query.limit or len(rows) < size:
                 return self._rows(found[: query.limit])
             after = Position(*rows[-1][:2])
-            if not tried and any(term.rare(RARE) is not None for term in wanted):
+            if any(term.rare(RARE) is not None for term in wanted):
                 break
             tried += size
             size *= 2
-        rare = [sessions for term in wanted if (sessions := term.rare(RARE)) is not None]
+        # A long prefix is looked up whole only if nothing else is rare: that may take longer than
+        # to check for it in the sessions of another term.
+        quick = [term for term in wanted if not term.long]
+        rare = [whole for term in quick if (whole := term.rare(RARE)) is not None]
+        if not rare:
+            rare = [whole for term in wanted if (whole := term.rare(RARE)) is not None]
         among = set.intersection(*(rare or [term.everywhere() for term in wanted]))
         if among:
             chosen = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(among))])
@@ -432,8 +437,8 @@ def _sessions(rows: Sequence[bytes]) -> list[Session]:
 
 
 def _passing(pks: Collection[int], wanted: Sequence[Wanted]) -> list[int]:
-    """The sessions, in their order, in which all terms occur."""
+    """The sessions, in their order, in which all terms occur; the rarest leaves little to try."""
     left = set(pks)
-    for term in wanted:
+    for term in sorted(wanted, key=Wanted.share):
         left = term.within(left)
     return [pk for pk in pks if pk in left]

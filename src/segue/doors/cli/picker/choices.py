@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from ....hub.naming import MIN_PREFIX
 from ....model import ids, text
+from ....model.errors import NotFound
 from ....model.query import Query
 from ....model.session import Session
 from ..main import Ask
 
 PAGE = 50
-FOUND = 30  # at a time: each comes with a snippet
+FOUND = 20  # at a time: each comes with a snippet
 PREVIEW = 40  # events
 
 
@@ -31,7 +34,9 @@ class Choices:
     def __init__(self, ask: Ask, here: str) -> None:
         self._ask = ask
         self._here = Query(cwd=here, worktrees=True, limit=PAGE)
+        self._everywhere = Query(limit=PAGE)
         self.typed = ""
+        self.archived = False
         self.rows: list[Row] = []
         self.at = 0
         self._cursor: str | None = None
@@ -50,6 +55,28 @@ class Choices:
         self.typed = typed
         if not self._words or _words(typed) != self._words:
             self.reload()
+
+    def switch(self) -> None:
+        """From the sessions in use to the archived ones, or back."""
+        self.archived = not self.archived
+        shelf: Literal["only", "exclude"] = "only" if self.archived else "exclude"
+        self._here = replace(self._here, archived=shelf)
+        self._everywhere = replace(self._everywhere, archived=shelf)
+        self.reload()
+
+    def finish(self, height: int, previewed: bool) -> bool:
+        """A piece of what need not be there at once; False when nothing is left of it.
+
+        That is the preview, if it is shown, and as many rows as fit the screen.
+        """
+        row = self.selected
+        if previewed and row is not None and self.preview(row) is None:
+            self._read(row)
+            return True
+        if len(self.rows) < height and self._cursor is not None:
+            self._more()
+            return True
+        return False
 
     def reload(self) -> None:
         """The rows anew; the selected session stays selected if it is still there."""
@@ -77,22 +104,23 @@ class Choices:
             wanted += step
         self.at = wanted if 0 <= wanted < len(self.rows) else self._first()
 
-    def preview(self, row: Row) -> list[Any]:
-        """The end of the conversation, or the part that a search found."""
+    def preview(self, row: Row) -> list[Any] | None:
+        """The end of the conversation, or the part that a search found; None if not read yet."""
+        return self._previews.get(_place(row))
+
+    def _read(self, row: Row) -> None:
         session = row.session
         assert session is not None
-        # By its length, too: a session that goes on is read again.
-        name = (session.id, session.last_seq, row.seq)
-        if name not in self._previews:
-            if len(self._previews) > 200:
-                self._previews.clear()
-            where: dict[str, Any] = {"backward": True, "limit": PREVIEW}
-            if row.seq is not None:
-                where = {"after": max(0, row.seq - 4), "limit": PREVIEW}
-            self._previews[name] = list(
-                self._ask(lambda hub, who: hub.events(who, session.id, **where))
-            )
-        return self._previews[name]
+        if len(self._previews) > 200:
+            self._previews.clear()
+        where: dict[str, Any] = {"backward": True, "limit": PREVIEW}
+        if row.seq is not None:
+            where = {"after": max(0, row.seq - 4), "limit": PREVIEW}
+        try:
+            events = self._ask(lambda hub, who: hub.events(who, session.id, **where))
+        except NotFound:
+            events = []  # it was deleted meanwhile
+        self._previews[_place(row)] = list(events)
 
     def _first(self) -> int:
         return next((i for i, row in enumerate(self.rows) if row.session is not None), 0)
@@ -107,17 +135,18 @@ class Choices:
         bounds = ids.bounds(self.typed.strip(), "sesn")
         if bounds is not None and len(self.typed) >= MIN_PREFIX:
             named = self._ask(lambda hub, who: hub.between(who, *bounds, limit=PAGE))
-            self._add("", [session for session in named if session.shelf != "trash"])
+            shelf = "archived" if self.archived else "live"
+            self._add("", [session for session in named if session.shelf == shelf])
         self._more()
 
     def _more(self, heading: str = "") -> None:
         """The next page."""
         if not self._words:
-            page = self._ask(lambda hub, who: hub.list(who, Query(limit=PAGE), self._cursor))
+            page = self._ask(lambda hub, who: hub.list(who, self._everywhere, self._cursor))
             self._cursor = page.next
             self._add(heading, page.sessions)
             return
-        query = Query(text=self._words, limit=FOUND)
+        query = replace(self._everywhere, text=self._words, limit=FOUND)
         results = self._ask(lambda hub, who: hub.search(who, query, self._cursor))
         self._cursor = results.next
         for found in results.found:
@@ -132,6 +161,12 @@ class Choices:
         if heading and new:
             self.rows.append(Row(None, heading))
         self.rows += [Row(session) for session in new]
+
+
+def _place(row: Row) -> tuple[str, int, int | None]:
+    """What a preview is kept by: with the session's length, so that one that goes on is reread."""
+    assert row.session is not None
+    return (row.session.id, row.session.last_seq, row.seq)
 
 
 def _words(typed: str) -> str:

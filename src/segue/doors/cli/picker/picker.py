@@ -11,7 +11,7 @@ from ..main import Where
 from ..output import one_line
 from .choices import Choices
 from .terminal import Terminal
-from .view import KEYS, View
+from .view import View
 
 if TYPE_CHECKING:
     from ....hub import Hub
@@ -28,7 +28,7 @@ class Picker:
         self._where = where
         self._terminal = Terminal()
         self._view = View()
-        self._footer = KEYS
+        self._footer = ""
         self._after: Callable[[], None] | None = None
         self._actions: dict[str, Callable[[Session], None]] = {
             "enter": self._open,
@@ -57,17 +57,24 @@ class Picker:
         while True:
             if not self._terminal.typed():
                 self._draw()
+            # What can wait is done piece by piece, until a key comes.
+            while not self._terminal.typed() and self._finish():
+                self._draw()
             key = self._terminal.key()
             if key in ("ctrl-c", "ctrl-q") or (key == "escape" and not self._choices.typed):
                 return
             if key != "resize":
-                self._footer = KEYS
+                self._footer = ""
             try:
                 self._press(key)
             except SegueError as error:
                 self._footer = f"! {one_line(error.message)}"
             if self._after is not None:
                 return
+
+    def _finish(self) -> bool:
+        columns, lines = self._terminal.size
+        return self._choices.finish(lines - 2, self._view.splits(columns))
 
     def _press(self, key: str) -> None:
         choices = self._choices
@@ -84,6 +91,8 @@ class Picker:
             choices.type(choices.typed.rstrip().rpartition(" ")[0])
         elif key == "tab":
             self._view.preview = not self._view.preview
+        elif key == "ctrl-a":
+            choices.switch()
         elif len(key) == 1 and key.isprintable():
             choices.type(choices.typed + key)
         elif key in self._actions and choices.selected is not None:
@@ -102,10 +111,10 @@ class Picker:
             self._draw()
             key = self._terminal.key()
             if key == "enter":
-                self._footer = KEYS
+                self._footer = ""
                 return text
             if key in ("escape", "ctrl-c"):
-                self._footer = KEYS
+                self._footer = ""
                 return None
             if key == "backspace":
                 text = text[:-1]
@@ -156,10 +165,12 @@ class Picker:
             self._change("Tagged.", lambda hub, who: hub.set_tag(who, session.id, value))
 
     def _archive(self, session: Session) -> None:
-        self._change(
-            f"Archived; `segue unarchive {session.id[:13]}` brings it back.",
-            lambda hub, who: hub.archive(who, session.id),
-        )
+        if session.shelf == "archived":
+            self._change("Unarchived.", lambda hub, who: hub.unarchive(who, session.id))
+        else:
+            self._change(
+                "Archived; ^A shows what is.", lambda hub, who: hub.archive(who, session.id)
+            )
 
     def _delete(self, session: Session) -> None:
         self._footer = f"Move {one_line(session.title or 'it')!r} to the trash? y/n"

@@ -17,8 +17,17 @@ from .width import fit, fit_end, wrap
 
 WIDE = 90  # columns from which on there is room for a preview
 KEYS = (
-    "enter open  ^R resume  ^F fork  ^E rename  ^T tag  ^X archive  ^D delete  ^Y copy id  esc quit"
+    "enter open",
+    "^R resume",
+    "^F fork",
+    "^E rename",
+    "^T tag",
+    "^X archive",
+    "^A archived",
+    "^D delete",
+    "^Y copy id",
 )
+QUIT = "esc quit"
 _HERE = {"claude": "◆", "segue": " "}
 
 
@@ -30,18 +39,29 @@ class View:
         self._top = 0
         self._colour = "NO_COLOR" not in os.environ
 
-    def lines(self, choices: Choices, size: tuple[int, int], footer: str) -> list[str]:
+    def splits(self, columns: int) -> bool:
+        """Whether there is a preview beside the list."""
+        return self.preview and columns >= WIDE
+
+    def lines(self, choices: Choices, size: tuple[int, int], footer: str = "") -> list[str]:
+        """The screen; without a footer of its own, the keys are its last line."""
         columns, rows = size
         height = rows - 2
-        split = self.preview and columns >= WIDE
+        split = self.splits(columns)
         left = columns * 11 // 20 if split else columns
         listed = self._list(choices, left, height)
         if split:
             shown = self._preview(choices, columns - left - 3, height)
             bar = self._style(" │ ", dim=True)
             listed = [f"{line}{bar}{other}" for line, other in zip(listed, shown, strict=True)]
-        head = self._style("segue ", bold=True) + "> " + fit(choices.typed + "▏", columns - 8)
-        return [head, *listed, self._style(fit(footer, columns), dim=footer == KEYS)]
+        name = "archived " if choices.archived else "segue "
+        typed = fit(choices.typed + "▏", columns - len(name) - 2)
+        last = footer or _keys(columns, choices.archived)
+        return [
+            f"{self._style(name, bold=True)}> {typed}",
+            *listed,
+            self._style(fit(last, columns), dim=not footer),
+        ]
 
     def _style(self, text: str, **style: Any) -> str:
         if not self._colour:
@@ -61,7 +81,8 @@ class View:
             for place, row in enumerate(shown)
         ]
         if not lines:
-            nothing = "Nothing found." if choices.typed else "No sessions yet: `segue new`."
+            nothing = "Nothing is archived." if choices.archived else "No sessions yet: `segue new`."
+            nothing = "Nothing found." if choices.typed else nothing
             lines = [self._style(fit(f"  {nothing}", columns), dim=True)]
         return lines + [" " * columns] * (height - len(lines))
 
@@ -91,11 +112,24 @@ class View:
         about = _about(row.session, columns)
         head = [self._style(fit(line, columns), dim=True) for line in about]
         room = height - len(head) - 1
-        text = list(_conversation(choices.preview(row), columns))
+        text = list(_conversation(choices.preview(row) or (), columns))
         text = text[:room] if row.seq is not None else text[-room:]
         body = [fit(line, columns) for line in text]
         lines = [*head, " " * columns, *body]
         return (lines + [" " * columns] * (height - len(lines)))[:height]
+
+
+def _keys(columns: int, archived: bool) -> str:
+    """As many of the keys as there is room for, and how to get out."""
+    shown = QUIT
+    for key in KEYS[::-1]:
+        if archived:
+            key = key.replace("archived", "back").replace("X archive", "X unarchive")
+        shown = f"{key}  {shown}"
+    while len(shown) > columns and "  " in shown:
+        rest, _, last = shown.rpartition("  ")
+        shown = f"{rest.rpartition('  ')[0]}  {last}"
+    return shown
 
 
 def _about(session: Session, columns: int) -> list[str]:
