@@ -1,5 +1,6 @@
 """`segue` alone in a terminal: the picker, in a real pseudo-terminal."""
 
+import asyncio
 import base64
 import json
 import re
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from segue.home import open_hub
+from segue.model.principal import LOCAL
 from tests.doors.cli.child import Run
 from tests.doors.cli.screen import Screen
 
@@ -234,3 +237,42 @@ def test_delete_asks_in_a_terminal(
         screen.press("y\r")
         assert screen.ended() == 0
     assert "Write a poem" not in titles(run)
+
+
+def test_archived_sessions_have_a_view_of_their_own(screen: Screen, run: Run) -> None:
+    with screen:
+        screen.until("needle in the hay")
+        screen.press(ARCHIVE)
+        screen.until("Archived; ^A")
+        screen.press("\x01")
+        shown = screen.until("archived >")
+        assert "Fix the parser" in shown and "Write a poem" not in shown
+        assert "^X unarchive" in shown and "^A back" in shown
+        screen.press("poem")
+        screen.until("Nothing found.")
+        screen.press("\x15needle")
+        screen.until(lambda _: selected(screen).startswith("Fix the parser"))
+        screen.press(ESCAPE)
+        screen.until("archived > ▏")
+        screen.press(ARCHIVE)
+        screen.until(lambda shown: "Unarchived." in shown and "Nothing is archived." in shown)
+        screen.press("\x01")
+        screen.until("Everywhere")
+        screen.press("\x03")
+    assert len(titles(run)) == 3
+
+
+def test_what_does_not_fit_is_found_when_there_is_time(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    async def make() -> None:
+        async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
+            for number in range(24):
+                await hub.create(LOCAL, title=f"needle {number}")
+
+    asyncio.run(make())
+    with Screen(env=environment, cwd=str(tmp_path), lines=30) as screen:
+        screen.until("needle 23")
+        screen.press("needle")
+        shown = screen.until(lambda shown: "> needle▏" in shown and "needle 0" in shown)
+        assert sum("needle" in line.split("│")[0] for line in shown.splitlines()[1:]) == 24

@@ -46,6 +46,15 @@ VALUE: dict[str, Any] = {
         ("name.@values", ["Ada", "L"]),
         ("friends.#.nets|@flatten", ["ig", "fb", "fb"]),
         ("@this.age", 37),
+        ('[friends.#.nets,children]|@flatten:{"deep":true}|#', 6),
+        ('friends.#.{"f":first}|@join', {"f": "Jane"}),
+        ("{first:friends.#.first,age:friends.#.age}|@group|1", {"first": "Roger", "age": 68}),
+        ("@dig:first", ["Ada", "Dale", "Roger", "Jane"]),
+        ("children.@tostr", '["Sara","Alex","Jack"]'),
+        ("children.@tostr|@fromstr|0", "Sara"),
+        ("name.@reverse", {"last": "L", "first": "Ada"}),
+        ('{age,"kind":!"person"}', {"age": 37, "kind": "person"}),
+        ("age|@pretty", 37),
     ],
 )
 def test_a_path_leads_there(path: str, expected: Any) -> None:

@@ -43,7 +43,7 @@ def fork_command(
 ) -> None:
     """Make a new session that begins with another's history, and print its id.
 
-    Example: segue fork 0198c2 --title "The other way"
+    Example: segue fork 0198c2a4-77b1 --title "The other way"
     """
     path = None if cwd is None else os.path.abspath(cwd)
 
@@ -62,7 +62,7 @@ def fork_command(
 def rename_command(where: Where, session: str, title: str | None, clear: bool) -> None:
     """Give a session another title.
 
-    Example: segue rename 0198c2 "Fix the parser"
+    Example: segue rename 0198c2a4-77b1 "Fix the parser"
     """
     value = _value(title, clear, "TITLE")
 
@@ -80,7 +80,7 @@ def rename_command(where: Where, session: str, title: str | None, clear: bool) -
 def tag_command(where: Where, session: str, tag: str | None, clear: bool) -> None:
     """Put a tag on a session; `segue list --tag` finds it.
 
-    Example: segue tag 0198c2 release
+    Example: segue tag 0198c2a4-77b1 release
     """
     value = _value(tag, clear, "TAG")
 
@@ -102,7 +102,7 @@ def _value(given: str | None, clear: bool, what: str) -> str | None:
 def archive_command(where: Where, sessions: tuple[str, ...]) -> None:
     """Hide sessions from ordinary lists; `segue list --archived` shows them.
 
-    Example: segue archive 0198c2 0198c7
+    Example: segue archive 0198c2a4-77b1 0198c7d0-1e05
     """
     _each(where, sessions, lambda hub: hub.archive)
 
@@ -113,7 +113,7 @@ def archive_command(where: Where, sessions: tuple[str, ...]) -> None:
 def unarchive_command(where: Where, sessions: tuple[str, ...]) -> None:
     """Put archived sessions back among the others.
 
-    Example: segue unarchive 0198c2
+    Example: segue unarchive 0198c2a4-77b1
     """
     _each(where, sessions, lambda hub: hub.unarchive)
 
@@ -124,7 +124,7 @@ def unarchive_command(where: Where, sessions: tuple[str, ...]) -> None:
 def restore_command(where: Where, sessions: tuple[str, ...]) -> None:
     """Take sessions out of the trash; `segue trash list` shows what is there.
 
-    Example: segue restore 0198c2
+    Example: segue restore 0198c2a4-77b1
     """
     _each(where, sessions, lambda hub: hub.restore, trash=True)
 
@@ -137,7 +137,7 @@ def restore_command(where: Where, sessions: tuple[str, ...]) -> None:
 def delete_command(where: Where, sessions: tuple[str, ...], purge: bool, yes: bool) -> None:
     """Move sessions to the trash, from which `segue restore` takes them back.
 
-    Example: segue delete 0198c2
+    Example: segue delete 0198c2a4-77b1
     """
     meant = where.read(lambda hub, principal: find_all(hub, principal, sessions))
     if not yes:
@@ -165,6 +165,10 @@ async def find_all(
 ) -> list[Session]:
     """The sessions of some names: all of them are known before anything is done to one."""
     found = [await hub.named(principal, name, trash=trash) for name in names]
+    for session in found:
+        if trash and session.shelf != "trash":
+            hint = "; `segue unarchive` takes it back" if session.shelf == "archived" else ""
+            raise InvalidInput(f"session {session.id} is not in the trash{hint}")
     return list({session.id: session for session in found}.values())
 
 

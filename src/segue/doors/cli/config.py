@@ -11,6 +11,7 @@ from ...hub import Hub
 from ...hub.config import SETTINGS
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
+from .formats import formatted, write_rows
 from .main import Where, located
 
 
@@ -77,13 +78,22 @@ def unset(where: Where, name: str) -> None:
 
 @config_command.command("list")
 @click.option("--all", "every", is_flag=True, help="Also what is not set, and what each means.")
+@formatted
 @located
-def list_(where: Where, every: bool) -> None:
+def list_(where: Where, every: bool, format: str | None) -> None:
     """List the settings.
 
     Example: segue config list --all
     """
     config = where.run(lambda hub, principal: hub.config.all(principal.workspace))
+    if format is not None:
+        rows = [
+            {"name": name, "value": config.get(name), "about": setting.about}
+            for name, setting in SETTINGS.items()
+            if every or name in config
+        ]
+        write_rows(format, ((row, row) for row in rows))
+        return
     for name, setting in SETTINGS.items():
         if name in config:
             click.echo(f"{name} = {_written(config[name])}")

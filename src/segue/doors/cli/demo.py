@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -79,7 +81,7 @@ def _free(port: int | None) -> int:
 
 
 def _tries(url: str, key: Path, where: Where) -> str:
-    command = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "segue" else "segue"
+    command = _command()
     place = f"--data-dir {shlex.quote(str(where.directory))}"
     return f"""
 Three things to try, in another terminal:
@@ -93,3 +95,11 @@ Three things to try, in another terminal:
 
 Ctrl-C ends it.
 """
+
+
+def _command() -> str:
+    """How whoever started this calls it from any directory."""
+    given = os.path.abspath(sys.argv[0])
+    if os.path.basename(given) != "segue" or shutil.which("segue") == given:
+        return "segue"
+    return shlex.quote(given)

@@ -45,8 +45,8 @@ def doctor_command(where: Where, deep: bool, format: str | None) -> None:
     except StoreError as error:
         findings.append(Finding("store", "problem", error.message))
     claude = shutil.which("claude")
-    found = claude or "not on the PATH; only needed to resume its own sessions"
-    findings.append(Finding("claude", "ok", found))
+    found = f"claude is {claude}" if claude else "no claude on the PATH to resume its sessions with"
+    findings.append(Finding("resuming", "ok", found))
     if format is not None:
         write_rows(format, ((finding._asdict(), finding._asdict()) for finding in findings))
     else:

@@ -8,8 +8,10 @@ from ...hub import Hub
 from ...model import clock
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
+from .formats import formatted, write_rows
 from .main import Where, located
 from .output import one_line
+from .views import key_fields
 
 
 @click.group("keys")
@@ -33,13 +35,19 @@ def create(where: Where, name: str) -> None:
 
 
 @keys_command.command("list")
+@formatted
 @located
-def list_(where: Where) -> None:
+def list_(where: Where, format: str | None) -> None:
     """List a workspace's keys: id, end of the key, day made, name.
 
     Example: segue keys list
     """
-    for key in where.run(lambda hub, principal: hub.keys.list(principal.workspace)):
+    keys = where.run(lambda hub, principal: hub.keys.list(principal.workspace))
+    if format is not None:
+        rows = (key_fields(key) for key in keys)
+        write_rows(format, ((row, row) for row in rows))
+        return
+    for key in keys:
         state = "  revoked" if key.revoked_at is not None else ""
         made = clock.to_rfc3339(key.created_at)[:10]
         click.echo(f"{key.id}  …{key.hint}  {made}  {one_line(key.name)}{state}")
@@ -51,7 +59,7 @@ def list_(where: Where) -> None:
 def revoke(where: Where, key: str) -> None:
     """Revoke a key, by its id or the beginning of it.
 
-    Example: segue keys revoke 0198c2a4
+    Example: segue keys revoke 0198c2a4-77b1
     """
 
     async def do(hub: Hub, principal: Principal) -> None:

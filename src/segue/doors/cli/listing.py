@@ -15,6 +15,7 @@ from ...model.lifecycle import STATUSES, Status
 from ...model.query import Order, Query
 from .formats import formatted, write_rows
 from .main import Where, located
+from .progress import reading
 from .times import When
 
 if TYPE_CHECKING:
@@ -103,16 +104,18 @@ def list_command(
     """
     query = replace(query, order=order, descending=not reverse, limit=limit)
     most = None if everything else limit
-    sessions = where.read(lambda hub, principal: every(hub, principal, query, most))
+    sessions, more = where.read(lambda hub, principal: every(hub, principal, query, most))
     asked = query != replace(Query(), order=order, descending=not reverse, limit=limit)
     nothing = "No session is like that." if asked else "No sessions. `segue new` makes one."
     show_list(sessions, format, nothing)
+    if more and format is None:
+        say_more(len(sessions), "--limit and --all show more")
 
 
 async def every(
     hub: Hub, principal: Principal, query: Query, most: int | None = None
-) -> list[Session]:
-    """As many sessions as are wanted, page by page."""
+) -> tuple[list[Session], bool]:
+    """As many sessions as are wanted, page by page, and whether there are more."""
     found: dict[str, Session] = {}
     cursor: str | None = None
     while True:
@@ -121,8 +124,15 @@ async def every(
         # One that moved meanwhile comes again.
         found.update((session.id, session) for session in page.sessions)
         cursor = page.next
+        if most is None:
+            reading(len(found), "sessions read", done=cursor is None)
         if cursor is None or (most is not None and len(found) >= most):
-            return list(found.values())
+            return list(found.values()), cursor is not None
+
+
+def say_more(shown: int, hint: str) -> None:
+    """That what was asked for is not all there is."""
+    click.echo(click.style(f"… the first {shown}; {hint}", dim=True), err=True)
 
 
 def show_list(sessions: list[Session], format: str | None, nothing: str) -> None:
@@ -165,6 +175,8 @@ def search_command(
     query = replace(query, text=" ".join(words), limit=limit)
     results = where.read(lambda hub, principal: hub.search(principal, query, ranked=ranked))
     _show_found(results.found, format)
+    if results.next is not None and format is None:
+        say_more(len(results.found), "--limit shows more")
 
 
 def _show_found(found: list[Found], format: str | None) -> None:

@@ -254,6 +254,13 @@ class _Lazy(click.Group):
             command = found
         return command
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command with the whole of its first sentence."""
+        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        rows = [(name, command.get_short_help_str(200)) for name, command in found if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         # The vendor's command line takes `--base-url …` and the like before the command, too.
         if args and args[0].startswith("--") and args[0] not in ("--help", "--version"):
@@ -275,7 +282,14 @@ class _Lazy(click.Group):
 
             groups = [f"beta:{each}" for each, module in _COMMANDS.items() if "api" in module]
             raise unknown(name, get_close_matches(name, groups, 1), "segue")
-        return super().resolve_command(context, args)
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, _COMMANDS, 1, 0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else "`segue --help` lists them."
+            raise click.UsageError(f"No such command {name!r}. {hint}", error.ctx) from None
 
     def invoke(self, context: click.Context) -> Any:
         try:

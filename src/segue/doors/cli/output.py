@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 import click
@@ -38,9 +39,11 @@ def show_sessions(sessions: Sequence[Session]) -> None:
             marks += f" [{session.status}]"
         elif session.pending:
             marks += " [waiting for an answer]"
+        place = f"{session.source}  {one_line(tilde(session.cwd))}"
         click.echo(
             f"{click.style(session.id, dim=True)}  {age(session.active_at, now):>4}"
             f"  {session.messages:>4} msg  {title}{click.style(marks, fg='cyan')}"
+            f"  {click.style(place, dim=True)}"
         )
 
 
@@ -109,6 +112,12 @@ def printable(content: Content) -> str:
         elif not hasattr(block, "text"):
             parts.append(f"[{type(block).__name__.lower()}]")
     return safe("\n".join(part for part in parts if part))
+
+
+def tilde(path: str) -> str:
+    """A path as people write it."""
+    home = os.path.expanduser("~")
+    return "~" + path[len(home) :] if path == home or path.startswith(home + os.sep) else path
 
 
 def one_line(text: str) -> str:

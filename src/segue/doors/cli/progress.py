@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+FEW = 5_000  # sessions; they are there at once
 SMALLEST = 20_000_000  # bytes; what is done sooner than it is read about needs no bar
 _WIDTH = 30
 
@@ -33,6 +34,14 @@ def bar() -> Callable[[int, int], None] | None:
         sys.stderr.flush()
 
     return show
+
+
+def reading(count: int, what: str, *, done: bool) -> None:
+    """How many there are so far, of nobody knows how many; nothing where that was quick."""
+    if not _watched() or count <= FEW:
+        return
+    sys.stderr.write("\r\x1b[K" if done else f"\r\x1b[K{count:,} {what} …")
+    sys.stderr.flush()
 
 
 def counted(things: Sequence[T], label: str) -> Iterator[T]:

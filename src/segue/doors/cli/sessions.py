@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from itertools import chain
 from typing import IO
 
@@ -12,10 +11,13 @@ import click
 from ...hub import Hub
 from ...hub.transfer import is_export
 from ...model import ids
-from ...model.errors import InvalidInput
+from ...model.errors import Conflict, InvalidInput
 from ...model.principal import Principal
+from ...model.session import Session
+from .formats import formatted, write
 from .main import Where, located
 from .naming import session_argument
+from .talking import show_made
 
 
 @click.command("export")
@@ -34,16 +36,16 @@ def export_command(where: Where, session: str, form: str, output: IO[bytes] | No
     """Write a session to a file, or to where Claude Code looks for its own.
 
     \b
-    Example: segue export 0198c2 -o session.jsonl
-             segue export 0198c2 --format claude
+    Example: segue export 0198c2a4-77b1 -o session.jsonl
+             segue export 0198c2a4-77b1 --format claude
     """
 
     async def export(hub: Hub, principal: Principal) -> None:
         id = (await hub.named(principal, session)).id
         if form == "segue":
-            file: IO[bytes] = output or sys.stdout.buffer
+            put = write if output is None else output.write
             async for line in hub.export(principal, id):
-                file.write(line)
+                put(line)
         elif output is not None:
             output.writelines(await hub.claude_transcript(principal, id))
         else:
@@ -56,8 +58,9 @@ def export_command(where: Where, session: str, form: str, output: IO[bytes] | No
 @click.command("import")
 @click.argument("session")
 @click.option("--new-id", is_flag=True, help="Import it as a new session beside the old one.")
+@formatted
 @located
-def import_command(where: Where, session: str, new_id: bool) -> None:
+def import_command(where: Where, session: str, new_id: bool, format: str | None) -> None:
     """Read a session and print its id: one that `segue export` wrote, or one of Claude Code.
 
     SESSION is a file (`-` reads standard input), or a session that Claude Code has: its id, or as
@@ -69,21 +72,25 @@ def import_command(where: Where, session: str, new_id: bool) -> None:
              segue import 5f1c9a52
     """
 
-    async def take(hub: Hub, principal: Principal) -> None:
+    async def take(hub: Hub, principal: Principal) -> Session:
         if session == "-" or os.path.isfile(session):
             with click.open_file(session, "rb") as file:
                 first = file.readline()
                 if session == "-" or is_export(first):
-                    lines = chain([first], file)
-                    click.echo((await hub.import_session(principal, lines, new_id=new_id)).id)
-                    return
+                    try:
+                        return await hub.import_session(
+                            principal, chain([first], file), new_id=new_id
+                        )
+                    except Conflict as error:
+                        hint = "--new-id imports it beside that one"
+                        raise InvalidInput(f"{error.message}; {hint}") from None
         if new_id:
             raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
         named = session
         if not os.path.exists(session) and not session.endswith(".jsonl"):
             named = ids.parse(session) or (await hub.named(principal, session)).id
         made, count = await hub.import_claude(principal, named)
-        click.echo(made.id)
         click.echo(f"{count} new lines." if count else "Nothing is new.", err=True)
+        return made
 
-    where.run(take)
+    show_made(where.run(take), format)

@@ -33,7 +33,7 @@ def show_command(
     SESSION is an id, the beginning of one, or a title. Where the session had another agent do
     something, a line names the --agent that shows what it did.
 
-    Example: segue show 0198c2
+    Example: segue show 0198c2a4-77b1
     """
 
     async def read(hub: Hub, principal: Principal) -> tuple[Session, list[Event], list[Thread]]:
@@ -105,7 +105,7 @@ def show_session(where: Where, id: str, *, wait: bool = False) -> None:
 def tail_command(where: Where, session: str, follow: bool, count: int, format: str | None) -> None:
     """Show the end of a session's conversation; with --follow also what comes, from any program.
 
-    Example: segue tail -f 0198c2
+    Example: segue tail -f 0198c2a4-77b1
     """
     if count < 0:
         raise click.BadParameter("must be 0 or more", param_hint="'-n'")

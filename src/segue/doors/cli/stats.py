@@ -12,9 +12,9 @@ from ...hub.tally import Spent
 from ...model import clock
 from ...model.query import Query
 from .formats import formatted, write_rows
-from .listing import every, filtered
+from .listing import every, filtered, say_more
 from .main import Where, located
-from .output import one_line
+from .output import one_line, tilde
 
 if TYPE_CHECKING:
     from ...hub import Hub
@@ -59,7 +59,7 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     wanted = replace(query, order="created")
 
     async def count(hub: Hub, principal: Principal) -> dict[str, Spent]:
-        sessions = await every(hub, principal, wanted)
+        sessions, _ = await every(hub, principal, wanted)
         used = {each.agent.id for each in sessions if by == "agent" and each.agent is not None}
         names = await hub.records.agent_names(principal.workspace, used)
         return _totals(sessions, by, names)
@@ -68,7 +68,7 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     rows = sorted(totals.items(), reverse=True)
     if by not in _BY_TIME:
         rows.sort(key=lambda row: -row[1].sessions)
-    rows = rows[:limit]
+    left, rows = rows[limit:], rows[:limit]
     if format is not None:
         shown = [{by: name, **_fields(total)} for name, total in rows]
         write_rows(format, ((row, row) for row in shown))
@@ -76,6 +76,8 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
         click.echo("No sessions to count.", err=True)
     else:
         _show(by, rows)
+        if left:
+            say_more(len(rows), f"--limit shows the other {len(left)}")
 
 
 def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Spent]:
@@ -96,7 +98,7 @@ def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dic
 def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
     from rich.table import Table
 
-    from .tables import show, tilde
+    from .tables import show
 
     most = max(total.sessions for _, total in rows)
     cells = [

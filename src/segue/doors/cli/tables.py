@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...hub import Found
 from ...model import clock
 from ...model.session import Session
-from .output import one_line
+from .output import one_line, tilde
 from .pager import show_text
 from .times import age
 
@@ -26,21 +25,21 @@ def show(table: Any) -> None:
     show_text(captured.get())
 
 
-def sessions_table(sessions: Iterable[Session]) -> Any:
+def sessions_table(sessions: Sequence[Session]) -> Any:
     """When, how long, what, where."""
-    table = _table()
-    for session in sessions:
-        _session_row(table, session, clock.now())
+    table, names = _table(), short([session.id for session in sessions])
+    for name, session in zip(names, sessions, strict=True):
+        _session_row(table, name, session, clock.now())
     return table
 
 
-def found_table(results: Iterable[Found]) -> Any:
+def found_table(results: Sequence[Found]) -> Any:
     """The same, each with its snippet below it."""
     from rich.text import Text
 
-    table = _table()
-    for found in results:
-        _session_row(table, found.session, clock.now())
+    table, names = _table(), short([found.session.id for found in results])
+    for name, found in zip(names, results, strict=True):
+        _session_row(table, name, found.session, clock.now())
         snippet = Text(found.snippet)
         for mark in found.marks:
             snippet.stylize("bold yellow", mark.start, mark.stop)
@@ -60,7 +59,16 @@ def _table() -> Any:
     return table
 
 
-def _session_row(table: Any, session: Session, now: int) -> None:
+def short(ids: Sequence[str]) -> list[str]:
+    """As much of each id as tells them apart.
+
+    The first 13 characters are its time of making to the millisecond, and hardly ever shared.
+    """
+    length = next(each for each in (13, 18, 23, 36) if len({id[:each] for id in ids}) == len(ids))
+    return [id[:length] for id in ids]
+
+
+def _session_row(table: Any, name: str, session: Session, now: int) -> None:
     from rich.text import Text
 
     title = Text(one_line(session.title or "(untitled)"))
@@ -69,10 +77,7 @@ def _session_row(table: Any, session: Session, now: int) -> None:
     for mark, style in marks(session):
         title.append(f" {mark}", style)
     where = tilde(session.cwd)
-    # 13 characters of an id are its time of making to the millisecond, and hardly ever shared.
-    table.add_row(
-        session.id[:13], age(session.active_at, now), str(session.messages), title, one_line(where)
-    )
+    table.add_row(name, age(session.active_at, now), str(session.messages), title, one_line(where))
 
 
 def marks(session: Session) -> Sequence[tuple[str, str]]:
@@ -89,9 +94,3 @@ def marks(session: Session) -> Sequence[tuple[str, str]]:
     if session.shelf != "live":
         found.append((session.shelf, "dim"))
     return found
-
-
-def tilde(path: str) -> str:
-    """A path as people write it."""
-    home = os.path.expanduser("~")
-    return "~" + path[len(home) :] if path == home or path.startswith(home + os.sep) else path

@@ -69,6 +69,8 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
     Example: segue prompt new "What can you do?"
     """
     asked = sys.stdin.read() if text == "-" else text
+    if not asked.strip():
+        raise InvalidInput("the prompt is empty; give a TEXT, or `-` to read it from a pipe")
     if title is not None and session != "new":
         raise InvalidInput("--title goes with `new`; `segue rename` names a session that exists")
 

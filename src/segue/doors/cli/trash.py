@@ -36,27 +36,28 @@ def list_(where: Where, format: str | None) -> None:
 
     Example: segue trash list
     """
-    sessions = where.read(lambda hub, principal: every(hub, principal, _QUERY))
+    sessions, _ = where.read(lambda hub, principal: every(hub, principal, _QUERY))
     show_list(sessions, format, "The trash is empty.")
 
 
 @trash_command.command("empty")
 @assured
+@formatted
 @located
-def empty(where: Where, yes: bool) -> None:
-    """Delete everything in the trash for good.
+def empty(where: Where, yes: bool, format: str | None) -> None:
+    """Delete everything in the trash for good; with --format, print what that was.
 
     Example: segue trash empty
     """
-    sessions = where.read(lambda hub, principal: every(hub, principal, _QUERY))
-    if not sessions:
-        click.echo("The trash is empty.", err=True)
-        return
-    if not yes:
+    sessions, _ = where.read(lambda hub, principal: every(hub, principal, _QUERY))
+    if sessions and not yes:
         ask(f"Delete {len(sessions)} for good?")
 
     async def purge(hub: Hub, principal: Principal) -> None:
         for session in counted(sessions, "Deleting"):
             await hub.purge(principal, session.id)
 
-    where.run(purge)
+    if sessions:
+        where.run(purge)
+    if format is not None or not sessions:
+        show_list(sessions, format, "The trash is empty.")

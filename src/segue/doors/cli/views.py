@@ -11,6 +11,7 @@ from ...hub import Found
 from ...model import clock
 from ...model.event import Event, Usage
 from ...model.session import Session
+from ...store.base import Key
 
 
 def session_fields(session: Session) -> dict[str, Any]:
@@ -69,6 +70,18 @@ def event_fields(event: Event) -> dict[str, Any]:
         "at": clock.to_rfc3339(event.at),
         "type": event.type,
         "body": event.body,
+    }
+
+
+def key_fields(key: Key) -> dict[str, Any]:
+    """An API key without what opens anything."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "workspace": key.workspace,
+        "hint": key.hint,
+        "created_at": clock.to_rfc3339(key.created_at),
+        "revoked_at": _time(key.revoked_at),
     }
 
 

@@ -16,7 +16,7 @@ from ....model.errors import NotFound
 from ..main import Where
 from . import values
 from .client import Client, Refused, Request
-from .failure import Failure
+from .failure import Failure, warn
 from .output import Printer
 from .table import Action, Flag
 
@@ -67,6 +67,8 @@ class Calling:
                 # As the vendor's tool does it: the line first, then the body where output goes.
                 print(refused.message, file=sys.stderr, flush=True)
                 error(refused.body)
+                if refused.status == 401 and not client.keyed:
+                    warn("No key was sent: give --api-key, or set ANTHROPIC_API_KEY.")
                 sys.exit(1)
 
     async def _print(self, client: Client) -> None:

@@ -22,9 +22,10 @@ _SECRETS = ("x-api-key", "authorization")
 class Refused(Failure):
     """An answer that is an error: its status on standard error, its body on standard output."""
 
-    def __init__(self, message: str, body: Any) -> None:
+    def __init__(self, message: str, body: Any, status: int = 0) -> None:
         super().__init__(message)
         self.body = body
+        self.status = status
 
 
 class Request(NamedTuple):
@@ -54,6 +55,7 @@ class Client:
             **({"x-api-key": key} if key else {}),
             **({"authorization": f"Bearer {token}"} if token else {}),
         }
+        self.keyed = bool(key or token)
         self._debug = debug
         # A stream is silent for as long as its session is.
         timeout = httpx2.Timeout(60.0, read=None)
@@ -131,7 +133,7 @@ class Client:
         body = await answer.aread()
         await answer.aclose()
         said = f'{made.method} "{made.url}": {answer.status_code} {answer.reason_phrase}'
-        raise Refused(said, _decoded(body))
+        raise Refused(said, _decoded(body), answer.status_code)
 
     async def _tried(self, request: httpx2.Request) -> httpx2.Response:
         """The answer; what fails on the server's side is tried again."""

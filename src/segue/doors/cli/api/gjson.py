@@ -2,14 +2,19 @@
 
 Keys and indices with dots between, `\\.` for a dot in a key, `*` and `?` in keys, `#` for an
 array's length or each of its elements, `#(key==value)` for the first that fits and `#(…)#` for all,
-`{a,b}` and `[a,b]` for several, `|` to go on with all that was found, and
-`@reverse`, `@keys`, `@values`, `@flatten`, `@this`.
+`{a,b}` and `[a,b]` for several, `|` to go on with all that was found, `!"text"` for a value of
+one's own, and the modifiers `@this`, `@reverse`, `@keys`, `@values`, `@flatten`, `@join`, `@group`,
+`@dig`, `@tostr`, `@fromstr`, `@valid`, `@ugly` and `@pretty`, some with an argument: `@dig:id`,
+`@flatten:{"deep":true}`. How values are written is `--format`'s business: the last two change
+nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -58,7 +63,10 @@ def _each(values: list[Any], rest: list[str]) -> list[Any]:
 
 def _step(value: Any, part: str) -> Any:
     if part.startswith("@"):
-        return _modified(value, part)
+        name, _, argument = part.partition(":")
+        return _modified(value, name, argument)
+    if part.startswith("!"):
+        return _literal(part[1:])
     if part[:1] in ("{", "[") and part[-1:] in ("}", "]"):
         return _several(value, part)
     if isinstance(value, list):
@@ -89,18 +97,80 @@ def _several(value: Any, part: str) -> Any:
     return found if part[0] == "{" else list(found.values())
 
 
-def _modified(value: Any, name: str) -> Any:
-    if name == "@this":
-        return value
-    if name == "@reverse" and isinstance(value, list):
-        return value[::-1]
-    if name == "@keys" and isinstance(value, dict):
-        return list(value)
-    if name == "@values" and isinstance(value, dict):
-        return list(value.values())
-    if name == "@flatten" and isinstance(value, list):
-        return [inner for item in value for inner in (item if isinstance(item, list) else [item])]
+def _modified(value: Any, name: str, argument: str) -> Any:
+    match name, value:
+        case (("@this" | "@valid" | "@ugly" | "@pretty"), _):
+            return value
+        case "@reverse", list():
+            return value[::-1]
+        case "@reverse", dict():
+            return dict(reversed(value.items()))
+        case "@keys", dict():
+            return list(value)
+        case "@values", dict():
+            return list(value.values())
+        case "@flatten", list():
+            return _flat(value, deep=_option(argument, "deep"))
+        case "@join", list():
+            return _joined(value)
+        case "@group", dict():
+            return _grouped({key: each for key, each in value.items() if isinstance(each, list)})
+        case "@dig", _:
+            return list(_dug(value, argument))
+        case "@tostr", _:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        case "@fromstr", str():
+            return _literal(value)
     raise Missing(name)
+
+
+def _option(argument: str, name: str) -> bool:
+    try:
+        given = json.loads(argument or "{}")
+    except ValueError:
+        return False
+    return isinstance(given, dict) and given.get(name) is True
+
+
+def _flat(values: list[Any], *, deep: bool) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, list):
+            found += _flat(value, deep=True) if deep else value
+        else:
+            found.append(value)
+    return found
+
+
+def _joined(values: list[Any]) -> dict[str, Any]:
+    """Objects as one; of a key that several have the last counts."""
+    found: dict[str, Any] = {}
+    for value in values:
+        if isinstance(value, dict):
+            found |= value
+    return found
+
+
+def _grouped(columns: dict[str, list[Any]]) -> list[Any]:
+    """Lists side by side as objects, one of each place in them."""
+    rows = range(max(map(len, columns.values()), default=0))
+    return [{key: each[at] for key, each in columns.items() if at < len(each)} for at in rows]
+
+
+def _dug(value: Any, path: str) -> Iterator[Any]:
+    """What a path leads to from the value and from everything within it."""
+    with suppress(Missing):
+        yield get(value, path)
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _dug(each, path)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise Missing(text) from None
 
 
 def _fits(item: Any, test: str) -> bool:

@@ -81,9 +81,7 @@ class View:
             for place, row in enumerate(shown)
         ]
         if not lines:
-            nothing = "Nothing is archived." if choices.archived else "No sessions yet: `segue new`."
-            nothing = "Nothing found." if choices.typed else nothing
-            lines = [self._style(fit(f"  {nothing}", columns), dim=True)]
+            lines = [self._style(fit(f"  {_nothing(choices)}", columns), dim=True)]
         return lines + [" " * columns] * (height - len(lines))
 
     def _row(self, row: Row, columns: int, now: int, selected: bool) -> str:
@@ -117,6 +115,12 @@ class View:
         body = [fit(line, columns) for line in text]
         lines = [*head, " " * columns, *body]
         return (lines + [" " * columns] * (height - len(lines)))[:height]
+
+
+def _nothing(choices: Choices) -> str:
+    if choices.typed:
+        return "Nothing found."
+    return "Nothing is archived." if choices.archived else "No sessions yet: `segue new`."
 
 
 def _keys(columns: int, archived: bool) -> str:
