@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import pytest
 
 from segue.model import ids, text
 from segue.model.principal import LOCAL
+from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.claude import files
+from segue.sources.claude import files, gather
+from segue.sources.index import Index, Key
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.house import S3, append, listed, opened
 
@@ -46,6 +48,102 @@ async def test_nothing_is_opened_when_nothing_changed(home: Home, opens: list[st
     async with opened(home) as (hub, _):  # and not in the next process either
         assert len(await listed(hub, limit=1000)) == 50
     assert opens == []
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories of which all rows are read, to be compared with a look at them."""
+    seen: list[str] = []
+    keys = Index.keys
+
+    def noting(self: Index, directory: str) -> dict[str, Key]:
+        seen.append(os.path.basename(directory))
+        return keys(self, directory)
+
+    monkeypatch.setattr(Index, "keys", noting)
+    return seen
+
+
+async def test_a_directory_that_looks_as_before_is_not_compared(
+    home: Home, compared: list[str]
+) -> None:
+    paths = [home.talk(ids.new_id(), project=f"-p{number % 3}") for number in range(9)]
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        await listed(hub)
+        compared.clear()
+        assert len(await listed(hub)) == 9
+    async with opened(home) as (hub, _):
+        assert len(await listed(hub)) == 9
+        assert compared == []
+        append(paths[4], assistant("a2", "a1"))
+        await listed(hub)
+        await listed(hub)
+        assert compared == ["-p1", "-p1"]
+        await listed(hub)
+        assert compared == ["-p1", "-p1"]
+
+
+def archived(path: Path) -> None:
+    path.with_suffix("").mkdir()
+    body = '{"archived":true,"at":"2030-01-01T00:00:00Z"}'
+    (path.with_suffix("") / "archived.json").write_text(body)
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda path: append(path, title("appended")), "appended"),
+        (lambda path: path.write_bytes(as_line(user("u1", None, "rewritten"))), "rewritten"),
+        (lambda path: os.replace(path.with_name("other"), path), "other"),
+        (lambda path: path.rename(path.with_name(f"{S3}.jsonl")), "hi"),
+        (lambda path: path.rename(path.parent.parent / "-new" / path.name), "hi"),
+        (archived, None),
+        (lambda path: path.unlink(), None),
+        (lambda path: shutil.rmtree(path.parent), None),
+        (lambda path: path.parent.rename(path.parent.with_name("-moved")), "hi"),
+        (lambda path: (path.unlink(), path.mkdir()), None),
+        (lambda path: os.truncate(path, 0), None),
+    ],
+)
+async def test_whatever_happens_to_a_transcript_is_in_the_next_list(
+    home: Home, change: Callable[[Path], object], left: str | None
+) -> None:
+    path = home.talk(S)
+    path.with_name("other").write_bytes(as_line(user("u1", None, "other")))
+    home.talk(S2, project="-new", say="beside")
+    async with opened(home) as (hub, _):
+        for _ in range(3):
+            assert set(await listed(hub)) == {S, S2}
+        change(path)
+        for _ in range(3):
+            found = (await hub.list(LOCAL, Query())).sessions
+            assert {one.title for one in found} == {"beside", *([left] if left else [])}
+
+
+async def test_a_look_is_noted_by_nobody_who_would_have_to_wait(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        with sqlite3.connect(source.index.path) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await listed(hub) == [S]
+            assert [*source.index.places().values()] == [None]
+        other.close()
+        await listed(hub)
+        assert None not in source.index.places().values()
+
+
+async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) -> None:
+    path = home.talk()
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        seen = gather.differences(source.index, source.home)
+        assert seen.agreed and not seen.changed
+        append(path, title("T"))
+        await source.look([str(path)])
+        source._update(seen)
+        assert [*source.index.places().values()] == [None]
 
 
 async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +340,8 @@ async def test_helpers_read_what_one_process_would(
 
     alone = await rows()
     monkeypatch.setattr(sys, "executable", program)
-    monkeypatch.setattr("segue.sources.claude.source._MUCH", 0)
-    monkeypatch.setattr("segue.sources.claude.source._HELD", held)
+    monkeypatch.setattr("segue.sources.claude.updating._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.updating._HELD", held)
     monkeypatch.setattr("segue.sources.claude.helping.os.cpu_count", lambda: 3)
     monkeypatch.setattr("segue.sources.claude.helping._OWN", own)
     assert await rows() == alone

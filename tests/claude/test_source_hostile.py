@@ -17,6 +17,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
+from segue.sources.claude.updating import Updating
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
 from tests.claude.test_hostile import GOOD, ODD, needs_proc
@@ -82,13 +83,13 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
 ) -> None:
     home.talk(GOOD)
     gone = home.talk(S)
-    read = ClaudeSource._take
+    read = Updating._take
 
-    def late(self: ClaudeSource, *arguments: object) -> object:
+    def late(self: Updating, *arguments: object) -> object:
         gone.unlink(missing_ok=True)
         return read(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ClaudeSource, "_take", late)
+    monkeypatch.setattr(Updating, "_take", late)
     async with opened(home) as hub:
         assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
 
@@ -121,6 +122,7 @@ import sys
 from pathlib import Path
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
+from segue.sources.claude.updating import Updating
 from segue.model.query import Query
 def now(coroutine):
     try:

@@ -68,6 +68,10 @@ CREATE TABLE texts (key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, text BLOB NOT
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii');
 INSERT INTO search (search, rank) VALUES ('hashsize', 16777216);
 
+-- The directories of the files. `digest` is that of a look at one which found just what is known of
+-- it, so that the next such look is all that it takes; any change of a row takes it away.
+CREATE TABLE places (directory BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID;
+
 CREATE TABLE overlay (id TEXT PRIMARY KEY, patch BLOB NOT NULL) WITHOUT ROWID;
 -- Sessions that are gone, for those who watch.
 CREATE TABLE gone (change INTEGER NOT NULL, id TEXT NOT NULL);
@@ -135,7 +139,6 @@ class Index:
             self._opened = os.stat(self.path).st_ino
         self.execute = self._reader.execute
         self.looked = False  # whether the files were looked at since it was opened
-        self._keys: tuple[object, dict[str, Key]] | None = None
 
     def close(self) -> None:
         with self._lock:
@@ -178,14 +181,26 @@ class Index:
 
     # What is known.
 
-    def keys(self) -> dict[str, Key]:
-        """Every file with its key; the same value until something changes."""
-        version = self.execute("PRAGMA data_version").fetchone()
-        if self._keys is None or self._keys[0] != version:
-            sql = "SELECT path, inode, size, mtime_ns, beside_ns FROM files"
-            rows = self.execute(sql).fetchall()
-            self._keys = version, {os.fsdecode(row[0]): Key._make(row[1:]) for row in rows}
-        return self._keys[1]
+    def places(self) -> dict[str, bytes | None]:
+        """Every directory that was looked at, with the digest of a look that found nothing new."""
+        rows = self.execute("SELECT directory, digest FROM places")
+        return {os.fsdecode(directory): digest for directory, digest in rows}
+
+    def keys(self, directory: str) -> dict[str, Key]:
+        """Every file in a directory with its key."""
+        sql = f"SELECT path, inode, size, mtime_ns, beside_ns FROM files WHERE {_INSIDE}"
+        rows = self.execute(sql, _inside(os.fsencode(directory)))
+        return {os.fsdecode(row[0]): Key._make(row[1:]) for row in rows}
+
+    def key(self, path: str) -> Key | None:
+        sql = "SELECT inode, size, mtime_ns, beside_ns FROM files WHERE path = ?"
+        row = self.execute(sql, (os.fsencode(path),)).fetchone()
+        return row and Key._make(row)
+
+    def change(self) -> int:
+        """The number of the last change."""
+        (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+        return int(change)
 
     def find(self, id: str) -> tuple[str, Key, Session] | None:
         """The file that is shown for a session, and the session."""
@@ -200,7 +215,7 @@ class Index:
         return row and bytes(row[0])
 
     def mark(self) -> Mark:
-        (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+        change = self.change()
         return Mark(change + 1, change + 1)
 
     def changed(self, mark: Mark) -> list[str]:
@@ -213,6 +228,36 @@ class Index:
         return {id: msgspec.json.decode(patch) for id, patch in rows}
 
     # Changing it.
+
+    def agree(self, looks: Mapping[str, bytes | None], change: int) -> None:
+        """Note the digests of looks that found what was known at a change; None for none at all.
+
+        That only spares work, so it is left out when somebody else writes, or nobody may.
+        """
+        with self._lock, suppress(sqlite3.OperationalError), self._alone() as writer:
+            (now,) = writer.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+            if now != change:
+                return
+            for place, digest in looks.items():
+                directory = os.fsencode(place)
+                if digest is None:
+                    writer.execute("DELETE FROM places WHERE directory = ?", (directory,))
+                else:
+                    sql = "INSERT OR REPLACE INTO places VALUES (?, ?)"
+                    writer.execute(sql, (directory, digest))
+
+    @contextmanager
+    def _alone(self) -> Iterator[sqlite3.Connection]:
+        """The writer in a transaction that does not wait for another one's to end."""
+        writer = self._writer = self._writer or _open(self.path)
+        writer.execute("PRAGMA busy_timeout = 0")
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+            yield writer
+        finally:
+            if writer.in_transaction:
+                writer.execute("COMMIT")
+            writer.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
     @contextmanager
     def writing(self) -> Iterator[Writing]:
@@ -369,6 +414,8 @@ class Writing:
         change = self._next()
         for id in sorted(self._touched):
             self._settle(id, change)
+        for place in {os.fsencode(os.path.dirname(path)) for path in self._paths}:
+            self._execute("INSERT OR REPLACE INTO places VALUES (?, NULL)", (place,))
         self._execute("UPDATE meta SET value = ? WHERE name = 'change'", (change,))
         # Whoever watches has long heard of these.
         self._execute("DELETE FROM gone WHERE change < ?", (change - 10_000,))
@@ -492,6 +539,15 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+_INSIDE = "path > ? AND path < ?"
+
+
+def _inside(directory: bytes) -> tuple[bytes, bytes]:
+    """The bounds of the paths in a directory."""
+    above = directory + os.sep.encode()
+    return above, above[:-1] + bytes([above[-1] + 1])
 
 
 decode: codec.Decoder[Session] = codec.Decoder(Session)

@@ -17,6 +17,7 @@ import msgspec
 
 from . import files
 
+SOURCE = "claude"  # what the hub calls it
 MAX_NAME = 200  # characters of a project's name before it is cut and gets a hash
 _LONGEST_FILE_NAME = 255
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -48,6 +49,11 @@ class Home(msgspec.Struct, frozen=True):
     def projects(self) -> str:
         """The directory that holds one directory a project."""
         return os.path.join(self.root, "projects")
+
+    @property
+    def trash(self) -> str:
+        """Our trash: in the home, so that moving there is one step, and no file is ever copied."""
+        return os.path.join(self.root, "segue-trash")
 
 
 class Project(msgspec.Struct, frozen=True):

@@ -35,10 +35,10 @@ from ..base import agent_id
 from . import files, history, info, layout, read, sidecar, spending, transcript
 from .events import FIRST, Translator, event_id, seq
 from .history import Line
+from .layout import SOURCE
 from .prompt import clean
 from .read import Entry
 
-SOURCE = "claude"
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
 _STARTING = frozenset({"Task", "Agent"})
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)  # of an agent

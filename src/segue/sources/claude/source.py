@@ -10,11 +10,9 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...model.cursor import Mark
 from ...model.errors import NotFound
@@ -25,43 +23,28 @@ from ...model.text import Term
 from .. import finding
 from ..base import Ability, agent_id
 from ..finding import Origin
-from ..index import Damaged, Index, Key, Writing
-from . import files, gather, live, scan, taking, threads, trash
-from .events import FIRST
-from .history import Reader
-from .layout import Home, Project, every_project
-from .locate import Place
-from .scan import Known
+from ..index import Damaged, Index
+from . import files, gather, live
+from .gather import Differences
+from .layout import SOURCE, Home, Project, every_project
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .helping import Helpers
+    from .histories import Histories
+    from .locate import Place
 
 log = logging.getLogger("segue.claude")
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # bytes read, of so many
-
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
-_HELD = 16 << 20  # the text of a file up to this size is held before it is written
-_MUCH = 20 << 20  # bytes that are worth processes of their own
-_BATCH = 32 << 20  # bytes that become visible together while much is read
 _EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
-
-
-class Differences(NamedTuple):
-    """What the index does not know yet: files that changed, and files that are gone."""
-
-    changed: list[tuple[str, Key]]
-    gone: list[str]
-    all: bool  # whether these are all that there are
 
 
 class ClaudeSource:
     """The sessions of one home. `progress` hears how far a long reading is."""
 
-    name = scan.SOURCE
+    name = SOURCE
     agent: Mapping[str, Any] | None = {
         "name": "Claude Code",
         "description": "The agent of the sessions that Claude Code keeps on this machine.",
@@ -76,7 +59,7 @@ class ClaudeSource:
         *,
         workspace: str = "local",
         writable: bool = True,
-        progress: Progress | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.home = home or Home.current()
         self.workspace = workspace
@@ -163,24 +146,9 @@ class ClaudeSource:
             await asyncio.wait([self._reading])
 
     def _differences(self, index: Index, paths: Sequence[str] | None) -> Differences:
-        """The files that are not as the index knows them, and those that are gone."""
-        known = index.keys()
         if paths is None:
-            found = gather.look(self.home, known)
-            if known == found:
-                return Differences([], [], True)
-            gone = [path for path in known if path not in found]
-        else:
-            found = {path: key for path in paths if (key := gather.key_of(path))}
-            gone = [path for path in paths if path in known and path not in found]
-        # What lies beside a transcript that somebody names may have grown unnoticed.
-        changed = [
-            (path, key)
-            for path, key in found.items()
-            if known.get(path) != key or (paths is not None and key.beside_ns)
-        ]
-        changed.sort(key=lambda one: -one[1].mtime_ns)
-        return Differences(changed, gone, paths is None)
+            return gather.differences(index, self.home)
+        return gather.differences_of(index, paths)
 
     def _update(self, differences: Differences) -> None:
         try:
@@ -189,77 +157,16 @@ class ClaudeSource:
             self._renew()
 
     def _write(self, differences: Differences) -> None:
-        if not differences.changed and not differences.gone:
-            return
-        rest = differences.changed[::-1]
-        done, total = 0, sum(key.size for _, key in rest)
-        helpers = self._helpers(differences.changed) if total > _MUCH else None
-        try:
-            while True:
-                with self.index.writing() as writing:
-                    end = done + _BATCH
-                    while rest and done < end:
-                        if self._closing:
-                            return  # what is done is kept
-                        path, key = rest.pop()
-                        helpers = self._take(writing, path, key, helpers)
-                        done += key.size
-                        if self._progress is not None:
-                            self._progress(done, total)
-                    if not rest:
-                        writing.overlay(self._overlay)
-                        # Last, so that a session that moved is never not there.
-                        for path in differences.gone:
-                            writing.remove(path)
-                        if differences.all:
-                            writing.complete()
-                        return
-        finally:
-            if helpers is not None:
-                helpers.close()
+        if differences.agreed:
+            self.index.agree(differences.agreed, differences.change)
+        if differences.changed or differences.gone:
+            from .updating import Updating
 
-    def _helpers(self, changed: Sequence[tuple[str, Key]]) -> Helpers | None:
-        """Helpers for reading what is not known at all, if that is all that there is to read."""
-        known = self.index.keys()
-        if any(path in known for path, _ in changed):
-            return None
-        from .helping import helpers_for
+            updating = Updating(self.workspace, self._overlay, self._progress, self._is_closing)
+            updating.update(self.index, differences)
 
-        return helpers_for(changed, self.workspace)
-
-    def _take(
-        self, writing: Writing, path: str, key: Key, helpers: Helpers | None
-    ) -> Helpers | None:
-        """Take one file in, or what was added to it; gives the helpers, while there are any."""
-        try:
-            if helpers is not None and helpers.has(path):
-                self._put(writing, path, key, helpers.take(path))
-                return helpers
-        except taking.Lost:
-            log.info("a process that read transcripts went away; the rest is read by this one")
-            if helpers is not None:
-                helpers.close()
-            helpers = None
-        try:
-            with files.opened(path) as (descriptor, status):
-                known = writing.state(path)
-                state = known[1] if known and known[0].inode == status.st_ino else None
-                now = taking.key_of(status, key)
-                taken = taking.take(descriptor, path, now, state, self.workspace)
-                self._put(writing, path, key, taken)
-        except files.Unreadable:
-            writing.remove(path)
-        return helpers
-
-    def _put(self, writing: Writing, path: str, key: Key, taken: taking.Taken | None) -> None:
-        if taken is None:
-            writing.remove(path)
-            return
-        texts = taken.texts if key.size > _HELD else list(taken.texts)
-        known = writing.state(path)
-        if known is None or known[0] != key or taken.more:  # or another process was quicker
-            id = gather.named(path)[0].lower()
-            writing.put(path, id, texts, taken.made, more=taken.more)
+    def _is_closing(self) -> bool:
+        return self._closing
 
     # Lists.
 
@@ -299,7 +206,9 @@ class ClaudeSource:
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         await self.refresh()
         best = self._ask(lambda index: finding.ranked(index, self.origin, query))
-        return [(hit.session, self._event(hit.session.id, hit.seq), hit.score) for hit in best]
+        return [
+            (hit.session, self._histories.event(hit.session.id, hit.seq), hit.score) for hit in best
+        ]
 
     async def witness(
         self, sessions: Sequence[Session], terms: Sequence[Term]
@@ -307,27 +216,9 @@ class ClaudeSource:
         ids = [session.id for session in sessions]
         seqs = self._ask(lambda index: finding.newest(index, ids, terms))
         return [
-            None if seq is None else self._event(id, seq) for id, seq in zip(ids, seqs, strict=True)
+            None if seq is None else self._histories.event(id, seq)
+            for id, seq in zip(ids, seqs, strict=True)
         ]
-
-    def _event(self, id: str, seq: int) -> Event | None:
-        try:
-            if seq < 0:
-                return self._event_of_agent(id, threads.Place.of(seq))
-            with self._reader(id) as reader:
-                found = reader.page(after=seq - 1, before=seq + 1, limit=1)
-                return found[0] if found else None
-        except NotFound:
-            return None  # it went while we looked
-
-    def _event_of_agent(self, id: str, place: threads.Place) -> Event | None:
-        """What an agent said, at the place of the session's own that started the agent."""
-        path, known = self._known(id)
-        agent = list(known.agents)[place.number - 1]
-        with self._agent(id, agent) as reader:
-            found = reader.page(after=place.seq - 1, before=place.seq + 1, limit=1)
-        begun = {thread.id: thread.seq for thread in threads.listed(path, known)}
-        return replace(found[0], seq=begun.get(agent) or FIRST) if found else None
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
@@ -337,62 +228,32 @@ class ClaudeSource:
 
     # Histories.
 
-    @contextmanager
-    def _reader(self, id: str) -> Iterator[Reader]:
-        found = self._ask(lambda index: index.find(id))
-        try:
-            if found is None:
-                raise NotFound(f"no session {id}", session=id)
-            with files.opened(found[0]) as (descriptor, _):
-                yield Reader(descriptor, id, scan.creation(found[2]))
-        except files.Unreadable:
-            raise NotFound(f"the transcript of session {id} is gone", session=id) from None
+    @cached_property
+    def _histories(self) -> Histories:
+        from .histories import Histories  # which a list does without
 
-    def _known(self, id: str) -> tuple[str, Known]:
-        """A session's transcript, and what is known of it."""
-        found = self._ask(lambda index: index.find(id))
-        state = found and self._ask(lambda index: index.state(found[0]))
-        if found is None or state is None:
-            raise NotFound(f"no session {id}", session=id)
-        return found[0], taking.known_of(state)
-
-    @contextmanager
-    def _agent(self, id: str, agent: str) -> Iterator[Reader]:
-        path, known = self._known(id)
-        try:
-            file = threads.transcripts(path, known.started)[agent]
-            with self._reader(id) as own, files.opened(file) as (descriptor, _):
-                yield threads.reader(descriptor, id, agent, own.created)
-        except (KeyError, files.Unreadable):
-            raise NotFound(f"session {id} has no thread {agent}", session=id) from None
+        return Histories(self._ask)
 
     async def threads(self, id: str) -> list[Thread]:
         await self.get(id)
-        return threads.listed(*self._known(id))
+        return self._histories.threads(id)
 
     async def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
         await self.get(id)
-        if thread == threads.INLINE:
-            with self._reader(id) as reader:
-                for event in reader.all():
-                    if event.body.thread == thread:
-                        yield event
-            return
-        with self._agent(id, thread) as reader:
-            for event in reader.all(FIRST):
-                yield event
+        for event in self._histories.thread(id, thread):
+            yield event
 
     async def events(self, id: str, **options: Any) -> list[Event]:
-        with self._reader(id) as reader:
+        with self._histories.reader(id) as reader:
             return reader.page(**options)
 
     async def conversation(self, id: str) -> AsyncIterator[Event]:
-        with self._reader(id) as reader:
+        with self._histories.reader(id) as reader:
             for event in reader.conversation():
                 yield event
 
     async def locate(self, id: str, event_id: str) -> int | None:
-        with self._reader(id) as reader:
+        with self._histories.reader(id) as reader:
             return reader.find(event_id)
 
     # Changes.
@@ -420,7 +281,7 @@ class ClaudeSource:
         from . import change
 
         await self.get(id)
-        with self._reader(id) as reader:
+        with self._histories.reader(id) as reader:
             up_to = None if at is None else change.message_at(reader, at)
         made = change.fork(self.home, self._place(id), new_id, up_to, cwd, title)
         await self.look([made])
@@ -432,11 +293,13 @@ class ClaudeSource:
         found = self._ask(lambda index: index.find(id))
         if found is None:
             raise NotFound(f"no session {id}", session=id)
+        from .locate import Place
+
         return Place(gather.named(found[0])[0], found[0], Project(os.path.dirname(found[0])))
 
     def _now(self, id: str) -> list[str]:
         """Where a session's transcript may be now, in the trash or out of it."""
-        rooms = [gather.kept(room.path) for room in files.names(trash.directory(self.home))]
+        rooms = [gather.kept(room.path) for room in files.names(self.home.trash)]
         return [*self._places(id), *(room for room in rooms if gather.named(room)[0].lower() == id)]
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:

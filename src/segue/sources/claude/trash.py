@@ -33,8 +33,8 @@ class TrashedSession:
 
 
 def directory(home: Home) -> str:
-    """The trash: in the home, so that moving there is one step, and no file is ever copied."""
-    return os.path.join(home.root, "segue-trash")
+    """Where it is."""
+    return home.trash
 
 
 def trash(home: Home, place: Place) -> TrashedSession:

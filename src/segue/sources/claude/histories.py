@@ -1,0 +1,98 @@
+"""The histories of the sessions that an index knows, read from the transcripts themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ...model.errors import NotFound
+from ...model.event import Event
+from ...model.session import Thread
+from ..index import Index
+from . import files, scan, taking, threads
+from .events import FIRST
+from .history import Reader
+from .scan import Known
+
+T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """An answer of the index."""
+
+    def __call__(self, question: Callable[[Index], T]) -> T: ...
+
+
+class Histories:
+    """All of them. NotFound is raised for what the index does not know, or what is gone."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    @contextmanager
+    def reader(self, id: str) -> Iterator[Reader]:
+        """A session's own history."""
+        found = self._ask(lambda index: index.find(id))
+        try:
+            if found is None:
+                raise NotFound(f"no session {id}", session=id)
+            with files.opened(found[0]) as (descriptor, _):
+                yield Reader(descriptor, id, scan.creation(found[2]))
+        except files.Unreadable:
+            raise NotFound(f"the transcript of session {id} is gone", session=id) from None
+
+    def event(self, id: str, seq: int) -> Event | None:
+        """One event, by a place that the index names."""
+        try:
+            if seq < 0:
+                return self._event_of_agent(id, threads.Place.of(seq))
+            with self.reader(id) as reader:
+                found = reader.page(after=seq - 1, before=seq + 1, limit=1)
+                return found[0] if found else None
+        except NotFound:
+            return None  # it went while we looked
+
+    def _event_of_agent(self, id: str, place: threads.Place) -> Event | None:
+        """What an agent said, at the place of the session's own that started the agent."""
+        path, known = self._known(id)
+        agent = list(known.agents)[place.number - 1]
+        with self._agent(id, agent) as reader:
+            found = reader.page(after=place.seq - 1, before=place.seq + 1, limit=1)
+        begun = {thread.id: thread.seq for thread in threads.listed(path, known)}
+        return replace(found[0], seq=begun.get(agent) or FIRST) if found else None
+
+    def threads(self, id: str) -> list[Thread]:
+        """The agents that a session started."""
+        return threads.listed(*self._known(id))
+
+    def thread(self, id: str, thread: str) -> Iterator[Event]:
+        """What one of them did."""
+        if thread == threads.INLINE:
+            with self.reader(id) as reader:
+                for event in reader.all():
+                    if event.body.thread == thread:
+                        yield event
+            return
+        with self._agent(id, thread) as reader:
+            yield from reader.all(FIRST)
+
+    def _known(self, id: str) -> tuple[str, Known]:
+        """A session's transcript, and what is known of it."""
+        found = self._ask(lambda index: index.find(id))
+        state = found and self._ask(lambda index: index.state(found[0]))
+        if found is None or state is None:
+            raise NotFound(f"no session {id}", session=id)
+        return found[0], taking.known_of(state)
+
+    @contextmanager
+    def _agent(self, id: str, agent: str) -> Iterator[Reader]:
+        path, known = self._known(id)
+        try:
+            file = threads.transcripts(path, known.started)[agent]
+            with self.reader(id) as own, files.opened(file) as (descriptor, _):
+                yield threads.reader(descriptor, id, agent, own.created)
+        except (KeyError, files.Unreadable):
+            raise NotFound(f"session {id} has no thread {agent}", session=id) from None

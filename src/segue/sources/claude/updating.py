@@ -1,0 +1,107 @@
+"""Bringing the index to where the files are: what changed is read, and what is gone forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..index import Index, Key, Writing
+from . import files, gather, taking
+from .gather import Differences
+
+if TYPE_CHECKING:
+    from .helping import Helpers
+
+log = logging.getLogger("segue.claude")
+
+Progress = Callable[[int, int], None]  # bytes read, of so many
+
+_HELD = 16 << 20  # the text of a file up to this size is held before it is written
+_MUCH = 20 << 20  # bytes that are worth processes of their own
+_BATCH = 32 << 20  # bytes that become visible together while much is read
+
+
+class Updating:
+    """How to do it: for which workspace, under which overlay, told to whom, and until when."""
+
+    def __init__(
+        self,
+        workspace: str,
+        overlay: Mapping[str, Mapping[str, Any]],
+        progress: Progress | None,
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._workspace = workspace
+        self._overlay = overlay
+        self._progress = progress
+        self._is_closing = is_closing
+        self._helpers: Helpers | None = None
+
+    def update(self, index: Index, differences: Differences) -> None:
+        """Do it. When it is broken off, what is done is kept."""
+        rest = differences.changed[::-1]
+        done, total = 0, sum(key.size for _, key in rest)
+        if total > _MUCH and differences.new:
+            self._begin_helpers(differences.changed)
+        try:
+            while True:
+                with index.writing() as writing:
+                    end = done + _BATCH
+                    while rest and done < end:
+                        if self._is_closing():
+                            return
+                        path, key = rest.pop()
+                        self._take(writing, path, key)
+                        done += key.size
+                        if self._progress is not None:
+                            self._progress(done, total)
+                    if not rest:
+                        writing.overlay(self._overlay)
+                        # Last, so that a session that moved is never not there.
+                        for path in differences.gone:
+                            writing.remove(path)
+                        if differences.all:
+                            writing.complete()
+                        return
+        finally:
+            self._end_helpers()
+
+    def _begin_helpers(self, changed: Sequence[tuple[str, Key]]) -> None:
+        from .helping import helpers_for
+
+        self._helpers = helpers_for(changed, self._workspace)
+
+    def _end_helpers(self) -> None:
+        if self._helpers is not None:
+            self._helpers.close()
+            self._helpers = None
+
+    def _take(self, writing: Writing, path: str, key: Key) -> None:
+        """Take one file in, or what was added to it."""
+        try:
+            if self._helpers is not None and self._helpers.has(path):
+                self._put(writing, path, key, self._helpers.take(path))
+                return
+        except taking.Lost:
+            log.info("a process that read transcripts went away; the rest is read by this one")
+            self._end_helpers()
+        try:
+            with files.opened(path) as (descriptor, status):
+                known = writing.state(path)
+                state = known[1] if known and known[0].inode == status.st_ino else None
+                now = taking.key_of(status, key)
+                taken = taking.take(descriptor, path, now, state, self._workspace)
+                self._put(writing, path, key, taken)
+        except files.Unreadable:
+            writing.remove(path)
+
+    def _put(self, writing: Writing, path: str, key: Key, taken: taking.Taken | None) -> None:
+        if taken is None:
+            writing.remove(path)
+            return
+        texts = taken.texts if key.size > _HELD else list(taken.texts)
+        known = writing.state(path)
+        if known is None or known[0] != key or taken.more:  # or another process was quicker
+            id = gather.named(path)[0].lower()
+            writing.put(path, id, texts, taken.made, more=taken.more)
