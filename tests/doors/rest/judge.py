@@ -29,6 +29,20 @@ def judge(method: str, path: str, status: int, kind: str, answer: Any) -> None:
         assert wrong == [], (method, path, wrong)
 
 
+def judge_frame(data: Any) -> None:
+    """What a frame of a stream has as its data; an error's envelope is none of the types."""
+    if data["type"] == "error":
+        return
+    wrong = [error.message for error in _streamed()(data)]
+    assert wrong == [], (data, wrong)
+
+
+@cache
+def _streamed() -> Any:
+    whole = {"$ref": "#/components/schemas/Streamed", "components": DOCUMENT["components"]}
+    return Draft202012Validator(whole).iter_errors
+
+
 @cache
 def _validator(path: str, method: str, status: int, kind: str) -> Any:
     responses = DOCUMENT["paths"][path][method.lower()]["responses"]

@@ -5,16 +5,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import httpx2
 import pytest
 from jsonschema import Draft202012Validator
 
+from segue.doors.rest.event_shapes import Event, Streamed
+from segue.doors.rest.events_out import TYPES
 from segue.doors.rest.openapi import gives
 from segue.doors.rest.routes import ROUTES
 from tests.clients.rest_server import Server, serving
 from tests.doors.rest.api import HEADERS, message, open_api
-from tests.doors.rest.judge import DOCUMENT, judge
+from tests.doors.rest.judge import DOCUMENT, judge, judge_frame
 from tests.doors.rest.test_skills import FILES, form
 from tests.doors.rest.test_two_workspaces import FORMS
 
@@ -50,6 +53,20 @@ def test_its_schemas_are_schemas_and_its_references_lead_somewhere() -> None:
         each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()
     ]
     assert len(set(operations)) == len(operations)
+
+
+def test_every_type_of_event_has_its_shape_and_no_other_has() -> None:
+    shown = {name for names in TYPES.values() for name in names}
+    assert {shape.__struct_config__.tag for shape in get_args(Event)} == shown
+    live = {shape.__struct_config__.tag for shape in get_args(Streamed)}
+    assert live - shown == {"session.deleted", "event_start", "event_delta", "ping"}
+    for made_up in (
+        {"type": "agent.message", "id": "sevt_x", "processed_at": None},
+        {"type": "session.status_running", "id": "sevt_x", "processed_at": None, "more": 1},
+        {"type": "agent.nothing", "id": "sevt_x", "processed_at": None},
+    ):
+        with pytest.raises(AssertionError):
+            judge_frame(made_up)
 
 
 async def test_anybody_may_read_it(tmp_path: Path) -> None:
@@ -105,6 +122,9 @@ def furnish(server: Server) -> dict[str, list[str]]:
             mounted = {"type": "file", "file_id": file}
             resource = made(f"/v1/sessions/{session}/resources", json=mounted)["id"]
             thread = client.get(f"/v1/sessions/{session}/threads").json()["data"][0]["id"]
+            over = made("/v1/sessions", json=setup)["id"]
+            made(f"/v1/sessions/{over}/archive")
+            ended = client.get(f"/v1/sessions/{over}/threads").json()["data"][0]["id"]
             planned = {**setup, "name": "d", "initial_events": [message("hi")]}
             deployment = made("/v1/deployments", json=planned)["id"]
             run = made(f"/v1/deployments/{deployment}/run")["id"]
@@ -124,9 +144,15 @@ def furnish(server: Server) -> dict[str, list[str]]:
                 ("thread_id", thread),
                 ("deployment_id", deployment),
                 ("deployment_run_id", run),
+                ("over.session_id", over),
+                ("over.thread_id", ended),
             ):
                 names.setdefault(name, []).append(id)
     return names
+
+
+def parameters(named: dict[str, list[str]]) -> list[str]:
+    return [f'"path.{name}" = {json.dumps(ids)}' for name, ids in named.items()]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +168,13 @@ def test_made_up_requests_are_answered_as_it_says(
     server: Server, tmp_path: Path, options: list[str]
 ) -> None:
     config = tmp_path / "schemathesis.toml"
-    lines = [f'"path.{name}" = {json.dumps(ids)}' for name, ids in furnish(server).items()]
-    config.write_text("\n".join(["[parameters]", *lines]))
+    named = furnish(server)
+    # A stream ends by itself where the session has.
+    over = {name: named.pop(f"over.{name}") for name in ("session_id", "thread_id")}
+    operations = ["[[operations]]", 'include-path-regex = "stream$"', "[operations.parameters]"]
+    config.write_text(
+        "\n".join(["[parameters]", *parameters(named), *operations, *parameters(over)])
+    )
     command = [Path(sys.executable).with_name("st"), f"--config-file={config}", "run"]
     done = subprocess.run(
         [
@@ -152,7 +183,6 @@ def test_made_up_requests_are_answered_as_it_says(
             f"--header=x-api-key: {server.key}",
             f"--checks={CHECKS}",
             "--mode=all",
-            "--exclude-path-regex=stream$",  # which end when the server does
             "--continue-on-failure",
             "--no-color",
             *options,

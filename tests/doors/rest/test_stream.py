@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.rest_server import Server, serving
 from tests.doors.rest.api import HEADERS, message
+from tests.doors.rest.judge import judge_frame
 
 
 class Client:
@@ -64,6 +65,7 @@ def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             frame[name] = json.loads(value) if name == "data" else value
             continue
         assert frame["event"] == frame["data"]["type"]
+        judge_frame(frame["data"])
         if frame["event"] != "ping":
             yield frame
         frame = {}

@@ -18,6 +18,7 @@ from ...model.lifecycle import STATUSES
 from .agent_out import SessionAgent, ThreadAgent
 from .bodies import Out
 from .call import Endpoint
+from .event_shapes import Streamed
 from .events_out import TYPES, UNMADE
 from .resources import ResourceOut
 
@@ -40,24 +41,12 @@ class Error(Out, frozen=True, tag_field="type", tag="error"):
     request_id: str
 
 
-class Event(Out, frozen=True):
-    """An event of a session. What else it has goes by its type."""
-
-    type: str
-    id: str
-    processed_at: str | None
-
-
-class Events(Out, frozen=True):
-    data: list[Event]
-
-
 class Binary(Out, frozen=True):
     """Stands for bytes."""
 
 
 class Stream(Out, frozen=True):
-    """Stands for server-sent events: each is named by its type and has an Event as its data."""
+    """Stands for server-sent events: each is named by its type and has a Streamed as its data."""
 
 
 # Query parameters that mean the same everywhere; all others are text.
@@ -117,10 +106,11 @@ def encoded(routes: tuple[Endpoint, ...]) -> bytes:
 def document(routes: Iterable[Endpoint]) -> dict[str, Any]:
     routes = tuple(routes)
     given = [kind for route in routes for kind in (route.takes, gives(route)) if kind]
-    wanted = [*given, Error, SessionAgent, ThreadAgent, ResourceOut]
+    wanted = [*given, Error, SessionAgent, ThreadAgent, ResourceOut, Streamed]
     refs, components = msgspec.json.schema_components(wanted, ref_template=_REF)
     by_type = {id(kind): _tidy(ref) for kind, ref in zip(wanted, refs, strict=True)}
     schemas = {_named(name): _tidy(schema) for name, schema in components.items()}
+    schemas["Streamed"] = by_type[id(Streamed)]
     # What these hold is made beforehand, as bytes or plain values.
     schemas["SessionOut"]["properties"] |= {
         "agent": by_type[id(SessionAgent)],
@@ -161,7 +151,9 @@ def _operation(route: Endpoint, by_type: dict[int, Any]) -> dict[str, Any]:
     if kind is Binary:
         answer = {"*/*": {"schema": {}}}
     elif kind is Stream:
-        answer = {"text/event-stream": {"schema": _TEXT}}
+        # OpenAPI 3.1 has no word for the type of what is streamed; 3.2 has itemSchema.
+        streamed = {"$ref": _REF.format(name="Streamed")}
+        answer = {"text/event-stream": {"schema": _TEXT, "x-itemSchema": streamed}}
     else:
         answer = {"application/json": {"schema": by_type[id(kind)]}}
     operation: dict[str, Any] = {

@@ -30,9 +30,9 @@ from . import (
     threads,
     vaults,
 )
-from .bodies import Page
 from .call import Endpoint
-from .openapi import Binary, Event, Events, Stream
+from .event_shapes import EventPage, Sent
+from .openapi import Binary, Stream
 from .params import CREATED_AT
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ ROUTES = (
     Endpoint("POST", _SESSION, sessions.update, takes=sessions.Update),
     Endpoint("DELETE", _SESSION, sessions.delete),
     Endpoint("POST", _SESSION + "/archive", sessions.archive),
-    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=Page[Event]),
-    Endpoint("POST", _SESSION + "/events", events_in.send, takes=incoming.Send, gives=Events),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=EventPage),
+    Endpoint("POST", _SESSION + "/events", events_in.send, takes=incoming.Send, gives=Sent),
     Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, gives=Stream),
     Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE, gives=resources.ResourcePage),
     Endpoint(
@@ -84,7 +84,7 @@ ROUTES = (
     Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
     Endpoint("GET", _THREAD, threads.retrieve),
     Endpoint("POST", _THREAD + "/archive", threads.archive),
-    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, gives=Page[Event]),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, gives=EventPage),
     Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, gives=Stream),
     Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
     Endpoint("POST", "/v1/agents", agents.create, takes=bodies.AgentCreate),
