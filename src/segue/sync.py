@@ -122,9 +122,15 @@ def create_session(
     return Session(door.create_session(model=model, cwd=cwd, **options))
 
 
-def resume_session(session_id: str, *, model: str, **options: Unpack[Options]) -> Session:
+def resume_session(
+    session_id: str,
+    *,
+    model: str,
+    cwd: str | os.PathLike[str] | None = None,
+    **options: Unpack[Options],
+) -> Session:
     """Take up a session again; see `segue.resume_session`."""
-    return Session(door.resume_session(session_id, model=model, **options))
+    return Session(door.resume_session(session_id, model=model, cwd=cwd, **options))
 
 
 async def _next(messages: AsyncIterator[Message]) -> Message | None:

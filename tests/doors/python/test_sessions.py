@@ -175,6 +175,112 @@ async def test_a_real_client_of_a_model_answers_with_the_options_of_the_session(
     assert "librarian" in str(request["system"]) and "Be brief." in str(request["system"])
 
 
+async def provided(provider: Provider, model: str = "anthropic:claude-haiku-4-5") -> None:
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model.base_url", provider.url)
+        await hub.config.set("local", "model", model)
+
+
+async def test_the_model_calls_functions_of_the_program() -> None:
+    async def weather(city: str, days: int = 1) -> str:
+        """What it is like outside."""
+        if city != "Oslo":
+            raise LookupError(f"no {city}")
+        return f"rain for {days} days"
+
+    def moon() -> dict[str, float]:
+        return {"full": 0.5}
+
+    async with Provider() as provider:
+        await provided(provider)
+        provider.scripts += [
+            [
+                Use("weather", {"city": "Oslo", "days": 3}),
+                Use("weather", {"city": "Rome"}),
+                Use("weather", {"town": "Rome"}),
+                Use("moon", {}),
+            ],
+            [Say("Rain.")],
+        ]
+        tools = [weather, moon]
+        async with segue.create_session(model="claude-sonnet-4-6", tools=tools) as session:
+            await session.send("What is it like?")
+            messages = await streamed(session)
+            with pytest.raises(InvalidInput, match="two tools"):
+                segue.create_session(model="demo", tools=[weather, weather])
+        async with segue.resume_session(session.session_id, model="claude-sonnet-4-6") as again:
+            await again.send("Thanks")
+            await streamed(again)
+    assert messages[-1].result == "Rain." and messages[-1].permission_denials == []
+    offered = {tool["name"]: tool for tool in provider.requests[0]["tools"]}
+    assert offered["weather"]["description"] == "What it is like outside."
+    assert offered["weather"]["input_schema"]["required"] == ["city"]
+    results = provider.requests[1]["messages"][-1]["content"]
+    told = [block["content"][0]["text"] for block in results]
+    assert told[0] == "rain for 3 days" and told[3] == '{"full":0.5}'
+    assert told[1] == "LookupError: no Rome" and "town" in told[2]
+    # They went with the program that had them.
+    assert "weather" not in {tool["name"] for tool in provider.requests[-1]["tools"]}
+
+
+async def test_tools_are_allowed_and_disallowed_by_name(tmp_path: Path) -> None:
+    options: Any = {
+        "allowed_tools": ["Write", "mcp__little"],
+        "disallowed_tools": ["bash", "WebFetch"],
+        "cwd": tmp_path,
+    }
+    async with Provider() as provider:
+        await provided(provider)
+        provider.scripts += [
+            [
+                Use("write", {"file_path": "a.txt", "content": "x"}),
+                Use("edit", {"file_path": "a.txt", "old_string": "x", "new_string": "y"}),
+                Use("bash", {"command": "true"}),
+            ]
+        ]
+        result = await segue.prompt("Go", model="claude-sonnet-4-6", **options)
+    assert (tmp_path / "a.txt").read_text() == "x"
+    assert [each["tool_name"] for each in result.permission_denials] == ["edit"]
+    offered = {tool["name"] for tool in provider.requests[0]["tools"]}
+    assert {"write", "edit", "read"} <= offered and not {"bash", "web_fetch"} & offered
+    for wrong in ("Bash(git:*)", "nothing"):
+        with pytest.raises(InvalidInput, match="there is no tool"):
+            segue.create_session(model="demo", disallowed_tools=[wrong])
+
+
+async def test_what_nobody_has_a_price_for_costs_what_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    async with Provider() as provider:
+        await provided(provider, "openai-chat:local")
+        result = await segue.prompt("Hi", model="openai-chat:local")
+        priced = await segue.prompt("/say Hi", model="demo")
+    assert (result.result, result.total_cost_usd) == ("done", None)
+    assert result.usage["output_tokens"] == 7
+    assert priced.total_cost_usd == 0
+
+
+async def test_a_model_goes_on_with_what_was_said_to_claude_code(tmp_path: Path) -> None:
+    first = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
+    async with await segue.open_hub() as hub:
+        path = Path(await hub.export_claude(segue.LOCAL, first.session_id))
+        await hub.purge(segue.LOCAL, first.session_id)
+    before = path.read_bytes()
+    async with Provider() as provider:
+        await provided(provider)
+        model = "claude-sonnet-4-6"
+        async with segue.resume_session(first.session_id, model=model, cwd=tmp_path) as session:
+            await session.send("Go on")
+            assert (await streamed(session))[-1].result == "done"
+        with pytest.raises(InvalidInput, match="works in"):
+            async with segue.resume_session(first.session_id, model=model, cwd="/"):
+                pass
+    said = [message["content"][0]["text"] for message in provider.requests[0]["messages"]]
+    assert said == ["/say Hello", "Hello", "Go on"]
+    assert path.read_bytes() == before
+
+
 async def test_the_session_functions_serve_native_and_claude_sessions_alike(
     tmp_path: Path,
 ) -> None:
@@ -214,6 +320,11 @@ async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:
         segue.create_session(model="demo", max_turns=0)
     with pytest.raises(InvalidInput, match="'odd'"):
         segue.create_session(model="demo", mcp_servers={"odd": {"type": "sse", "url": "x"}})
+    options: Any = {"hooks": {}}
+    with pytest.raises(InvalidInput, match="no option 'hooks'; there are system_prompt"):
+        segue.create_session(model="demo", **options)
+    with pytest.raises(InvalidInput, match="no option"):
+        await segue.prompt("Hi", model="demo", **options)
     with pytest.raises(InvalidInput, match="no id"):
         segue.resume_session("nonsense", model="demo")
     with pytest.raises(NotFound):

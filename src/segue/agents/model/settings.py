@@ -12,6 +12,8 @@ from ...acp.wire import Http
 Policy = Literal["always_allow", "always_ask", "auto"]
 
 TOOLSET = "agent_toolset_20260401"
+# Custom tools of the program that has a session open, beside those of its agent.
+FUNCTIONS = "functions"
 # The id that agents have that name no model of their own.
 UNNAMED = ("", "demo")
 
@@ -106,6 +108,8 @@ def read(spec: Mapping[str, Any]) -> Settings:
     given = {name: value for name, value in fields.items() if value is not None}
     if "tools" in spec:
         given |= _tools(spec["tools"] or ())
+    functions = [msgspec.convert(tool, CustomTool) for tool in spec.get(FUNCTIONS, ())]
+    given["custom"] = (*functions, *given.get("custom", ()))
     servers = tuple(
         Http(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
     )

@@ -24,7 +24,8 @@ from .messages import (
     SystemMessage,
     UserMessage,
 )
-from .session import Options, SDKSession
+from .options import Options
+from .session import SDKSession
 
 __all__ = [
     "AssistantMessage",
@@ -62,8 +63,16 @@ def create_session(
     return SDKSession(ids.new_id(), model, options, new_in=os.path.abspath(cwd or os.getcwd()))
 
 
-def resume_session(session_id: str, *, model: str, **options: Unpack[Options]) -> SDKSession:
+def resume_session(
+    session_id: str,
+    *,
+    model: str,
+    cwd: str | os.PathLike[str] | None = None,
+    **options: Unpack[Options],
+) -> SDKSession:
     """Take up a session again, with all that was said in it, in its own directory.
+
+    `cwd`, if it is given, must be that directory.
 
     One of Claude Code's is imported first, under the same id: its files stay as they are, and
     what is said from now on is kept here.
@@ -71,7 +80,7 @@ def resume_session(session_id: str, *, model: str, **options: Unpack[Options]) -
     id = ids.parse(session_id)
     if id is None:
         raise InvalidInput(f"{session_id!r} is no id of a session")
-    return SDKSession(id, model, options)
+    return SDKSession(id, model, options, known_in=None if cwd is None else os.path.abspath(cwd))
 
 
 async def prompt(

@@ -88,7 +88,7 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True):
     num_turns: int = 0
     duration_ms: int = 0
     duration_api_ms: int = 0
-    total_cost_usd: float = 0.0
+    total_cost_usd: float | None = None  # where nobody told what it cost
     usage: dict[str, int] = {}
     permission_denials: list[dict[str, Any]] = []
 
@@ -179,7 +179,7 @@ class Tally:
             num_turns=max(1, self._calls),
             duration_ms=(event.at - began) // 1000,
             duration_api_ms=self._waited // 1000,
-            total_cost_usd=self._spent.cost / 1e6,
+            total_cost_usd=self._spent.cost / 1e6 if self._spent.is_priced else None,
             usage=usage(self._spent),
             permission_denials=[self._denial(call) for call in self._denied],
         )

@@ -12,61 +12,59 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
-from typing import Any, Self, TypedDict
+from typing import Self
 
 from msgspec.structs import replace
 
-from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
 from ...agents.base import Agent
-from ...hub import Hub
+from ...agents.model.settings import FUNCTIONS
+from ...hub import Hub, places
 from ...model import ids
 from ...model.content import Block
 from ...model.errors import Conflict, InvalidInput, NotFound
-from ...model.event import ConfigChanged, PermissionAsked
+from ...model.event import ConfigChanged, PermissionAsked, ToolCall
 from ...model.principal import LOCAL
 from ...store.base import Delta
 from .messages import Message, SystemMessage, Tally, ended, message, partial
-from .opening import Opened, Where, opened
-
-Ask = Callable[[str, Any], Awaitable[bool]]
+from .opening import Opened, opened
+from .options import Options, check, overrides, server
+from .tools import functions
 
 DEMO = "demo"
 CLAUDE = "claude"
-MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 CLOSED = "Cannot send to closed session"
 NOBODY = "nobody is there to ask: give can_use_tool, or another permission_mode"
-
-
-class Options(TypedDict, total=False):
-    """How a session is run."""
-
-    system_prompt: str  # instead of the usual one
-    append_system_prompt: str  # after it
-    permission_mode: str  # one of MODES
-    max_turns: int  # requests to the model for one prompt
-    mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
-    can_use_tool: Ask  # asked before a tool that needs it is run; without one it is refused
-    include_partial_messages: bool  # also pieces of messages that are being written
-    store: Where  # a data directory, a database's URL, a Store or a Hub; else the default store
 
 
 class SDKSession:
     """One conversation, new or taken up again. Closing it ends a turn that still runs."""
 
     def __init__(
-        self, session_id: str, model: str, options: Options, *, new_in: str | None = None
+        self,
+        session_id: str,
+        model: str,
+        options: Options,
+        *,
+        new_in: str | None = None,
+        known_in: str | None = None,
     ) -> None:
+        """New in one directory; or known, if that is said, to be in one."""
         self.session_id = session_id
         self._model = model
         self._new_in = new_in
-        self._overrides = _overrides(model, options)
+        self._known_in = known_in
+        check(model, options)
+        self._tools = functions(options.get("tools", ()))
+        self._running: set[asyncio.Task[None]] = set()  # tools of the program's
+        self._overrides = overrides(model, options)
+        if self._tools:
+            own = [tool.definition() for tool in self._tools.values()]
+            self._overrides[FUNCTIONS] = own
         self._mode = options.get("permission_mode")
-        if self._mode is not None and self._mode not in MODES:
-            raise InvalidInput(f"permission_mode is one of {', '.join(MODES)}")
         given = options.get("mcp_servers") or {}
-        self._servers = [_server(name, told) for name, told in given.items()]
+        self._servers = [server(name, told) for name, told in given.items()]
         self._ask = options.get("can_use_tool")
         self._pieces = options.get("include_partial_messages", False)
         self._where = options.get("store")
@@ -110,6 +108,8 @@ class SDKSession:
     async def close(self) -> None:
         """End a turn that still runs and let go of everything. Calling it again does nothing."""
         self._closed = True
+        for task in self._running:
+            task.cancel()
         held, self._opened = self._opened, None
         if held is not None:
             await held.close()
@@ -137,9 +137,13 @@ class SDKSession:
             if await hub.keeper(LOCAL, self.session_id) == CLAUDE:
                 await hub.import_claude(LOCAL, self.session_id)
             session = await hub.get(LOCAL, self.session_id)
+            if self._known_in is not None and places.real(self._known_in) != session.directory:
+                raise InvalidInput(f"cwd: session {session.id} works in {session.cwd}")
             self._seen = session.last_seq
             ref = session.agent or await hub.records.built_in_agent(LOCAL.workspace)
-            agent = replace(ref, overrides={**ref.overrides, **self._overrides})
+            # A program's functions are gone with it.
+            kept = {name: value for name, value in ref.overrides.items() if name != FUNCTIONS}
+            agent = replace(ref, overrides={**kept, **self._overrides})
             if agent != session.agent:
                 await hub.configure(LOCAL, session.id, ConfigChanged(agent=agent))
         if self._mode is not None and self._mode != session.mode:
@@ -166,6 +170,8 @@ class SDKSession:
                     yield partial(item)
                     continue
                 tally.add(item)
+                if isinstance(item.body, ToolCall) and item.body.custom:
+                    self._run(hub, item.body)
                 if isinstance(item.body, PermissionAsked):
                     await self._answer(hub, item.body, tally)
                 if (told := message(self.session_id, item)) is not None:
@@ -174,6 +180,20 @@ class SDKSession:
                     self._seen = item.seq
                     yield tally.result(self.session_id, item, reason)
                     return
+
+    def _run(self, hub: Hub, call: ToolCall) -> None:
+        """Run a tool of the program's, while others may run too; other clients have theirs."""
+        if (tool := self._tools.get(call.name)) is None:
+            return
+
+        async def run() -> None:
+            result = await tool.call(call.call_id, call.input)
+            with suppress(NotFound):  # the turn was cancelled
+                await hub.give(LOCAL, self.session_id, result)
+
+        task = asyncio.create_task(run())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def _answer(self, hub: Hub, asked: PermissionAsked, tally: Tally) -> None:
         session = await hub.get(LOCAL, self.session_id)
@@ -190,38 +210,7 @@ class SDKSession:
             tally.denied(asked.call_id)
 
 
-def _overrides(model: str, options: Options) -> dict[str, Any]:
-    """What the session has of its own beside the built-in agent."""
-    if not model:
-        raise InvalidInput("a session needs a model: provider:name, or demo")
-    most = options.get("max_turns")
-    if most is not None and most < 1:
-        raise InvalidInput("max_turns is at least 1")
-    named = {
-        "model": f"anthropic:{model}" if model.startswith("claude-") else model,
-        "system": options.get("system_prompt"),
-        "append_system": options.get("append_system_prompt"),
-        "max_turns": most,
-    }
-    return {name: value for name, value in named.items() if value is not None}
-
-
 def _demo() -> Agent:
     from ...agents.demo import DemoAgent
 
     return DemoAgent()
-
-
-def _server(name: str, given: Mapping[str, Any]) -> McpServer:
-    """An MCP server as the Agent SDK spells it: a command to start, or an address."""
-    match given:
-        case {"command": str(command)}:
-            env = [
-                EnvVariable(name=key, value=value) for key, value in given.get("env", {}).items()
-            ]
-            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env)
-        case {"url": str(url)} if given.get("type", "http") == "http":
-            headers = given.get("headers", {}).items()
-            sent = [HttpHeader(name=key, value=value) for key, value in headers]
-            return Http(name=name, url=url, headers=sent)
-    raise InvalidInput(f"the MCP server {name!r} needs a command, or a url with type http")
