@@ -1,0 +1,113 @@
+"""What a program says when it opens a session, and what that means for the session's agent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
+from ...agents.model.settings import TOOLSET
+from ...agents.tools import BUILT_IN
+from ...model.errors import InvalidInput
+from .opening import Where
+
+Ask = Callable[[str, Any], Awaitable[bool]]
+
+MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+# Tools as the Agent SDK names them.
+_NAMES = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
+_MCP = "mcp__"
+
+
+class Options(TypedDict, total=False):
+    """How a session is run."""
+
+    system_prompt: str  # instead of the usual one
+    append_system_prompt: str  # after it
+    permission_mode: str  # one of MODES
+    max_turns: int  # requests to the model for one prompt
+    mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
+    tools: Sequence[Callable[..., Any]]  # functions of the program's that the model may call
+    allowed_tools: Sequence[str]  # used without asking
+    disallowed_tools: Sequence[str]  # not there at all
+    can_use_tool: Ask  # asked before a tool that needs it is run; without one it is refused
+    include_partial_messages: bool  # also pieces of messages that are being written
+    store: Where  # a data directory, a database's URL, a Store or a Hub; else the default store
+
+
+def check(model: str, options: Options) -> None:
+    """Refuse what makes no sense: an option that is not heeded may be one that protects."""
+    if not model:
+        raise InvalidInput("a session needs a model: provider:name, or demo")
+    known = Options.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
+    if options.get("permission_mode") not in (None, *MODES):
+        raise InvalidInput(f"permission_mode is one of {', '.join(MODES)}")
+    most = options.get("max_turns")
+    if most is not None and most < 1:
+        raise InvalidInput("max_turns is at least 1")
+
+
+def overrides(model: str, options: Options) -> dict[str, Any]:
+    """What the session has of its own beside the built-in agent."""
+    named = {
+        "model": f"anthropic:{model}" if model.startswith("claude-") else model,
+        "system": options.get("system_prompt"),
+        "append_system": options.get("append_system_prompt"),
+        "max_turns": options.get("max_turns"),
+        "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str, Any]] | None:
+    """The tools, as an agent's record has them; None where nothing is said of them."""
+    allow = {"permission_policy": {"type": "always_allow"}}
+    switches: dict[str, dict[str, Any]] = {name: {**allow} for name in allowed}
+    switches |= {name: {"enabled": False} for name in disallowed}
+    if not switches:
+        return None
+    sets: dict[str, dict[str, Any]] = {"": _toolset("auto", type=TOOLSET)}
+    for name, switch in switches.items():
+        server, tool = _place(name)
+        if server not in sets:
+            sets[server] = _toolset("always_ask", type="mcp_toolset", mcp_server_name=server)
+        found = sets[server]
+        if tool is None:
+            found["default_config"] |= switch
+        else:
+            found["configs"].append({"name": tool, **found["default_config"], **switch})
+    return list(sets.values())
+
+
+def _toolset(policy: str, **fields: str) -> dict[str, Any]:
+    default = {"enabled": True, "permission_policy": {"type": policy}}
+    return {**fields, "default_config": default, "configs": []}
+
+
+def _place(name: str) -> tuple[str, str | None]:
+    """The MCP server of a tool, or "" for our own, and its name there; None for all of them."""
+    if name.startswith(_MCP):
+        server, _, tool = name.removeprefix(_MCP).partition("__")
+        return server, tool or None
+    if (own := _NAMES.get(name, name)) in BUILT_IN:
+        return "", own
+    raise InvalidInput(
+        f"there is no tool {name!r}; there are {', '.join(BUILT_IN)}, and mcp__SERVER__TOOL"
+    )
+
+
+def server(name: str, given: Mapping[str, Any]) -> McpServer:
+    """An MCP server as the Agent SDK spells it: a command to start, or an address."""
+    match given:
+        case {"command": str(command)}:
+            env = [
+                EnvVariable(name=key, value=value) for key, value in given.get("env", {}).items()
+            ]
+            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env)
+        case {"url": str(url)} if given.get("type", "http") == "http":
+            headers = given.get("headers", {}).items()
+            sent = [HttpHeader(name=key, value=value) for key, value in headers]
+            return Http(name=name, url=url, headers=sent)
+    raise InvalidInput(f"the MCP server {name!r} needs a command, or a url with type http")
