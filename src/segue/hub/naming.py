@@ -28,15 +28,18 @@ class Ambiguous(InvalidInput):
         self.meant = meant[:MOST]
 
 
-async def named(hub: Reading, principal: Principal, name: str, *, trash: bool = False) -> Session:
+async def named(
+    hub: Reading, principal: Principal, name: str, *, trash: bool = False, titles: bool = True
+) -> Session:
     """The one session of a name. NotFound if there is none, Ambiguous if there are several.
 
     A whole id comes first, then the beginning of one, then a whole title, then a part of one.
-    `trash` means sessions in the trash alone; otherwise only a whole id finds those.
+    `trash` means sessions in the trash alone; otherwise only a whole id finds those. Without
+    `titles`, only ids are tried.
     """
     if id := ids.parse(name, "sesn"):
         return await hub.get(principal, id)
-    for find in (_begun, _titled):
+    for find in (_begun, _titled) if titles else (_begun,):
         meant = await find(hub, principal, name, trash)
         if len(meant) == 1:
             return meant[0]

@@ -47,12 +47,14 @@ class Reading(Base):
         session, _ = await self._find(principal, id)
         return session
 
-    async def named(self, principal: Principal, name: str, *, trash: bool = False) -> Session:
-        """The session that a person means by an id, the beginning of one, or a title.
+    async def named(
+        self, principal: Principal, name: str, *, trash: bool = False, titles: bool = True
+    ) -> Session:
+        """The session that a person means by an id, the beginning of one, or (`titles`) a title.
 
         NotFound if there is none, `naming.Ambiguous` if there are several. `trash` looks there.
         """
-        return await naming.named(self, principal, name, trash=trash)
+        return await naming.named(self, principal, name, trash=trash, titles=titles)
 
     async def between(
         self, principal: Principal, low: str, high: str, *, limit: int = 50

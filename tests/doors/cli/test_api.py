@@ -121,6 +121,31 @@ def test_a_life_on_the_local_store(run: Run, tmp_path: Path) -> None:
     assert gone.stderr == f'GET "http://localhost/v1/sessions/{id}?beta=true": 404 Not Found\n'
 
 
+def test_a_session_is_deleted_for_good_by_its_id_only(run: Run) -> None:
+    id = run("new", "--title", "threads of the parser").stdout.strip()
+    for words in (
+        ("threads", "delete"),
+        ("delete", "threads"),
+        ("delete", "threads of the parser"),
+    ):
+        refused = run("sessions", *words)
+        assert refused.returncode in (1, 3), refused.stdout
+    assert "`segue delete`" in refused.stderr
+    assert lines(run("sessions", "retrieve", "threads", "--transform", "id"))
+    assert run("sessions", "delete", id[:13]).returncode == 0
+    assert run("sessions", "retrieve", id).returncode == 1
+
+
+def test_flags_may_stand_before_the_action_and_betas_beside_ours(run: Run) -> None:
+    run("new", "--title", "One")
+    before = ("--format", "jsonl", "--include-archived", "-limit", "5", "--transform=title")
+    assert run("sessions", *before, "list").stdout == '"One"\n'
+    assert "[ID]" not in run("sessions", "list", "--help").stdout
+    told = run("sessions", "list", "--beta", "some-2026-01-01", "--debug")
+    assert told.returncode == 0
+    assert "anthropic-beta: some-2026-01-01,managed-agents-2026-04-01" in told.stderr
+
+
 def test_a_server_and_the_store_print_the_same(run: Run, tmp_path: Path) -> None:
     id = run("new", "--title", "Seen twice").stdout.strip()
     run("prompt", id, "/say hello")
@@ -184,7 +209,10 @@ def test_a_key_on_the_local_store_means_its_workspace(run: Run) -> None:
         (("sessions", "list", "--limit", "x"), 1, "Incorrect Usage"),
         (("sessions", "retrieve"), 1, 'Required flag "session-id" not set'),
         (("sessions", "retrieve", "a", "b"), 1, "unexpected argument"),
+        (("sessions", "list", "x"), 1, "unexpected extra argument"),
         (("sessions", "lst"), 3, "Did you mean 'segue sessions list'?"),
+        (("sessions", "threads", "delete"), 3, "No help topic for 'threads'"),
+        (("sessions", "--limit", "1", "threads", "list"), 3, "No help topic for 'threads'"),
         (("beta:session", "list"), 3, "No help topic for 'beta:session'. Did you mean"),
         (("sessions", "list", "--base-url", "ftp://x"), 1, "http:// or https://"),
         (("sessions", "list", "--limit", "0"), 1, "400 Bad Request"),

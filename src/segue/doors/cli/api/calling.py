@@ -128,17 +128,21 @@ class Calling:
         return await stack.enter_async_context(client)
 
     async def _name(self, hub: Hub) -> None:
-        """A session of the local store may be named as everywhere else."""
+        """A session of the local store may be named as everywhere else, but for good and unasked
+        one is deleted by its id alone, or by the beginning of that."""
         name = self.values.get("session_id")
         if name is None or ids.parse(name, "sesn") is not None:
             return
+        titles = self._action.method != "DELETE"
         try:
-            session = await hub.named(self._where.principal, name)
+            session = await hub.named(self._where.principal, name, titles=titles)
         except Ambiguous as error:
             meant = "".join(f"\n  {each.id}  {each.title or ''}" for each in error.meant)
             raise Failure(error.message + meant) from None
         except NotFound:
-            return  # then the door says so
+            if not titles:
+                warn(f"{name!r} is no id; by a title, `segue delete` deletes, and asks.")
+            return  # the door says that it is not there
         self.values["session_id"] = ids.spell("sesn", session.id)
 
 

@@ -50,7 +50,7 @@ class Client:
     ) -> None:
         headers = {
             "anthropic-version": VERSION,
-            "anthropic-beta": ",".join(betas or (BETA,)),
+            "anthropic-beta": ",".join(dict.fromkeys((*betas, BETA))),
             "user-agent": f"segue/{__version__}",
             **({"x-api-key": key} if key else {}),
             **({"authorization": f"Bearer {token}"} if token else {}),

@@ -16,7 +16,7 @@ _SHARED = (
     click.Option(["--base-url"], help="A server: https://…  [default: the local store]"),
     click.Option(["--api-key"], help="Its key.  [env var: ANTHROPIC_API_KEY]"),
     click.Option(["--auth-token"], help="Its token.  [env var: ANTHROPIC_AUTH_TOKEN]"),
-    click.Option(["--beta", "betas"], multiple=True, help="A beta to name instead of ours."),
+    click.Option(["--beta", "betas"], multiple=True, help="A beta to name beside ours."),
     click.Option(["--format"], type=click.Choice(FORMATS), default="auto", help="How to print."),
     click.Option(["--format-error"], type=click.Choice(FORMATS), default="auto", help="… errors."),
     click.Option(["--transform"], help="What to print of each item: a GJSON path."),
@@ -37,11 +37,27 @@ class ApiGroup(click.Group):
         return found
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        # Flags before the action mean the same as after it.
-        at = next((place for place, word in enumerate(args) if word in self.commands), None)
-        if at and not {"-h", "--help"} & set(args[:at]):
-            args = [args[at], *args[at + 1 :], *args[:at]]
+        # Flags before the action mean the same as after it. Any other word there is an action.
+        at = self._flags(args)
+        if at < len(args) and not {"-h", "--help"} & set(args[:at]):
+            args = [*args[at:], *args[:at]]
         return super().parse_args(context, args)
+
+    def _flags(self, args: list[str]) -> int:
+        """How many words at the beginning are flags and their values."""
+        valued = {
+            name
+            for command in self.commands.values()
+            for param in command.params
+            if isinstance(param, click.Option) and param.type is not click.BOOL
+            for name in param.opts
+        }
+        at = 0
+        while at < len(args) and args[at].startswith("-"):
+            name = args[at]
+            takes = name in valued or f"-{name}" in valued or "." in name
+            at += 2 if takes and "=" not in name else 1
+        return at
 
 
 class ApiCommand(click.Command):
@@ -93,7 +109,7 @@ def make(action: Action) -> click.Command:
     """The command of an action."""
 
     @located
-    def run(where: Where, words: tuple[str, ...], **given: Any) -> None:
+    def run(where: Where, words: tuple[str, ...] = (), **given: Any) -> None:
         _run(action, where, words, given)
 
     # The options that `located` gives, which are the command's and not the function's here.
@@ -102,13 +118,11 @@ def make(action: Action) -> click.Command:
     if action.shape == "pages":
         help = "How many items at most, over all pages; -1 for all."
         shared.insert(0, click.Option(["--max-items"], type=int, default=-1, help=help))
+    named = any(flag.place == "path" for flag in action.flags)
+    words = [click.Argument(["words"], nargs=-1, metavar="[ID]")] if named else []
     return ApiCommand(
         action.name,
-        params=[
-            click.Argument(["words"], nargs=-1, metavar="[ID]"),
-            *map(_option, action.flags),
-            *shared,
-        ],
+        params=[*words, *map(_option, action.flags), *shared],
         callback=run,
         help=f"{action.help}\n\n\b\nExample: {action.example}",
     )
