@@ -146,7 +146,8 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
         if hit.start >= start and hit.stop <= start + len(piece)
     ]
     # One character for another, so that the marks stay where they are.
-    return head + _ODD_SPACE.sub(" ", piece) + tail, marks
+    even = piece if piece.isprintable() else _ODD_SPACE.sub(" ", piece)
+    return head + even + tail, marks
 
 
 def _hits(text: str, wanted: Sequence[Term], width: int) -> list[range]:

@@ -29,6 +29,8 @@ RARE = 2_000  # events; a term with no more is looked up whole
 WALK = 4_000  # sessions tried in order for common terms before they too are looked up whole
 RANKED = 2_000  # events that a ranked search considers at a time
 
+_AMONG = "IN (SELECT value FROM json_each(?))"
+
 _build = listing.Builder(numbered=False, indexed_by=True)
 _last = itemgetter(-1)
 _decode_sessions = msgspec.json.Decoder(list[Session]).decode
@@ -227,7 +229,7 @@ class Reader:
             rare = [whole for term in wanted if (whole := term.rare(RARE)) is not None]
         among = set.intersection(*(rare or [term.everywhere() for term in wanted]))
         if among:
-            chosen = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(among))])
+            chosen = (f"s.pk {_AMONG}", [str(list(among))])
             checks = listing.checks(query)
             statement = _build.page(
                 workspace, query, checks, after, backward, None, "s.pk", among=chosen
@@ -240,8 +242,9 @@ class Reader:
         return self._rows(found[: query.limit])
 
     def _rows(self, pks: Sequence[int]) -> list[Session]:
-        sql = "SELECT row FROM sessions WHERE pk = ?"
-        return [decode_session(self.execute(sql, (pk,)).fetchone()[0]) for pk in pks]
+        sql = f"SELECT pk, row FROM sessions WHERE pk {_AMONG}"
+        rows = dict(self.execute(sql, (str(list(pks)),)).fetchall())
+        return _sessions([rows[pk] for pk in pks])
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -269,7 +272,7 @@ class Reader:
                 if key >> 24 not in seen:
                     seen.add(key >> 24)
                     best[key >> 24] = (key, -rank)
-            among = ("s.pk IN (SELECT value FROM json_each(?))", [str(list(best))])
+            among = (f"s.pk {_AMONG}", [str(list(best))])
             statement = _build.page(
                 workspace, query, arms, None, False, None, "s.row, s.pk", among=among
             )
@@ -289,21 +292,18 @@ class Reader:
     ) -> list[Event | None]:
         newest: dict[int, int] = {}
         with self._snapshot():
-            sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
             # One that was purged since it was listed has no row.
-            rows = [self.execute(sql, (workspace, each.id)).fetchone() for each in sessions]
-            pks = [None if row is None else int(row[0]) for row in rows]
-            ends = {
-                pk: each.last_seq for pk, each in zip(pks, sessions, strict=True) if pk is not None
-            }
+            sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
+            names = codec.encode([each.id for each in sessions]).decode()
+            pks: dict[str, int] = dict(self.execute(sql, (workspace, names)).fetchall())
+            ends = {pks[each.id]: each.last_seq for each in sessions if each.id in pks}
             for term in terms:
                 for pk, key in Wanted(self._connection, term).newest(ends).items():
                     newest[pk] = max(key, newest.get(pk, 0))
-            sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
-            events = {
-                pk: _event(self.execute(sql, (key,)).fetchone()) for pk, key in newest.items()
-            }
-        return [None if pk is None else events.get(pk) for pk in pks]
+            sql = f"SELECT key, id, at, version, body FROM events WHERE key {_AMONG}"
+            rows = self.execute(sql, (str(list(newest.values())),)).fetchall()
+        events = {row[0] >> 24: _event(row) for row in rows}
+        return [events.get(pks.get(each.id, 0)) for each in sessions]
 
     def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
