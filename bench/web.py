@@ -182,7 +182,7 @@ class Line:
 
     def search(self, word: str) -> bytes:
         """As segue's page sends it while one types."""
-        return self.get(f"/?q={word}", {"x-segue": "list"})
+        return self.get(f"/rows?q={word}", {"x-segue": "list"})
 
     def get(self, path: str, headers: Mapping[str, str] = NONE) -> bytes:
         for again in (True, False):

@@ -45,8 +45,13 @@ class Filters:
         return self["group"] == "project" and not self.words
 
     @property
+    def filtered(self) -> bool:
+        """Whether a filter leaves something out of the list."""
+        return bool(self.values.keys() - {"group", "q"})
+
+    @property
     def narrowed(self) -> bool:
-        """Whether something is left out of the list."""
+        """Whether a filter or a search leaves something out of the list."""
         return bool(self.values.keys() - {"group"})
 
     @cached_property

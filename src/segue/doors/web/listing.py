@@ -40,12 +40,14 @@ class Listed(NamedTuple):
         from markupsafe import Markup
 
         made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
+        if not self.groups:
+            return Markup(templates.render("empty.html", filters=self.filters))
         if self.next:
             made += f'\n<a class="more" href="/{escape(self.next)}" rel="next">More sessions</a>'
         return Markup(made)
 
 
-async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Listed:
+async def read(call: Call, filters: Filters, cursor: str | None = None) -> Listed:
     """A page of the list that the filters describe."""
     now = clock.now()
     query = filters.query(FIRST if cursor is None else LATER)
@@ -55,8 +57,8 @@ async def listed(call: Call, filters: Filters, cursor: str | None = None) -> Lis
     else:
         # Only punctuation, so far: that finds everything.
         query = replace(query, text=None, limit=SEEN if filters.by_project else query.limit)
-        page = await call.hub.list(call.principal, query, cursor, bind_filters=False)
-        made, following = [Row(session) for session in page.sessions], page.next
+        listed = await call.hub.list(call.principal, query, cursor, bind_filters=False)
+        made, following = [Row(session) for session in listed.sessions], listed.next
     after = filters.address(cursor=following) if following else None
     return Listed(rows.grouped(made, filters, now), after, filters, now)
 
@@ -69,9 +71,9 @@ async def first(call: Call, filters: Filters) -> list[Session]:
     return page.sessions
 
 
-async def further(call: Call) -> Response:
-    """A further page, for a list that is being scrolled."""
-    made = await listed(call, filters_of(call), call.param("cursor") or None)
+async def page(call: Call) -> Response:
+    """Rows alone, for a list that is scrolled or searched."""
+    made = await read(call, filters_of(call), call.param("cursor") or None)
     return HTMLResponse(made.html)
 
 
@@ -101,7 +103,7 @@ async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
     """All that the sidebar's template needs."""
     agent = filters["agent"]
     return {
-        "list": await listed(call, filters, call.param("cursor") or None),
+        "list": await read(call, filters, call.param("cursor") or None),
         "chips": filters.chips(await agent_names(call, [agent]) if agent else {}),
         "shelves": SHELVES,
         "since": SINCE,

@@ -12,7 +12,7 @@ ROUTES = [
     Endpoint("POST", "/login", login.sign_in, open=True),
     Endpoint("POST", "/logout", login.sign_out),
     Endpoint("GET", "/", home.home),
-    Endpoint("GET", "/rows", listing.further),
+    Endpoint("GET", "/rows", listing.page),
     Endpoint("GET", "/facets", listing.facets),
     Endpoint("GET", "/live", live.stream),
     Endpoint("GET", "/dashboard", dashboard.page),

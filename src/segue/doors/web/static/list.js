@@ -152,26 +152,26 @@ export function step(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-// Search and filters: the whole sidebar below the search field is asked for anew.
+// Search and filters. The address has all of them, and so has the list.
 
 let wanted = 0;
 
-export async function show(query, { remember = true } = {}) {
+const field = () => find("#search input[name=q]");
+const spelt = (query) => (query.size ? `?${query}` : "");
+
+// The list that a query describes; `chips` if its filters are others, too.
+async function show(query, { chips = true } = {}) {
   const turn = ++wanted;
-  const page = nodes(await text(`/${query}`, { headers: { "x-segue": "list" } }));
+  const place = chips ? "/" : "/rows";
+  const made = nodes(await text(`${place}${query}`, { headers: { "x-segue": "list" } }));
   if (turn !== wanted) return; // something else was asked for since
-  for (const name of ["#list", ".chips"]) {
-    const made = find(name, page);
-    find(`#sidebar ${name}`).replaceChildren(...made.childNodes);
-    if (name === "#list") Object.assign(list().dataset, made.dataset);
+  if (chips) {
+    find("#sidebar .chips").replaceWith(find(".chips", made));
+    list().dataset.now = find("#list", made).dataset.now;
   }
-  for (const old of all("#search input[type=hidden]")) old.remove();
-  for (const [name, value] of new URLSearchParams(query)) {
-    if (name === "q") continue;
-    const field = Object.assign(document.createElement("input"), { type: "hidden", name, value });
-    find("#search").prepend(field);
-  }
-  if (remember) history.replaceState(history.state, "", `${location.pathname}${query}${location.hash}`);
+  list().replaceChildren(...(chips ? find("#list", made) : made).childNodes);
+  list().dataset.address = query;
+  history.replaceState(history.state, "", `${location.pathname}${query}${location.hash}`);
   list().scrollTop = 0;
   watch();
   mark();
@@ -182,10 +182,18 @@ export async function show(query, { remember = true } = {}) {
 
 let typing;
 
+// What is typed, among the sessions that the filters leave.
 function search() {
-  const fields = new FormData(find("#search"));
-  const query = new URLSearchParams([...fields].filter(([, value]) => value));
-  return show(query.size ? `?${query}` : "").catch(() => announce("The search failed"));
+  const query = new URLSearchParams(address());
+  if (field().value) query.set("q", field().value);
+  else query.delete("q");
+  return show(spelt(query), { chips: false }).catch(() => announce("The search failed"));
+}
+
+// Filters are as the server made them, but the words may have changed since.
+function filter(query) {
+  if (field().value) query.set("q", field().value);
+  return show(spelt(query));
 }
 
 // Rows that change: the newest first, those that no longer belong here away.
@@ -237,7 +245,7 @@ export function start() {
     clearTimeout(typing); // or it would be asked for twice
     search().then(() => find(".row > a", list())?.focus());
   });
-  find("#search input[name=q]").addEventListener("input", () => {
+  field().addEventListener("input", () => {
     clearTimeout(typing);
     typing = setTimeout(search, 150);
   });
@@ -245,15 +253,16 @@ export function start() {
     const chip = event.target.closest("#sidebar .chips a, #list .empty a, #list .rest, #main .meta a[href^='/?']");
     if (!chip || event.metaKey || event.ctrlKey) return;
     event.preventDefault();
-    show(new URL(chip.href).search).catch(() => location.assign(chip.href));
-    find("#search input[name=q]").value = new URL(chip.href).searchParams.get("q") ?? "";
+    if (!chip.closest(".chips")) field().value = "";
+    filter(new URL(chip.href).searchParams).catch(() => location.assign(chip.href));
     if (!chip.closest("#sidebar")) document.body.classList.remove("reading");
   });
   document.addEventListener("submit", (event) => {
     if (!event.target.closest("#filter")) return;
     event.preventDefault();
     const query = new URLSearchParams([...new FormData(event.target)].filter(([, value]) => value));
-    show(query.size ? `?${query}` : "").catch(() => event.target.submit());
+    query.delete("q");
+    filter(query).catch(() => event.target.submit());
   });
   document.addEventListener("toggle", async (event) => {
     if (event.target.id !== "filter" || !event.target.open || find("#facet-cwd")) return;
