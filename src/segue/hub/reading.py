@@ -96,6 +96,30 @@ class Reading(Base):
             hits = await self._witnessed(principal, page.sessions, wanted)
         return Results([_found(hit, wanted) for hit in hits], following)
 
+    async def find(
+        self,
+        principal: Principal,
+        id: str,
+        words: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Found]:
+        """Where in a session all of these words occur in one event, the newest first."""
+        wanted = text.terms(words)
+        if not wanted:
+            raise InvalidInput("a search needs at least one word")
+        session, source = await self._find(principal, id)
+        if source is not None:
+            seqs = await source.occurrences(id, wanted, before, limit)
+        else:
+            seqs = await self.store.occurrences(principal.workspace, id, wanted, before, limit)
+        found = []
+        for seq in seqs:
+            for event in await self.events(principal, id, after=seq - 1, before=seq + 1, limit=1):
+                found.append(_found(Hit(session, event), wanted))
+        return found
+
     async def events(
         self,
         principal: Principal,

@@ -83,6 +83,11 @@ class MemorySource:
     ) -> list[Event | None]:
         return await self.kept.witness(self.workspace, sessions, terms)
 
+    async def occurrences(
+        self, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        return await self.kept.occurrences(self.workspace, id, terms, before, limit)
+
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         hits = await self.kept.ranked(self.workspace, query)
         return [(hit.session, hit.event, hit.score) for hit in hits]

@@ -87,6 +87,12 @@ class Source(Protocol):
     async def witness(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]: ...
+    async def occurrences(
+        self, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        """As `Store.occurrences`."""
+        ...
+
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]: ...
     async def change(self, id: str, info: InfoChanged) -> None:
         """Write a change into the tool's own files; only what `can` names is ever asked."""

@@ -120,6 +120,23 @@ def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int 
     return [None if row is None else row[0] for row in rows]
 
 
+def occurrences(
+    index: Index, id: str, terms: Sequence[Term], before: int | None, limit: int
+) -> list[int]:
+    """The seqs of a session's events in which every term occurs, the newest first."""
+    if not terms:
+        return []
+    sql = """
+        SELECT t.seq FROM files f JOIN search s ON s.search MATCH ?
+          AND s.rowid BETWEEN f.pk << 24 AND f.pk << 24 | f.texts
+        JOIN texts t ON t.key = s.rowid
+        WHERE f.id = ? AND f.shown AND t.seq > 0 AND t.seq < ? ORDER BY t.seq DESC LIMIT ?
+    """
+    every = " AND ".join(map(_expression, terms))
+    last = (1 << 62) if before is None else before
+    return [seq for (seq,) in index.execute(sql, (every, id, last, limit))]
+
+
 def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
     """The sessions that match best, best first."""
     terms = text.terms(query.text or "")

@@ -104,7 +104,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """What all stores do.
 
-    Methods that take an unknown session raise NotFound, but for `get`, `lease_of` and `witness`:
+    Methods that take an unknown session raise NotFound, but for `get`, `lease_of`, `witness` and `occurrences`:
     these say None.
     """
 
@@ -204,6 +204,11 @@ class Store(Protocol):
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         """For each session, the newest event in which one of the terms occurs."""
+
+    async def occurrences(
+        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        """The seqs of a session's events in which every term occurs, the newest first."""
 
     async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         """Sessions left alone (live) or shelved since before a time; oldest first."""

@@ -250,6 +250,18 @@ class MemoryStore(Store):
         histories = [reversed(entry.events) if entry else () for entry in entries]
         return [next((e for e in events if _score(terms, e)), None) for events in histories]
 
+    async def occurrences(
+        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        entry = self._entries.get((workspace, id))
+        found = [
+            event.seq
+            for event in (entry.events[::-1] if entry and terms else ())
+            if (before is None or event.seq < before)
+            and all(text.occurs(term, _words(event)) for term in terms)
+        ]
+        return found[:limit]
+
     async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         def since(session: Session) -> int:
             times = {"archived": session.archived_at, "trash": session.deleted_at}

@@ -220,6 +220,11 @@ class ClaudeSource:
             for id, seq in zip(ids, seqs, strict=True)
         ]
 
+    async def occurrences(
+        self, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        return self._ask(lambda index: finding.occurrences(index, id, terms, before, limit))
+
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
         if self._ask(lambda index: index.overlaid()) != self._overlay:

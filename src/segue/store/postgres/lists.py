@@ -245,3 +245,21 @@ class Lists:
         ids = [session.id for session in sessions]
         rows = await self._database.fetch(sql, workspace, ids, words.any_of(terms))
         return [None if row[0] is None else as_event(row) for row in rows]
+
+    async def occurrences(
+        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        if not terms:
+            return []
+        # A long event has several rows, and its terms may stand in different ones.
+        sql = """
+            SELECT w.seq FROM unnest($3::text[]) q
+            JOIN search w ON (w.words @@ q::tsquery) IS TRUE
+            WHERE w.session = (SELECT pk FROM sessions WHERE workspace = $1 AND id = $2)
+              AND w.seq < coalesce($4, 2147483647)
+            GROUP BY w.seq HAVING count(DISTINCT q) = $5
+            ORDER BY w.seq DESC LIMIT $6
+        """
+        queries = sorted({words.query(term) for term in terms})
+        rows = await self._database.fetch(sql, workspace, id, queries, before, len(queries), limit)
+        return [seq for (seq,) in rows]

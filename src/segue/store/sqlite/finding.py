@@ -112,6 +112,12 @@ class Wanted:
                 self._whole = {key >> 24 for (key,) in hits}
         return self._whole if self._whole is not None and len(self._whole) <= most else None
 
+    def hits(self, session: int, last: int) -> set[int]:
+        """The keys of a session's events in which the term occurs, up to a seq."""
+        bounds = (session << 24, session << 24 | last)
+        keys = self._connection.execute(_RANGE, (self._near, *bounds)).fetchall()
+        return {key for (key,) in keys if self._checks is None or self._occurs(key)}
+
     def newest(self, sessions: Mapping[int, int]) -> dict[int, int]:
         """By session, the key of the newest event in which the term occurs.
 

@@ -305,6 +305,18 @@ class Reader:
         events = {row[0] >> 24: _event(row) for row in rows}
         return [events.get(pks.get(each.id, 0)) for each in sessions]
 
+    def occurrences(
+        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        with self._snapshot():
+            sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
+            found = self.execute(sql, (workspace, id)).fetchone()
+            if found is None or not terms:
+                return []
+            last = MAX_SEQ if before is None else max(0, before - 1)
+            keys = [Wanted(self._connection, term).hits(found[0], last) for term in terms]
+        return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)[:limit]
+
     def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
         sql = f"SELECT row FROM sessions INDEXED BY sessions_{index}"

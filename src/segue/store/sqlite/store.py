@@ -123,6 +123,12 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.witness(workspace, sessions, terms)
 
+    async def occurrences(
+        self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
+    ) -> list[int]:
+        with translated(self.path):
+            return self.reader.occurrences(workspace, id, terms, before, limit)
+
     async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         with translated(self.path):
             return self.reader.stale(workspace, shelf, before, limit)

@@ -251,6 +251,29 @@ class TextContract(Contract):
         assert first is None
         assert second is not None
 
+    # within a session
+
+    async def test_words_are_found_within_a_session_newest_first(self, store: Store) -> None:
+        made = await make(
+            store, user("red one"), user("red two"), user("two reds"), user("alphabet red two")
+        )
+        other = await make(store, user("red two"))
+        _, one, two, reds, last = (event.seq for event in await store.events(HERE, made.id))
+
+        async def found(text: str, before: int | None = None, limit: int = 9) -> list[int]:
+            return await store.occurrences(HERE, made.id, terms(text), before, limit)
+
+        assert await found("red ") == [last, two, one]
+        assert await found("two red") == [last, reds, two]  # in one event, in any order
+        assert await found('"red two"') == [last, two]
+        assert await found("alphab") == [last]
+        assert await found("red", limit=2) == [last, reds]
+        assert await found("red", before=reds) == [two, one]
+        assert await found("absent") == await found("red absent") == []
+        assert await store.occurrences(HERE, made.id, [], None, 9) == []
+        await store.purge(HERE, other.id, lambda _: None)
+        assert await store.occurrences(HERE, other.id, terms("red"), None, 9) == []
+
     async def test_an_unknown_word_sweeps_nothing(self, store: Store) -> None:
         made = await make(store, user("word"))
         mark = await store.mark(HERE)
