@@ -104,8 +104,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """What all stores do.
 
-    Methods that take an unknown session raise NotFound, but for `get`, `lease_of`, `witness` and `occurrences`:
-    these say None.
+    Methods that take an unknown session raise NotFound; but `get` and `lease_of` say None, and
+    `witness` and `occurrences` find nothing in it.
     """
 
     async def close(self) -> None: ...

@@ -37,6 +37,9 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
             "httponly" in cookie and "samesite=lax" in cookie and cookie.startswith("segue-8787=")
         )
         assert token not in cookie
+        again = await site.client.get("/login", params={"token": token, "next": "/dashboard"})
+        assert again.status_code == 303 and again.headers["location"] == "/dashboard"  # is in
+        assert "set-cookie" not in again.headers
         site.client.cookies.clear()
         assert "has been used" in await site.get(f"/login?token={token}", 401)
         await site.get("/", 401)
@@ -55,8 +58,11 @@ async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.Mon
         token = await site.hub.visits.invite(LOCAL)
         now = clock.now()
         monkeypatch.setattr(clock, "now", lambda: now + LINK + clock.SECOND)
-        assert "expired" in await site.get(f"/login?token={token}", 401)
         await site.get("/")
+        kept = dict(site.client.cookies)
+        site.client.cookies.clear()
+        assert "expired" in await site.get(f"/login?token={token}", 401)
+        site.client.cookies.update(kept)
         monkeypatch.setattr(clock, "now", lambda: now + STAY + clock.SECOND)
         assert "expired" in await site.get("/", 401)
 

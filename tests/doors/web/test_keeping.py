@@ -128,7 +128,7 @@ async def test_the_command_to_go_on_elsewhere_and_a_link_are_copied(house: House
     await page.get_by_role("button", name="Copy", exact=True).click()
     await expect(page.locator("#toast")).to_contain_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
-    assert copied == f"segue prompt {session.id} 'Go on'"
+    assert copied == f"segue resume --data-dir {house.directory} {session.id}"
     await page.keyboard.press("Escape")
     message = page.locator(".item.agent")
     await message.hover()

@@ -1,12 +1,14 @@
 """What happens elsewhere is seen as it happens, and what goes wrong loses nothing."""
 
+import base64
 import re
+from pathlib import Path
 
 from playwright.async_api import Page, expect
 
 from segue.model.principal import LOCAL
 from tests.doors.web import examples
-from tests.doors.web.house import House
+from tests.doors.web.house import House, serious
 
 
 async def say(page: Page, words: str) -> None:
@@ -53,6 +55,46 @@ async def test_a_turn_is_stopped(house: House) -> None:
     await expect(page.locator(".mark", has_text="Interrupted")).to_be_visible()
     await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     await expect(page.locator("#head .status")).to_have_text("idle")
+
+
+async def test_pictures_are_sent_with_a_message(house: House, tmp_path: Path) -> None:
+    session = await house.session("Look")
+    page = await house.window(f"/s/{session.id}")
+    picture = tmp_path / "graph.png"
+    picture.write_bytes(base64.b64decode(examples.picture()))
+    (tmp_path / "notes.txt").write_text("no picture")
+    await page.locator("#files").set_input_files([picture, tmp_path / "notes.txt"])
+    await expect(page.locator("#toast")).to_contain_text("notes.txt is no picture")
+    await page.locator("#text").focus()
+    await page.evaluate(
+        """async (data) => {
+            const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+            const files = new DataTransfer();
+            files.items.add(new File([bytes], 'pasted.png', {type: 'image/png'}));
+            const options = {clipboardData: files, bubbles: true, cancelable: true};
+            document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste', options));
+        }""",
+        examples.picture(30, 20),
+    )
+    attached = page.locator("#pictures img")
+    await expect(attached).to_have_count(2)
+    assert await serious(page) == []
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await say(page, "/say a graph and a scrap")
+    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(attached).to_have_count(2)  # nothing is lost
+    await house.start()
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".item.agent").last).to_contain_text("a graph and a scrap")
+    await expect(attached).to_have_count(0)
+    shown = page.locator(".item.user img")
+    await expect(shown).to_have_count(2)
+    await shown.first.scroll_into_view_if_needed()
+    await expect(shown.first).to_have_js_property("naturalWidth", 240)
+    await page.locator("#files").set_input_files([picture])
+    await page.get_by_role("button", name="remove").click()
+    await expect(attached).to_have_count(0)
 
 
 async def test_titles_and_lists_follow_every_door(house: House) -> None:

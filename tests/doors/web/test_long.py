@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from segue.model.principal import LOCAL
 from tests.doors.web import examples
-from tests.doors.web.house import House
+from tests.doors.web.house import House, serious
 
 MESSAGES = 2000
 
@@ -60,9 +60,9 @@ async def test_jumps_to_any_turn(house: House) -> None:
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     await page.keyboard.press("g")
     await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
-    await page.get_by_role("button", name="Jump to a turn").click()
-    await page.locator("#turns .more").click()
-    await page.locator("#turns a", has_text="Question 300").first.click()
+    await page.get_by_role("button", name="Find in this session").click()
+    await page.locator("#jump .more").click()
+    await page.locator("#jump a", has_text="Question 300").first.click()
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await expect(page.locator(".item.user", has_text="Question 300").first).to_be_in_viewport()
     await page.keyboard.press("]")
@@ -82,6 +82,33 @@ async def test_jumps_to_any_turn(house: House) -> None:
     await expect(page.locator(".item.user").first).to_contain_text(re.compile("Question [1-4]"))
     number = await top_question(page)
     assert 150 < number < 400
+
+
+async def test_words_are_found_in_the_whole_session(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("s")
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await expect(field).to_be_focused()
+    await field.press_sequentially("question 77")
+    results = page.locator("#jump [data-jump]")
+    await expect(results).to_have_count(11)  # 77, and 770 to 779
+    await expect(results.last.locator("mark")).to_have_text(["Question", "77"])
+    await page.keyboard.press("ArrowDown")
+    await expect(results.first).to_be_focused()
+    assert await serious(page) == []
+    await results.last.click()
+    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(hit).to_be_in_viewport()
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    await page.keyboard.press("s")
+    await field.fill("unheard of")
+    await expect(page.locator("#jump")).to_contain_text("No message of this session")
+    await field.fill("question 5")
+    await expect(results.first).to_contain_text("Question 599")
+    await field.press("Enter")
+    await expect(page.locator(".item.user", has_text="Question 599")).to_be_in_viewport()
 
 
 async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House) -> None:

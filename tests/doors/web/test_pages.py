@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
@@ -18,7 +20,8 @@ ID = "0198c0de-1111-4111-8111-000000000001"
 async def test_an_empty_store_says_what_to_do_first(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         page = await site.get("/")
-        assert "No sessions yet" in page and "segue prompt new" in page
+        assert "No sessions yet" in page
+        assert f"segue prompt --data-dir {tmp_path} new &#39;What can you do?&#39;" in page
 
 
 async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) -> None:
@@ -47,6 +50,37 @@ async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> 
         await site.get("/dashboard?days=13", 400)
 
 
+async def test_projects_are_told_apart_by_as_much_of_their_paths_as_it_takes(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path) as site:
+        for cwd in ("/a/x/app", "/a/y/app", "/a/site", "/b/x/app"):
+            session = await site.hub.create(LOCAL, cwd=cwd)
+            await site.say(session, "/usage 10 10")
+        for path in ("/dashboard", "/?group=project"):
+            page = await site.get(path)
+            for name in ("a/x/app", "b/x/app", "y/app", "site"):
+                assert f">{name}<" in page
+
+
+@pytest.mark.parametrize(
+    ("picture", "words"),
+    [
+        ("data:image/svg+xml;base64,PHN2Zy8+", "must be PNG"),
+        ("data:image/png;base64,!!!!", "damaged"),
+        ("data:image/png;base64," + "A" * (8 << 20), "5 MB"),
+        ("javascript:alert(1)", "must be PNG"),
+    ],
+    ids=["svg", "damaged", "large", "odd"],
+)
+async def test_what_is_no_picture_is_refused(tmp_path: Path, picture: str, words: str) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Look")
+        answer = await site.post(f"/s/{session.id}/prompt", 400, text="", picture=picture)
+        assert words in answer.text
+        assert (await site.hub.get(LOCAL, session.id)).messages == 0
+
+
 async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lines_are(
     tmp_path: Path,
 ) -> None:
@@ -66,6 +100,10 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     async with open_site(tmp_path, sources=[source]) as site:
         page = await site.get(f"/s/{ID}")
         assert "word59 " in page and "kept by claude" in page
+        hits = await site.get(f"/s/{ID}/turns?q=word7")
+        assert hits.count("data-jump") == 1 and "<mark>word7</mark>" in hits
+        [place] = re.findall(r'data-jump="(\d+)"', hits)
+        assert "word7 " in await site.get(f"/s/{ID}?at={place}")
         forked = (await site.post(f"/s/{ID}/fork")).headers["location"]
         assert 'id="say"' in await site.get(forked)  # where it can go on
         address = f"/s/{ID}"

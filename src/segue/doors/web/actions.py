@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+
 from starlette.responses import Response
 
+from ...model.content import Block, Image, Text
 from ...model.errors import InvalidInput
-from .call import Call
+from . import templates
+from .call import Call, natural
+
+MAX_PICTURE = 5 * 2**20  # what models take
 
 
 async def new(call: Call) -> Response:
@@ -16,11 +22,15 @@ async def new(call: Call) -> Response:
 
 
 async def prompt(call: Call) -> Response:
+    """A message: its text, and pictures as `data:` addresses."""
     session = await call.session()
-    text = (await call.form()).get("text", "").replace("\r\n", "\n")
-    if not text.strip():
+    fields = await call.fields()
+    text = fields.get("text", [""])[-1].replace("\r\n", "\n")
+    content: list[Block] = [Text(text=text)] if text.strip() else []
+    content += [_picture(each) for each in fields.get("picture", [])]
+    if not content:
         raise InvalidInput("write something first")
-    await call.hub.prompt(call.principal, session.id, text)
+    await call.hub.prompt(call.principal, session.id, content)
     return call.went(f"/s/{session.id}")
 
 
@@ -79,13 +89,24 @@ async def restore(call: Call) -> Response:
 async def fork(call: Call) -> Response:
     """A session that goes on from a message of this one, or from its end."""
     session = await call.session()
-    at = (await call.form()).get("at", "")
-    if at and not (at.isascii() and at.isdecimal() and len(at) < 10):
-        raise InvalidInput(f"{at!r} is no message of this session")
-    made = await call.hub.fork(
-        call.principal, session.id, at=int(at) if at else None, origin="web", here=True
-    )
+    given = (await call.form()).get("at", "")
+    at = natural(given, f"{given!r} is no message of this session") if given else None
+    made = await call.hub.fork(call.principal, session.id, at=at, origin="web", here=True)
     return call.went(f"/s/{made.id}")
+
+
+def _picture(address: str) -> Image:
+    head, _, data = address.partition(";base64,")
+    mime = head.removeprefix("data:")
+    if mime not in templates.PICTURES:
+        raise InvalidInput(f"a picture must be PNG, JPEG, GIF or WebP, not {mime[:40]!r}")
+    try:
+        size = len(base64.b64decode(data, validate=True))
+    except ValueError:
+        raise InvalidInput("a picture was damaged on its way; attach it again") from None
+    if size > MAX_PICTURE:
+        raise InvalidInput(f"a picture may have {MAX_PICTURE // 2**20} MB at most")
+    return Image(mime=mime, data=data)
 
 
 def _directory(given: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -9,10 +10,11 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ...home import data_dir
 from ...hub import Hub
 from ...model import ids
 from ...model.errors import InvalidInput, NotFound
-from ...model.principal import Principal
+from ...model.principal import LOCAL, Principal
 from ...model.session import Session
 from . import templates
 from .gates import csrf
@@ -20,7 +22,14 @@ from .gates import csrf
 if TYPE_CHECKING:
     from .door import Door
 
-MAX_FORM = 4 * 1024 * 1024
+MAX_FORM = 32 * 1024 * 1024  # a prompt may have pictures
+
+
+def natural(given: str, otherwise: str) -> int:
+    """A number that somebody wrote; InvalidInput, with these words, if it is none."""
+    if not given.isascii() or not given.isdecimal() or len(given) > 15:
+        raise InvalidInput(otherwise)
+    return int(given)
 
 
 class Endpoint(NamedTuple):
@@ -48,7 +57,7 @@ class Call:
         self.path = path
         self.token = token
         self._principal = principal
-        self._form: dict[str, str] | None = None
+        self._form: dict[str, list[str]] | None = None
 
     @property
     def hub(self) -> Hub:
@@ -76,9 +85,7 @@ class Call:
         given = self.param(name)
         if not given:
             return None
-        if not given.isascii() or not given.isdecimal() or len(given) > 9:
-            raise InvalidInput(f"{name} must be a number, not {given!r}")
-        return int(given)
+        return natural(given, f"{name} must be a number, not {given!r}")
 
     async def session(self) -> Session:
         """The session that the address names."""
@@ -89,19 +96,37 @@ class Call:
         return await self.hub.get(self.principal, id)
 
     async def form(self) -> dict[str, str]:
-        """The fields that were sent."""
+        """The fields that were sent; of several that are named alike, the last."""
+        return {name: values[-1] for name, values in (await self.fields()).items()}
+
+    async def fields(self) -> dict[str, list[str]]:
+        """The fields that were sent, with all their values."""
         if self._form is None:
             data = b""
             async for part in self.request.stream():
                 data += part
                 if len(data) > MAX_FORM:
-                    raise InvalidInput("that is more text than can be sent at once")
+                    raise InvalidInput("that is more than can be sent at once")
             try:
                 pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
             except ValueError:
                 raise InvalidInput("the form cannot be read") from None
-            self._form = dict(pairs)
+            self._form = {}
+            for name, value in pairs:
+                self._form.setdefault(name, []).append(value)
         return self._form
+
+    def command(self, *words: str) -> str:
+        """A `segue` command as one types it to reach this data and this workspace."""
+        import shlex
+
+        where = []
+        if self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
+            where += ["--data-dir", str(self.hub.data_dir)]
+        if self.principal.workspace != LOCAL.workspace:
+            where += ["--workspace", self.principal.workspace]
+        verb, *rest = words
+        return shlex.join(["segue", verb, *where, *rest])
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("csrf", self.csrf)

@@ -21,6 +21,7 @@ class Bar(NamedTuple):
     """One value of a plot. `share` is its part of the largest one, from 0 to 100."""
 
     name: str
+    title: str
     spent: Spent
     tokens: int
     share: float
@@ -52,7 +53,7 @@ async def page(call: Call) -> Response:
         "periods": PERIODS,
         "plots": [
             ("Tokens by model", "Model", _bars(tally.models)),
-            ("Tokens by project", "Project", _bars(tally.projects)),
+            ("Tokens by project", "Project", _named(_bars(tally.projects))),
         ],
     }
     if call.scripted:
@@ -77,6 +78,12 @@ def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
     sizes = [templates.tokens(each.usage) for _, each in ranked]
     most = max(sizes, default=0)
     return [
-        Bar(name or "not known", each, size, 100 * size / max(1, most))
+        Bar(name or "not known", name, each, size, 100 * size / max(1, most))
         for (name, each), size in zip(ranked, sizes, strict=True)
     ]
+
+
+def _named(bars: list[Bar]) -> list[Bar]:
+    """Projects by the ends of their directories' paths."""
+    names = templates.distinct([bar.title for bar in bars])
+    return [bar._replace(name=names[bar.title] or bar.name) for bar in bars]

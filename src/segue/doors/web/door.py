@@ -32,7 +32,7 @@ class Door:
     ) -> None:
         self.hub = hub
         self.closing = closing or asyncio.Event()
-        self._gate = Gate(hub, hosts)
+        self.gate = Gate(hub, hosts)
         self._routes = [
             (Route(each.path, _nothing, methods=[each.method]), each) for each in ROUTES
         ]
@@ -58,11 +58,11 @@ class Door:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        self._gate.check_place(request)
+        self.gate.check_place(request)
         endpoint, path = self._find(request.scope)
         if endpoint.open:
             return await endpoint.handle(Call(self, request, path))
-        principal, token = await self._gate.visitor(request)
+        principal, token = await self.gate.visitor(request)
         call = Call(self, request, path, principal, token)
         if request.method == "POST":
             given = request.headers.get("x-csrf") or (await call.form()).get("csrf", "")

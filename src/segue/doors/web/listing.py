@@ -30,6 +30,7 @@ SEEN = 1000  # sessions whose directories, tags and sources are offered as filte
 class Listed(NamedTuple):
     """A page of the list, and the address of the next."""
 
+    call: Call
     groups: list[Group]
     next: str | None
     filters: Filters
@@ -41,7 +42,8 @@ class Listed(NamedTuple):
 
         made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
         if not self.groups:
-            return Markup(templates.render("empty.html", filters=self.filters))
+            begin = self.call.command("prompt", "new", "What can you do?")
+            return Markup(templates.render("empty.html", filters=self.filters, command=begin))
         if self.next:
             made += f'\n<a class="more" href="/{escape(self.next)}" rel="next">More sessions</a>'
         return Markup(made)
@@ -60,7 +62,7 @@ async def read(call: Call, filters: Filters, cursor: str | None = None) -> Liste
         listed = await call.hub.list(call.principal, query, cursor, bind_filters=False)
         made, following = [Row(session) for session in listed.sessions], listed.next
     after = filters.address(cursor=following) if following else None
-    return Listed(rows.grouped(made, filters, now), after, filters, now)
+    return Listed(call, rows.grouped(made, filters, now), after, filters, now)
 
 
 async def first(call: Call, filters: Filters) -> list[Session]:

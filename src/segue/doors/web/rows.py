@@ -69,7 +69,10 @@ def grouped(rows: Sequence[Row], filters: Filters, now: int) -> list[Group]:
     for row in rows:
         key, label = group_of(row.session, filters, now)
         made.setdefault(key, Group(key, label, [])).rows.append(row)
-    return list(made.values())
+    if not filters.by_project:
+        return list(made.values())
+    names = templates.distinct(list(made))
+    return [group._replace(label=names[group.key]) for group in made.values()]
 
 
 def section(group: Group, filters: Filters, now: int) -> str:

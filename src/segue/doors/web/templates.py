@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -138,6 +140,18 @@ def seconds(micros: int) -> str:
     if value >= 60:
         return f"{value // 60:.0f}m {value % 60:.0f}s"
     return f"{value:.1f}s" if value >= 0.1 else f"{value * 1000:.0f}ms"
+
+
+def distinct(directories: Sequence[str]) -> dict[str, str]:
+    """For each directory as much of the end of its path as tells it from the others."""
+    left = {each: each.replace("\\", "/").strip("/").split("/") for each in directories}
+    names: dict[str, str] = {}
+    for size in range(1, max(map(len, left.values()), default=0) + 1):
+        ends = {each: "/".join(parts[-size:]) for each, parts in left.items()}
+        common = Counter(ends.values())
+        names |= {each: end or each for each, end in ends.items() if common[end] == 1}
+        left = {each: parts for each, parts in left.items() if each not in names}
+    return names | {each: each for each in left}
 
 
 def project(directory: str) -> str:

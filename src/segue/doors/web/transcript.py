@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from starlette.responses import HTMLResponse, Response
 
 from ...hub import Hub
+from ...model import text
 from ...model.content import Audio, Image, Resource
 from ...model.errors import NotFound
 from ...model.event import Event, ToolCall, ToolResult
 from ...model.principal import Principal
 from ...model.session import Session
-from . import items, listing, templates
+from . import items, listing, rows, templates
 from .call import Call
 from .markdown import sendable
 
@@ -182,7 +183,7 @@ async def page(call: Call) -> Response:
     agent = await agent_name(call, session)
     view = await view_of(call, session)
     values = await main(call, view)
-    values |= {"agent": agent, "command": command(view), "csrf": call.csrf}
+    values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
     if call.scripted:
         return call.page("session.html", **values)
     filters = listing.filters_of(call)
@@ -200,11 +201,13 @@ async def part(call: Call) -> Response:
 
 
 async def turns(call: Call) -> Response:
-    """The prompts of a session, to jump to one."""
+    """The prompts of a session, or the messages with some words, to jump to one."""
     return await turns_of(call, await view_of(call, await call.session()))
 
 
 async def turns_of(call: Call, view: View) -> Response:
+    if text.terms(words := call.param("q")):
+        return await _found(call, view, words)
     after = call.number("after") or 0
     found = await call.hub.events(
         call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
@@ -212,6 +215,17 @@ async def turns_of(call: Call, view: View) -> Response:
     lines = [(event.seq, event.at, items.first_line(event.body.content)) for event in found]  # type: ignore[union-attr]  # asked for user messages alone
     more = found[-1].seq if len(found) == TURNS else None
     made = templates.macros("session_bits.html").turns(view, lines, more)
+    return HTMLResponse(str(made))
+
+
+async def _found(call: Call, view: View, words: str) -> Response:
+    """The messages in which some words occur, the newest first."""
+    found = await call.hub.find(
+        call.principal, view.session.id, words, before=call.number("before"), limit=TURNS
+    )
+    hits = [rows.found(each) for each in found]
+    more = hits[-1].seq if len(hits) == TURNS else None
+    made = templates.macros("session_bits.html").found(view, words, found, hits, more)
     return HTMLResponse(str(made))
 
 
@@ -224,8 +238,8 @@ async def whole(call: Call) -> Response:
         parts = items.given(event.body)
     elif isinstance(event.body, ToolResult):
         parts = items.gave(event.body)
-    text = "\n\n".join(part.code for part in parts if part.code)
-    return Response(sendable(text), media_type="text/plain; charset=utf-8")
+    code = "\n\n".join(part.code for part in parts if part.code)
+    return Response(sendable(code), media_type="text/plain; charset=utf-8")
 
 
 async def blob(call: Call) -> Response:
@@ -252,14 +266,14 @@ async def blob(call: Call) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def command(view: View) -> str:
+def command(call: Call, view: View) -> str:
     """What to type to go on with a session in the tool that keeps it."""
     import shlex
 
     session = view.session
     if view.keeper == "claude":
         return f"cd {shlex.quote(session.cwd)} && claude --resume {session.native_id or session.id}"
-    return f"segue prompt {session.id} 'Go on'"
+    return call.command("resume", session.id)
 
 
 async def _event(call: Call, session: Session) -> Event:

@@ -1,6 +1,7 @@
 // Forms: sent without leaving the page. What was typed stays until the server has it.
 
 import { explain, find, notify, send } from "./dom.js";
+import * as pictures from "./pictures.js";
 
 const draftOf = (session) => `draft ${session.dataset.id}`;
 
@@ -9,6 +10,7 @@ const draftOf = (session) => `draft ${session.dataset.id}`;
 export function restoreDraft(session) {
   const text = find("#text", session);
   if (!text) return;
+  pictures.show();
   if (text.value) return keepDraft(session, text.value); // typed before this script was there
   try {
     text.value = localStorage.getItem(draftOf(session)) ?? "";
@@ -29,12 +31,14 @@ function keepDraft(session, words) {
 async function say(form) {
   const field = find("#text", form);
   const words = field.value;
-  if (!words.trim()) return;
+  const attached = pictures.attached();
+  if (!words.trim() && !attached.length) return;
   const trouble = find("#trouble");
-  const button = find("button", form);
+  const button = find(".send", form);
   button.disabled = true;
   try {
-    await send(form.getAttribute("action"), { text: words });
+    await send(form.getAttribute("action"), [["text", words], ...attached.map((each) => ["picture", each])]);
+    pictures.forget(attached);
     const now = find("#text"); // the composer may have been replaced meanwhile
     if (now?.value === words) now.value = "";
     keepDraft(find("#main .session"), "");
@@ -83,6 +87,7 @@ async function submit(form, submitter, go) {
 }
 
 export function start(go) {
+  pictures.start();
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (event.defaultPrevented || form.method !== "post" || form.closest("dialog")) return;

@@ -2,6 +2,7 @@
 
 import * as actions from "./actions.js";
 import { all, announce, copy, explain, find, nodes, notify, text } from "./dom.js";
+import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
 import { Transcript } from "./transcript.js";
@@ -33,36 +34,11 @@ function arrive() {
   announce(heading);
   if (session) {
     transcript = new Transcript(session, find("#main"));
-    find("#turns-open").hidden = false;
+    jump.attend(transcript);
     actions.restoreDraft(session);
-    highlight(session);
-    session.addEventListener("segue:parts", () => highlight(session));
   }
   list.mark();
   live.connect(session, transcript);
-}
-
-// The words that were searched for, shown without changing the page.
-function highlight(session) {
-  if (!("highlights" in CSS)) return;
-  CSS.highlights.delete("found");
-  const words = (new URLSearchParams(location.search).get("q") ?? "").toLowerCase().match(/[\p{L}\p{N}]+/gu);
-  if (!words || !session.dataset.at) return;
-  const ranges = [];
-  const walker = document.createTreeWalker(find("#parts", session), NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node && ranges.length < 500; node = walker.nextNode()) {
-    const lower = node.data.toLowerCase();
-    for (const word of words) {
-      for (let at = lower.indexOf(word); at >= 0; at = lower.indexOf(word, at + word.length)) {
-        if (/[\p{L}\p{N}]/u.test(lower[at - 1] ?? "")) continue;
-        const range = new Range();
-        range.setStart(node, at);
-        range.setEnd(node, at + word.length);
-        ranges.push(range);
-      }
-    }
-  }
-  CSS.highlights.set("found", new Highlight(...ranges));
 }
 
 document.addEventListener("click", (event) => {
@@ -81,13 +57,6 @@ document.addEventListener("click", (event) => {
   for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const link = event.target.closest("a[href]");
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-  if (link.dataset.jump) {
-    event.preventDefault();
-    find("#turns")?.close();
-    transcript.reveal(Number(link.dataset.jump));
-    history.replaceState(null, "", link.href);
-    return;
-  }
   const ours = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
   if (!ours || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
   event.preventDefault();
@@ -96,7 +65,7 @@ document.addEventListener("click", (event) => {
     history.pushState(null, "", link.href);
     transcript.session.dataset.at = link.hash.slice(2);
     transcript.reveal(Number(link.hash.slice(2)));
-    highlight(transcript.session);
+    jump.highlight();
     return;
   }
   if (link.pathname === "/" && link.closest("#head")) document.body.classList.remove("reading");
@@ -118,7 +87,8 @@ const keys = {
   f: () => open("#filter"),
   n: () => open("#begin"),
   r: () => find("#text")?.focus(),
-  t: () => turns(),
+  t: () => jump.open(),
+  s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
   g: () => transcript?.reveal(1),
   G: () => transcript?.toEnd(),
@@ -146,35 +116,6 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     keys[event.key]();
   }
-});
-
-// Every prompt of the session, to jump to one.
-async function turns() {
-  if (!transcript) return;
-  let dialog = find("#turns");
-  if (!dialog) {
-    dialog = document.createElement("dialog");
-    dialog.id = "turns";
-    dialog.setAttribute("aria-label", "Turns of this session");
-    document.body.append(dialog);
-    dialog.addEventListener("click", async (event) => {
-      if (event.target === dialog) dialog.close();
-      const more = event.target.closest(".more");
-      if (more) {
-        event.preventDefault();
-        more.replaceWith(nodes(await text(more.href)));
-      }
-    });
-  }
-  try {
-    dialog.replaceChildren(nodes(await text(`${transcript.base}/turns`)));
-    dialog.showModal();
-  } catch (error) {
-    notify(explain(error));
-  }
-}
-document.addEventListener("click", (event) => {
-  if (event.target.closest("#turns-open")) turns();
 });
 
 find("#theme")?.addEventListener("click", () => {
