@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
+import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors, open_hub
 from segue.doors.cli.main import segue
 from segue.hub.mirror import Mirror
@@ -131,6 +132,34 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
         return [each.session.id for each in (await hub.search(LOCAL, Query(text="more"))).found]
 
     assert within(found) == [S]
+
+
+def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
+    home: Home, within: Within, tmp_path: Path
+) -> None:
+    begun = [user("u1", None, "one", cwd="/w"), assistant("a1", "u1", "two")]
+    path = home.write(begun)
+    asked = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
+
+    async def work(hub: Hub) -> list[Any]:
+        await hub.import_claude(LOCAL, S)
+        await hub.append(LOCAL, S, *asked[:1])
+        await hub.set_title(LOCAL, S, "Named")
+        await hub.append(LOCAL, S, *asked[1:])
+        home.write([*begun, user("u2", "a1", "five")])
+        assert (await hub.import_claude(LOCAL, S))[1] == 1
+        return await segue_python.get_session_messages(S, store=hub)
+
+    def told(messages: list[Any]) -> list[str]:
+        parts = [each.message["content"] for each in messages]
+        return [part if isinstance(part, str) else part[0]["text"] for part in parts]
+
+    whole_way = ["one", "two", "three", "four", "five"]
+    assert told(within(work)) == whole_way
+    path.unlink()
+    within(lambda hub: hub.export_claude(LOCAL, S))
+    assert told(claude.get_session_messages(S)) == whole_way
+    assert within(lambda hub: hub.import_claude(LOCAL, S))[1] == 0
 
 
 def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> None:

@@ -192,12 +192,14 @@ class Mirror:
                 f"session {session.id} is in the trash; restore it first", session=session.id
             )
         events = [event async for event in self._events(session)]
-        here = _whole(session, events).transcripts()
+        here = _whole(session, events, joined=False).transcripts()
         taken, new, count = {event.id for event in events}, list[Draft](), 0
         told = kept.told_here(events)
         for path, lines in whole.transcripts().items():
             missing = _beyond(lines, here.get(path, []))
-            missing = missing if path else [line for line in missing if not told(line)]
+            if missing and not path:
+                written = _beyond(_whole(session, events).lines, here[""])  # as an export has them
+                missing = [line for line in _beyond(missing, written) if not told(line)]
             new += kept.drafts(whole.session, path, missing, session.active_at, taken)
             count += len(missing)
         if not count:
@@ -284,8 +286,8 @@ def _ids(key: Key) -> list[str]:
     return [*own, ids.derived_id("claude", key.project, key.session)]
 
 
-def _whole(session: Session, events: Sequence[Event]) -> Whole:
-    lines, agents = list(kept.lines(session, events)), kept.agents(events)
+def _whole(session: Session, events: Sequence[Event], *, joined: bool = True) -> Whole:
+    lines, agents = list(kept.lines(session, events, joined=joined)), kept.agents(events)
     return Whole(kept.project(session), kept.name(session), lines, agents)
 
 

@@ -49,7 +49,7 @@ class Composer:
         self._session = session
         self._cwd = cwd
         self._branch = git_branch
-        self._last: str | None = None
+        self.last: str | None = None  # the entry that the next one stands behind
         self._run: list[Event] = []  # what the agent said and called since somebody else spoke
         self._results: dict[str, Event] = {}
         self._called: set[str] = set()
@@ -60,7 +60,7 @@ class Composer:
         uuid, message = entry.get("uuid"), entry.get("message")
         if entry.get("type") not in KINDS or entry.get("isSidechain") or not isinstance(uuid, str):
             return
-        self._last = uuid
+        self.last = uuid
         content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
             match block:
@@ -153,7 +153,7 @@ class Composer:
         )
 
     def _compacted(self, event: Event, body: Compacted) -> Iterator[Entry]:
-        before, self._last = self._last, None
+        before, self.last = self.last, None
         told: Entry = {"trigger": body.trigger}
         if body.tokens_before is not None:
             told["preTokens"] = body.tokens_before
@@ -189,7 +189,7 @@ class Composer:
     def _entry(self, event: Event, kind: str, number: int, **fields: Any) -> Entry:
         uuid = event.id if number == 0 else ids.derived_id(DIALECT, event.id, str(number))
         entry = {
-            "parentUuid": self._last,
+            "parentUuid": self.last,
             "isSidechain": False,
             "type": kind,
             **fields,
@@ -201,7 +201,7 @@ class Composer:
         }
         if self._branch is not None:
             entry["gitBranch"] = self._branch
-        self._last = uuid
+        self.last = uuid
         return entry
 
 

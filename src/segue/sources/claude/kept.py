@@ -7,7 +7,7 @@ not told. What a session of any other make says is composed (see `compose`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -188,18 +188,28 @@ def _text(value: Any) -> str | None:
 # Out of a history.
 
 
-def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
-    """The lines of a session's own transcript."""
+def lines(session: Session, events: Iterable[Event], *, joined: bool = True) -> Iterator[Line]:
+    """The lines of a session's own transcript.
+
+    Claude Code does not know what was said here since it wrote a line, and goes on behind that
+    line. `joined` it goes on behind what was said here: else that would be a branch that was left.
+    """
     composer = Composer(name(session), session.cwd, session.git_branch)
     native: list[Event] = []
+    followed: dict[str, str] = {}  # entries behind which something was said here: the last of it
     for event in events:
         told = _told(event)
         if told is None:
             native.append(event)
         elif not told.keys() & {"path", "more", "glued"}:
+            before = composer.last
             yield from _composed(composer, native)
+            if before and composer.last and before != composer.last:
+                followed[before] = composer.last
             native = []
             kept = _line(event.body, told)
+            if joined and followed:
+                kept = _behind(kept, followed)
             if session.fork is not None:
                 kept = _renamed(kept, name(session))
             for entry in kept.entries:
@@ -285,6 +295,16 @@ def _renamed(line: Line, session: str) -> Line:
         {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
     ]
     return Line(tuple(entries)) if len(entries) == 1 else line
+
+
+def _behind(line: Line, followed: Mapping[str, str]) -> Line:
+    """A line that goes on behind an entry, behind what followed that."""
+    parent = _text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
+    if parent is None or parent not in followed:
+        return line
+    while parent in followed:
+        parent = followed[parent]
+    return Line(({**line.entries[0], "parentUuid": parent},))
 
 
 def _composed(composer: Composer, events: Sequence[Event]) -> Iterator[Line]:
