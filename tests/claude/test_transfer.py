@@ -184,9 +184,10 @@ def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within
         home.write(lines)
         took = await asyncio.gather(*(hub.import_claude(LOCAL, S) for _ in range(5)))
         assert sorted(count for _, count in took) == [0, 0, 0, 0, 4]
-        return await hub.mirror(LOCAL).whole(await hub.get(LOCAL, S))
+        session = await hub.get(LOCAL, S)
+        return [line async for line in hub.mirror(LOCAL).lines(session)]
 
-    assert [line.entries[0] for line in within(work).lines] == lines
+    assert [line.entries[0] for line in within(work)] == lines
 
 
 def test_a_file_from_elsewhere_is_imported_by_what_it_says(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .skills import Skills
     from .visits import Visits
 
-CHUNK = 500
+CHUNK = 100  # events at a time; some are long
 
 
 class Base:

@@ -10,8 +10,8 @@ to a seq. That part is a cache: whoever lists brings it up to date from the even
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..model import clock, ids
@@ -24,10 +24,10 @@ from ..sources.claude.kept import Line
 from ..sources.claude.layout import is_uuid
 from ..sources.claude.read import Entry
 from ..sources.claude.whole import Whole
-from ..store.base import Store, number
+from ..store.base import Drafts, Store
 from .editing import at_rest
 
-_CHUNK = 1000
+_CHUNK = 100  # events or lines at a time; some are long
 
 
 class Key(NamedTuple):
@@ -53,6 +53,34 @@ class Known(NamedTuple):
 
 class _Moved(Exception):
     """Somebody else wrote between reading a history and adding to it."""
+
+
+class _History:
+    """A session's history as its files tell it, anew each time: it need not fit into memory."""
+
+    def __init__(self, whole: Whole) -> None:
+        self.lines = 0
+        self._whole = whole
+        self._begin = kept.created(whole.project, whole.session, whole.lines, "/")
+        self._begun = self._begin[0].at or clock.now()
+
+    def __iter__(self) -> Iterator[Event]:
+        for seq, draft in enumerate(self._drafts(), 1):
+            at = self._begun if draft.at is None else draft.at
+            yield Event(seq=seq, id=draft.id or ids.new_id(), at=at, body=draft.body)
+
+    def _drafts(self) -> Iterator[Draft]:
+        yield from self._begin
+        self.lines, taken, whole = 0, set[str](), self._whole
+        for path, lines in whole.transcripts().items():
+            yield from kept.drafts(whole.session, path, self._counted(lines), self._begun, taken)
+        if whole.archived:
+            yield Draft(body=InfoChanged(archived=True, extra=kept.MORE))
+
+    def _counted(self, lines: Iterable[Line]) -> Iterator[Line]:
+        for line in lines:
+            self.lines += 1
+            yield line
 
 
 class Mirror:
@@ -142,9 +170,18 @@ class Mirror:
             except _Moved:
                 continue
 
-    async def whole(self, session: Session) -> Whole:
-        """A session of any make, as Claude Code would keep it."""
-        return _whole(session, [event async for event in self._events(session)])
+    async def lines(self, session: Session) -> AsyncIterator[Line]:
+        """The transcript of a session of any make, as Claude Code would keep it."""
+        telling = kept.Telling(session)
+        async for event in self._events(session):
+            for line in telling.take(event):
+                yield line
+        for line in telling.rest():
+            yield line
+
+    async def agents(self, session: Session) -> dict[str, list[Line]]:
+        """Those of its agents, by path."""
+        return kept.agents([event async for event in self._events(session, types=("foreign",))])
 
     # One attempt each: _Moved when another process was faster.
 
@@ -171,51 +208,49 @@ class Mirror:
 
     async def _take_all(self, whole: Whole) -> tuple[Session, int]:
         key = Key(whole.project, whole.session)
-        drafts = kept.created(key.project, key.session, whole.lines, "/")
-        begun, taken = drafts[0].at or clock.now(), set[str]()
-        for path, lines in whole.transcripts().items():
-            drafts += kept.drafts(whole.session, path, lines, begun, taken)
-        if whole.archived:
-            drafts.append(Draft(body=InfoChanged(archived=True, extra=kept.MORE)))
+        history = _History(whole)
         id = await self._enter(key)
         if id != ids.parse(whole.session):
             raise Conflict(f"there is another session {whole.session} already", session=id)
         try:
-            session = await self._store.load(self._workspace, id, number(drafts, 0, begun))
+            session = await self._store.load(self._workspace, id, history)
         except Conflict:
             raise _Moved from None
-        return session, sum(map(len, whole.transcripts().values()))
+        return session, history.lines
 
     async def _take_rest(self, session: Session, whole: Whole) -> tuple[Session, int]:
         if session.shelf == "trash":
             raise Conflict(
                 f"session {session.id} is in the trash; restore it first", session=session.id
             )
-        events = [event async for event in self._events(session)]
-        here = _whole(session, events, joined=False).transcripts()
-        taken, new, count = {event.id for event in events}, list[Draft](), 0
-        told = kept.told_here(events)
+        here = kept.Here(session)
+        async for event in self._events(session):
+            here.take(event)
+        here.end()
+        noted, count = list[AnyBody](), 0
         for path, lines in whole.transcripts().items():
-            missing = _beyond(lines, here.get(path, []))
-            if missing and not path:
-                written = _beyond(_whole(session, events).lines, here[""])  # as an export has them
-                missing = [line for line in _beyond(missing, written) if not told(line)]
-            new += kept.drafts(whole.session, path, missing, session.active_at, taken)
-            count += len(missing)
-        if not count:
-            return session, 0
-        noted = kept.noted(session, whole.project, whole.lines)
+            missing = here.beyond(path, lines)
+            while some := list(islice(missing, _CHUNK)):
+                if not count:
+                    noted = kept.noted(session, whole.project, whole.lines)
+                new = kept.drafts(whole.session, path, some, session.active_at, here.ids)
+                session = await self._add(session, [*noted, *new])
+                noted, count = [], count + len(some)
+        return session, count
 
-        def decide(row: Session) -> list[AnyBody | Draft]:
+    async def _add(self, session: Session, drafts: Drafts) -> Session:
+        """The session with more events; _Moved if it is not as it was."""
+
+        def decide(row: Session) -> Drafts:
             if row.last_seq != session.last_seq:
                 raise _Moved
-            return [*noted, *new]
+            return drafts
 
         try:
-            session, _ = await self._store.change(self._workspace, session.id, decide)
+            after, _ = await self._store.change(self._workspace, session.id, decide)
         except NotFound:
             raise _Moved from None
-        return session, count
+        return after
 
     # Finding.
 
@@ -265,9 +300,13 @@ class Mirror:
             await self._store.set_overlay(self._workspace, shelf, session.id, cache)
         return Known(session, data, paths)
 
-    async def _events(self, session: Session, after: int = 0) -> AsyncIterator[Event]:
+    async def _events(
+        self, session: Session, after: int = 0, types: Sequence[str] = ()
+    ) -> AsyncIterator[Event]:
         while True:
-            batch = await self._store.events(self._workspace, session.id, after=after, limit=_CHUNK)
+            batch = await self._store.events(
+                self._workspace, session.id, after=after, types=types, limit=_CHUNK
+            )
             for event in batch:
                 yield event
             if len(batch) < _CHUNK:
@@ -286,23 +325,5 @@ def _ids(key: Key) -> list[str]:
     return [*own, ids.derived_id("claude", key.project, key.session)]
 
 
-def _whole(session: Session, events: Sequence[Event], *, joined: bool = True) -> Whole:
-    lines, agents = list(kept.lines(session, events, joined=joined)), kept.agents(events)
-    return Whole(kept.project(session), kept.name(session), lines, agents)
-
-
 def _is_of(session: Session, key: Key) -> bool:
     return (kept.project(session), kept.name(session)) == key[:2]
-
-
-def _beyond(lines: Sequence[Line], here: Sequence[Line]) -> list[Line]:
-    """The lines that are not here, or not as often."""
-    left = Counter(line.data() for line in here)
-    missing = []
-    for line in lines:
-        data = line.data()
-        if left[data]:
-            left[data] -= 1
-        else:
-            missing.append(line)
-    return missing

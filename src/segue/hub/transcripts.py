@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ..model.errors import Conflict, InvalidInput, NotFound, StoreError, Unauthorized
@@ -33,8 +34,13 @@ class Transcripts(Base):
         It keeps its id, so what is in the store stands before the files from now on. Importing
         it again adds what the files have beyond that.
         """
+        from ..sources.claude.files import Unreadable
+
         _local(principal)
-        return await self.mirror(principal).take(await _aside(lambda: _read(named)))
+        try:
+            return await self.mirror(principal).take(await _aside(lambda: _read(named)))
+        except Unreadable:
+            raise NotFound(f"the file of {named} went while it was read") from None
 
     async def export_claude(self, principal: Principal, id: str) -> str:
         """Write a session so that Claude Code can resume it; gives the transcript's path.
@@ -42,30 +48,44 @@ class Transcripts(Base):
         Conflict when Claude Code has a session of that id: nothing is written over.
         """
         _local(principal)
-        whole = await self._whole(principal, id)
+        session = await self._stored(principal, id)
+        mirror = self.mirror(principal)
+        agents = await mirror.agents(session)
+        # Beside the data, where there is room for it: it need not fit into memory.
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=self.data_dir) as room:
+            path = os.path.join(room, "transcript")
+            with open(path, "wb") as file:
+                async for line in mirror.lines(session):
+                    file.write(line.data() + b"\n")
 
-        def write() -> str:
-            from ..sources.claude import whole as files
-            from ..sources.claude.layout import Home
+            def write() -> str:
+                from ..sources.claude import kept, whole
+                from ..sources.claude.layout import Home
 
-            try:
-                return files.write(Home.current(), whole)
-            except FileExistsError as error:
-                raise Conflict(str(error), session=id) from None
-            except OSError as error:
-                raise StoreError(f"the transcript cannot be written: {error}") from error
+                made = whole.Whole(
+                    kept.project(session), kept.name(session), whole.Lines(path), agents
+                )
+                try:
+                    return whole.write(Home.current(), made)
+                except FileExistsError as error:
+                    raise Conflict(str(error), session=id) from None
+                except OSError as error:
+                    raise StoreError(f"the transcript cannot be written: {error}") from error
 
-        return await _aside(write)
+            return await _aside(write)
 
-    async def claude_transcript(self, principal: Principal, id: str) -> list[bytes]:
+    async def claude_transcript(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """The lines of the transcript that `export_claude` would write."""
-        return [line.data() + b"\n" for line in (await self._whole(principal, id)).lines]
+        session = await self._stored(principal, id)
+        async for line in self.mirror(principal).lines(session):
+            yield line.data() + b"\n"
 
-    async def _whole(self, principal: Principal, id: str) -> Whole:
+    async def _stored(self, principal: Principal, id: str) -> Session:
         session, source = await self._find(principal, id)
         if source is not None:
             raise Conflict(f"session {id} is in the files of {source.name} already", session=id)
-        return await self.mirror(principal).whole(session)
+        return session
 
 
 def _local(principal: Principal) -> None:

@@ -7,7 +7,7 @@ the caller decide on events, folds them in and writes both, in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -148,9 +148,10 @@ class Store(Protocol):
         lost race, and must be quick and pure.
         """
 
-    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
         """A whole history as it was elsewhere; Conflict if the id is taken.
 
+        The events are gone through twice, and never held all at once.
         For `sweep` it is as old as can be: a source may have listed it before, and a list that
         is being paged through must not lose it by its being copied here.
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,10 +85,10 @@ class MemoryStore(Store):
         session, events = begin(workspace, id, drafts, clock.now())
         return self._insert(session, events)
 
-    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
         return self._insert(fold.fold(workspace, id, events), events, new=False)
 
-    def _insert(self, session: Session, events: Sequence[Event], *, new: bool = True) -> Session:
+    def _insert(self, session: Session, events: Iterable[Event], *, new: bool = True) -> Session:
         name = session.workspace, session.id
         if name in self._entries:
             raise errors.Conflict(f"session {session.id} exists already", session=session.id)

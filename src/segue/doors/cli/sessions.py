@@ -47,7 +47,8 @@ def export_command(where: Where, session: str, form: str, output: IO[bytes] | No
             async for line in hub.export(principal, id):
                 put(line)
         elif output is not None:
-            output.writelines(await hub.claude_transcript(principal, id))
+            async for line in hub.claude_transcript(principal, id):
+                output.write(line)
         else:
             click.echo(await hub.export_claude(principal, id))
             click.echo(f"Go on with it: claude --resume {id}", err=True)

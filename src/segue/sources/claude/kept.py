@@ -7,7 +7,9 @@ not told. What a session of any other make says is composed (see `compose`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from ...model.event import (
     Draft,
     Event,
     Foreign,
+    ForkPoint,
     InfoChanged,
     ModelCalled,
 )
@@ -62,15 +65,21 @@ def line(data: bytes) -> Line:
 # Into a history.
 
 
-def created(project: str, session: str, lines: Sequence[Line], elsewhere: str) -> list[Draft]:
+def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -> list[Draft]:
     """How a session begins: its creation and, until somebody gives it one, a title.
 
     `elsewhere` is its directory when the entries do not say.
     """
-    said = list(_entries(lines))
-    cwd = next(filter(None, (_text(entry.get("cwd")) for entry in said)), elsewhere)
-    times = (read.moment(entry.get("timestamp")) for entry in said)
-    at = next((at for at in times if at is not None), None)
+    cwd = branch = title = at = parent = None
+    aside: bool | None = None
+    for entry in _entries(lines):
+        aside = entry.get("isSidechain") is True if aside is None else aside
+        cwd = cwd or _text(entry.get("cwd"))
+        at = read.moment(entry.get("timestamp")) if at is None else at
+        branch = _text(entry.get("gitBranch")) or branch
+        title = title or _title(entry)
+        parent = parent or _parent(entry)
+    cwd = cwd or elsewhere
     real_cwd = real(cwd)
     body = Created(
         cwd=cwd,
@@ -78,27 +87,33 @@ def created(project: str, session: str, lines: Sequence[Line], elsewhere: str) -
         origin=DIALECT,
         source=DIALECT,
         native_id=None if is_uuid(session) else session,
-        git_branch=_branch(said),
+        git_branch=branch,
+        fork=None if parent is None else ForkPoint(session=parent, seq=1),
         extra={DIALECT: {"project": project, "session": session}},
     )
-    more = _title(said)
-    if said and said[0].get("isSidechain") is True:  # an agent's own, which no list shows
+    more: list[AnyBody] = _titled(title)
+    if aside:  # an agent's own, which no list shows
         more.append(InfoChanged(archived=True, by="auto", extra=MORE))
     return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in more)]
 
 
-def noted(session: Session, project: str, lines: Sequence[Line]) -> list[AnyBody]:
+def noted(session: Session, project: str, lines: Iterable[Line]) -> list[AnyBody]:
     """What further lines say of a session as such."""
-    said, found = list(_entries(lines)), list[AnyBody]()
-    if project_key(session.directory) != project:
-        for cwd in (_text(entry.get("cwd")) for entry in said):
-            if cwd and project_key(cwd) == project:
-                found.append(ConfigChanged(cwd=real(cwd), extra=MORE))
-                break
-    branch = _branch(said)
+    moved = branch = title = None
+    elsewhere = project_key(session.directory) != project
+    for entry in _entries(lines):
+        cwd = _text(entry.get("cwd")) if elsewhere and moved is None else None
+        if cwd and project_key(cwd) == project:
+            moved = cwd
+        branch = _text(entry.get("gitBranch")) or branch
+        if session.title is None:
+            title = title or _title(entry)
+    found: list[AnyBody] = []
+    if moved is not None:
+        found.append(ConfigChanged(cwd=real(moved), extra=MORE))
     if branch and branch != session.git_branch:
         found.append(ConfigChanged(git_branch=branch, extra=MORE))
-    return found + (_title(said) if session.title is None else [])
+    return found + _titled(title)
 
 
 def drafts(
@@ -167,18 +182,23 @@ def _entries(lines: Iterable[Line]) -> Iterator[Entry]:
     return (entry for line in lines for entry in line.entries)
 
 
-def _title(entries: Iterable[Entry]) -> list[AnyBody]:
-    for entry in entries:
-        if entry.get("type") == "user" and not entry.get("isMeta"):
-            said = prompt(entry.get("message"))
-            if name := said.text or said.command:
-                return [InfoChanged(title=name, by="auto", extra=MORE)]
-    return []
+def _title(entry: Entry) -> str | None:
+    """What a session may be called by, if an entry is a prompt."""
+    if entry.get("type") != "user" or entry.get("isMeta"):
+        return None
+    said = prompt(entry.get("message"))
+    return said.text or said.command or None
 
 
-def _branch(entries: Sequence[Entry]) -> str | None:
-    found = (_text(entry.get("gitBranch")) for entry in reversed(entries))
-    return next(filter(None, found), None)
+def _titled(title: str | None) -> list[AnyBody]:
+    return [] if title is None else [InfoChanged(title=title, by="auto", extra=MORE)]
+
+
+def _parent(entry: Entry) -> str | None:
+    """The session that an entry was forked from."""
+    told = entry.get("forkedFrom")
+    id = _text(told.get("sessionId")) if isinstance(told, dict) else None
+    return id.lower() if id and is_uuid(id) else None
 
 
 def _text(value: Any) -> str | None:
@@ -188,45 +208,107 @@ def _text(value: Any) -> str | None:
 # Out of a history.
 
 
-def lines(session: Session, events: Iterable[Event], *, joined: bool = True) -> Iterator[Line]:
-    """The lines of a session's own transcript.
+class Telling:
+    """A session's own transcript, line by line as its events are taken.
 
     Claude Code does not know what was said here since it wrote a line, and goes on behind that
     line. `joined` it goes on behind what was said here: else that would be a branch that was left.
     """
-    composer = Composer(name(session), session.cwd, session.git_branch)
-    native: list[Event] = []
-    followed: dict[str, str] = {}  # entries behind which something was said here: the last of it
-    for event in events:
+
+    def __init__(self, session: Session, *, joined: bool = True) -> None:
+        self._name = name(session)
+        self._forked = session.fork is not None
+        self._joined = joined
+        self._composer = Composer(self._name, session.cwd, session.git_branch)
+        self._native: list[Event] = []
+        # Entries behind which something was said here, and the last of that.
+        self._followed: dict[str, str] = {}
+
+    def take(self, event: Event) -> Iterator[Line]:
+        """The lines that are complete with an event."""
         told = _told(event)
         if told is None:
-            native.append(event)
+            self._native.append(event)
         elif not told.keys() & {"path", "more", "glued"}:
-            before = composer.last
-            yield from _composed(composer, native)
-            if before and composer.last and before != composer.last:
-                followed[before] = composer.last
-            native = []
+            before = self._composer.last
+            yield from self.rest()
+            if before and self._composer.last and before != self._composer.last:
+                self._followed[before] = self._composer.last
             kept = _line(event.body, told)
-            if joined and followed:
-                kept = _behind(kept, followed)
-            if session.fork is not None:
-                kept = _renamed(kept, name(session))
+            if self._joined and self._followed:
+                kept = _behind(kept, self._followed)
+            if self._forked:
+                kept = _renamed(kept, self._name)
             for entry in kept.entries:
-                composer.passed(entry)
+                self._composer.passed(entry)
             yield kept
-    yield from _composed(composer, native)
+
+    def rest(self) -> Iterator[Line]:
+        """The lines of what did not come from a transcript."""
+        native, self._native = self._native, []
+        return (Line((entry,)) for entry in self._composer.entries(native))
 
 
-def told_here(events: Iterable[Event]) -> Callable[[Line], bool]:
-    """Whether Claude Code said a line to us, too, so that its event is here and no line of it."""
-    ids = {event.id for event in events if _told(event) is None}
+def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
+    """The lines of a session's own transcript."""
+    telling = Telling(session)
+    for event in events:
+        yield from telling.take(event)
+    yield from telling.rest()
 
-    def told(line: Line) -> bool:
+
+class Here:
+    """What of a session's transcripts is in its history already: lines by what they come to."""
+
+    def __init__(self, session: Session) -> None:
+        self.ids: set[str] = set()
+        self._native: set[str] = set()
+        self._lines: dict[str, Counter[bytes]] = {"": Counter()}
+        self._exported: Counter[bytes] = Counter()  # lines as an export has them, where they differ
+        self._tellings = Telling(session, joined=False), Telling(session)
+
+    def take(self, event: Event) -> None:
+        self.ids.add(event.id)
+        if _told(event) is None:
+            self._native.add(event.id)
+        self._note(*(telling.take(event) for telling in self._tellings))
+        for _, path in _of_agents([event]):
+            if _is_end(event.body):
+                self._lines.pop(path, None)
+            else:
+                found = self._lines.setdefault(path, Counter())
+                found[_mark(_line(event.body, _told(event) or {}))] += 1
+
+    def end(self) -> None:
+        self._note(*(telling.rest() for telling in self._tellings))
+
+    def _note(self, lines: Iterable[Line], joined: Iterable[Line]) -> None:
+        for line, exported in zip(lines, joined, strict=True):
+            self._lines[""][_mark(line)] += 1
+            if exported != line:
+                self._exported[_mark(exported)] += 1
+
+    def beyond(self, path: str, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines of a transcript that are not here, or not as often."""
+        counts = [self._lines.get(path, Counter()), *([] if path else [self._exported])]
+        for line in lines:
+            mark = _mark(line)
+            for left in counts:
+                if left[mark]:
+                    left[mark] -= 1
+                    break
+            else:
+                if path or not self._was_told(line):
+                    yield line
+
+    def _was_told(self, line: Line) -> bool:
+        """Whether Claude Code said it to us, too, so that its event is here and no line of it."""
         uuids = [_text(entry.get("uuid")) for entry in line.entries]
-        return bool(uuids) and all(uuid is not None and uuid.lower() in ids for uuid in uuids)
+        return bool(uuids) and all(uuid and uuid.lower() in self._native for uuid in uuids)
 
-    return told
+
+def _mark(line: Line) -> bytes:
+    return blake2b(line.data(), digest_size=16).digest()
 
 
 def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
@@ -291,6 +373,8 @@ def _line(body: AnyBody, told: dict[str, Any]) -> Line:
 
 def _renamed(line: Line, session: str) -> Line:
     """A line that a fork took over, with the fork's id."""
+    if all(entry.get("sessionId", session) == session for entry in line.entries):
+        return line
     entries = [
         {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
     ]
@@ -305,7 +389,3 @@ def _behind(line: Line, followed: Mapping[str, str]) -> Line:
     while parent in followed:
         parent = followed[parent]
     return Line(({**line.entries[0], "parentUuid": parent},))
-
-
-def _composed(composer: Composer, events: Sequence[Event]) -> Iterator[Line]:
-    return (Line((entry,)) for entry in composer.entries(events))

@@ -4,54 +4,89 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from . import files, kept, sidecar, subagents
 from .kept import Line
 from .layout import Home, is_uuid, project_key
+from .read import Entry
 
 ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
 
 _MARKS = {"sessionId", "uuid", "leafUuid"}  # one of which every line has, or nearly so
 
 
+class Lines:
+    """The lines of a file, read anew each time; what is added to it meanwhile is left out.
+
+    A last one may tell what the small file beside an agent's transcript says.
+    """
+
+    def __init__(self, path: str, about: Entry | None = None) -> None:
+        self._path = path
+        self._about = about
+        with files.opened(path) as (_, status):
+            self._size = status.st_size
+
+    def __iter__(self) -> Iterator[Line]:
+        with files.opened(self._path) as (descriptor, _):
+            for offset, _, data in files.lines(descriptor, longest=None):
+                if offset >= self._size:
+                    break
+                if (data := data[: self._size - offset]).strip():
+                    yield kept.line(data)
+        if self._about:
+            yield Line(({**self._about, "type": ABOUT},))
+
+
 class Whole(NamedTuple):
-    """What Claude Code calls the session, and the lines of its transcripts, agents' by path."""
+    """What Claude Code calls the session, and the lines of its transcripts, agents' by path.
+
+    The lines may be gone through more than once.
+    """
 
     project: str
     session: str
-    lines: list[Line]
-    agents: dict[str, list[Line]]
+    lines: Iterable[Line]
+    agents: Mapping[str, Iterable[Line]]
     archived: bool = False
 
-    def transcripts(self) -> dict[str, list[Line]]:
+    def transcripts(self) -> dict[str, Iterable[Line]]:
         """All of them by path; that of the session's own is empty."""
         return {"": self.lines, **self.agents}
 
 
 def read(path: str) -> Whole:
     """The session of a transcript. Raises Unreadable, and ValueError for a file of another kind."""
-    lines = _lines(path)
-    entries = [entry for line in lines for entry in line.entries]
-    if not any(isinstance(entry.get("type"), str) and _MARKS & entry.keys() for entry in entries):
+    lines = Lines(path)
+
+    def first(field: str, is_one: Callable[[Any], bool]) -> Any:
+        entries = (entry for line in lines for entry in line.entries)
+        return next((entry[field] for entry in entries if is_one(entry.get(field))), None)
+
+    if not any(_is_entry(entry) for line in lines for entry in line.entries):
         raise ValueError("this is no transcript of Claude Code")
     project, name = os.path.split(sidecar.directory(os.path.abspath(path)))
     above, project = os.path.split(project)
     if not is_uuid(name):
-        ids = (entry.get("sessionId") for entry in entries)
-        name = next((id for id in ids if isinstance(id, str) and is_uuid(id)), "")
-        if not name:
+        name = first("sessionId", lambda id: isinstance(id, str) and is_uuid(id))
+        if name is None:
             raise ValueError("neither the file's name nor a line of it says which session it holds")
     if os.path.basename(above) != "projects":  # a copy, from wherever
-        cwds = (entry.get("cwd") for entry in entries)
-        project = project_key(next((cwd for cwd in cwds if cwd and isinstance(cwd, str)), "/"))
+        cwd = first("cwd", lambda cwd: isinstance(cwd, str) and cwd != "")
+        project = project_key("/" if cwd is None else cwd)
     agents = {}
     for _, agent in subagents.transcripts(path):
         try:
-            agents[agent_path(path, agent)] = _agent_lines(agent)
+            agents[agent_path(path, agent)] = Lines(agent, subagents.about(agent))
         except files.Unreadable:
             continue
     return Whole(project, name, lines, agents, bool(sidecar.archived(path)))
+
+
+def _is_entry(entry: Entry) -> bool:
+    return isinstance(entry.get("type"), str) and bool(_MARKS & entry.keys())
 
 
 def write(home: Home, whole: Whole) -> str:
@@ -69,12 +104,11 @@ def write(home: Home, whole: Whole) -> str:
         if agent_path(path, agent) != subpath or subpath.startswith("."):
             continue  # it would lead elsewhere
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
-        about = [line for line in lines if _is_about(line)]
-        _write(agent, b"".join(line.data() + b"\n" for line in lines if not _is_about(line)))
-        if about:
-            told = {key: value for key, value in about[-1].entries[0].items() if key != "type"}
-            _write(agent.removesuffix(".jsonl") + ".meta.json", Line((told,)).data())
-    _write(path, b"".join(line.data() + b"\n" for line in whole.lines))
+        _write(agent, (line.data() + b"\n" for line in lines if not _is_about(line)))
+        for line in [line for line in lines if _is_about(line)][-1:]:
+            told = {key: value for key, value in line.entries[0].items() if key != "type"}
+            _write(agent.removesuffix(".jsonl") + ".meta.json", [Line((told,)).data()])
+    _write(path, (line.data() + b"\n" for line in whole.lines))
     return path
 
 
@@ -84,38 +118,39 @@ def agent_path(session: str, agent: str) -> str:
     return below.replace(os.sep, "/")
 
 
-def _lines(path: str) -> list[Line]:
-    with files.opened(path) as (descriptor, _):
-        found = files.lines(descriptor, longest=None)
-        return [kept.line(data) for _, _, data in found if data.strip()]
-
-
-def _agent_lines(path: str) -> list[Line]:
-    lines = _lines(path)
-    if about := subagents.about(path):
-        lines.append(Line(({**about, "type": ABOUT},)))
-    return lines
-
-
 def _is_about(line: Line) -> bool:
     return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
 
 
-def _write(path: str, data: bytes) -> None:
+def _write(path: str, parts: Iterable[bytes]) -> None:
     """A new file, which appears whole or not at all; one that says the same may be there."""
-    if files.small(path, len(data)) == data:
-        return  # from a try that was cut short
     directory, name = os.path.split(path)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=directory)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as out:
-            out.write(data)
+            out.writelines(parts)
             out.flush()
             os.fsync(out.fileno())
-        _name(temporary, path)
+        if not _is_same(temporary, path):  # from a try that was cut short
+            _name(temporary, path)
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether there is another file that says the same."""
+    try:
+        with files.opened(one) as (first, status), files.opened(other) as (second, there):
+            if status.st_size != there.st_size:
+                return False
+            places = range(0, status.st_size, files.BLOCK)
+            return all(
+                files.piece(first, at, files.BLOCK) == files.piece(second, at, files.BLOCK)
+                for at in places
+            )
+    except files.Unreadable:
+        return False
 
 
 def _name(temporary: str, path: str) -> None:

@@ -7,7 +7,7 @@ row and the two ends of the transaction, an append is four round trips.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...model import clock, codec, errors, event, fold, text
@@ -34,18 +34,21 @@ class Sessions:
         session, events = begin(workspace, id, drafts, clock.now())
         return await self._insert(session, events, _CHANGE)
 
-    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
         return await self._insert(fold.fold(workspace, id, events), events, "0")
 
-    async def _insert(self, session: Session, events: Sequence[Event], born: str) -> Session:
-        first, *more = _batches(events)
-        insertion = _insertion(session, first, born)
+    async def _insert(self, session: Session, events: Iterable[Event], born: str) -> Session:
+        batches = _batches(events)
+        insertion = _insertion(session, next(batches), born)
+        second = next(batches, None)
 
         async def insert(connection: Connection) -> None:
             pk = _inserted(await connection.fetch(*insertion), session)
+            more = _batches(events)
+            next(more)
             await _add(connection, pk, more)
 
-        if more:
+        if second is not None:
             await self._database.transact(insert)
         else:
             _inserted(await self._database.write(*insertion), session)
@@ -329,25 +332,27 @@ def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple
     return sql, *events, pk, spent, *values.values()
 
 
-async def _add(connection: Connection, pk: int, batches: Sequence[Batch]) -> None:
+async def _add(connection: Connection, pk: int, batches: Iterable[Batch]) -> None:
     """More events than one statement should carry."""
     sql = f"WITH s AS (SELECT $10::bigint AS pk), {_ADD} SELECT"
     for batch in batches:
         await connection.fetch(sql, *batch, pk)
 
 
-def _batches(events: Sequence[Event]) -> list[Batch]:
+def _batches(events: Iterable[Event]) -> Iterator[Batch]:
     """Events and their words as `_ADD` takes them, column by column."""
-    batches: list[list[tuple[Event, bytes]]] = []
+    batch: list[tuple[Event, bytes]] = []
     room = 0
     for added in events:
         body = codec.encode(added.body)
-        if not batches or len(body) > room:
-            batches.append([])
-            room = _BATCH
-        batches[-1].append((added, body))
+        if len(body) > room:
+            if batch:
+                yield _columns(batch)
+            batch, room = [], _BATCH
+        batch.append((added, body))
         room -= len(body) + _OVERHEAD
-    return [_columns(batch) for batch in batches]
+    if batch:
+        yield _columns(batch)
 
 
 def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -192,7 +192,7 @@ class SQLiteStore(Store):
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
         return await self._writer.run(lambda tx: writes.create(tx, workspace, id, drafts))
 
-    async def load(self, workspace: str, id: str, events: Sequence[Event]) -> Session:
+    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
         return await self._writer.run(lambda tx: writes.load(tx, workspace, id, events))
 
     async def change(

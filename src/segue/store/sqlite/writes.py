@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...model import codec, errors, event, fold, text
@@ -34,13 +34,13 @@ def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
     return session
 
 
-def load(tx: Transaction, workspace: str, id: str, events: Sequence[Event]) -> Session:
+def load(tx: Transaction, workspace: str, id: str, events: Iterable[Event]) -> Session:
     session = fold.fold(workspace, id, events)
     insert(tx, session, events, new=False)
     return session
 
 
-def insert(tx: Transaction, session: Session, events: Sequence[Event], *, new: bool = True) -> None:
+def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: bool = True) -> None:
     sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
@@ -161,7 +161,7 @@ def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
     tx.execute(f"UPDATE sessions SET {sets} WHERE pk = ?", (*values.values(), pk))
 
 
-def _add_events(tx: Transaction, pk: int, events: Sequence[Event]) -> None:
+def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
     for added in events:
         key = pk << 24 | added.seq
         tx.execute(

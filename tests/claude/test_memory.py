@@ -1,0 +1,62 @@
+"""A long session passes between Claude Code's files and the store without being held."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.claude.entries import Home, S, as_line, assistant, user
+from tests.claude.test_hostile import needs_proc
+
+MEASURE = """
+import asyncio, os, sys, tempfile
+from segue import LOCAL, open_hub
+id, small = sys.argv[1:]
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+async def main():
+    async with await open_hub(tempfile.mkdtemp(), sources="claude") as hub:
+        await hub.import_claude(LOCAL, small)
+        await hub.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
+        counts, before = [], peak()
+        counts.append(len([1 async for _ in hub.conversation(LOCAL, id)]))
+        _, new = await hub.import_claude(LOCAL, id)
+        counts.append(new)
+        _, new = await hub.import_claude(LOCAL, id)
+        counts.append(new)
+        n = 0
+        async for _ in hub.history(LOCAL, id):
+            n += 1
+        counts.append(n)
+        os.environ["CLAUDE_CONFIG_DIR"] = tempfile.mkdtemp()
+        path = await hub.export_claude(LOCAL, id)
+        counts.append(os.path.getsize(path))
+        print(*counts, (peak() - before) // 1024)
+asyncio.run(main())
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("megabytes", [20, pytest.param(100, marks=pytest.mark.full)])
+def test_a_long_session_is_imported_read_and_written_within_64_megabytes(
+    home: Home, megabytes: int
+) -> None:
+    small = home.talk(S.replace("1", "3"))
+    count = 100 * megabytes
+    path = small.with_name(f"{S}.jsonl")
+    with path.open("wb") as file:
+        for n in range(count):
+            parent = f"x{n - 1}" if n else None
+            said = [{"type": "text", "text": f"{n} the words " * 700}]
+            file.write(as_line((assistant if n % 2 else user)(f"x{n}", parent, said)))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, S, small.stem], capture_output=True, text=True, check=True
+    )
+    read, new, again, history, written, used = map(int, done.stdout.split())
+    assert (read, new, again) == (count + 1, count, 0)
+    assert history == count + 2  # and its title
+    assert written == path.stat().st_size
+    assert used < 64
