@@ -16,6 +16,10 @@ def verdict(result: str, why: str = "because") -> list[Any]:
     return [Use("verdict", {"result": result, "explanation": why})]
 
 
+def tag(body: Any) -> str:
+    return str(body.__struct_config__.tag)
+
+
 async def reach(house: House, most: int = 3) -> tuple[list[Any], Session]:
     session = await house.session()
     rubric = {"type": "text", "content": "It has two lines."}
@@ -45,6 +49,16 @@ async def test_work_that_satisfies_is_done_after_one_look(house: House) -> None:
     assert {tool["name"] for tool in grader["tools"]} == {"read", "glob", "grep", "verdict"}
     assert "a" in str(looked["messages"][-1]["content"])
     assert session.usage.output_tokens == 3 * 7  # the grader's are the session's too
+    # Each request ends, as it went, before the verdict that it led to.
+    kinds = ("model_asked", "model_called", "outcome_evaluated")
+    *asked, last = [body for body in bodies if tag(body) in kinds]
+    assert [tag(body) for body in asked] == [
+        *("outcome_evaluated", "model_asked", "model_called", "outcome_evaluated"),
+        *("model_asked", "model_called", "model_asked", "model_called"),
+    ]
+    called = of(bodies, "model_called")
+    assert [(body.is_error, body.usage.output_tokens) for body in called] == [(False, 7)] * 3
+    assert last.usage.output_tokens == 2 * 7
     # What the grader reads and says is not part of the conversation.
     assert of(bodies, "tool_call") == [] and said(bodies) == ["Here it is."]
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
+from ..model import ids
 from ..model.content import Diff, Text, as_content, plain
 from ..model.event import (
     AgentMessage,
@@ -27,12 +28,15 @@ from ..model.event import (
     PlanChanged,
     PlanEntry,
     StatusChanged,
+    ToolCall,
+    ToolKind,
     ToolResult,
     Usage,
     UserMessage,
 )
 from ..model.lifecycle import StopReason
-from .base import Turn
+from .base import Answer, Turn
+from .permission import evaluated, permit, refusal
 
 HELP = """\
 This is segue's demo agent. It has no model: it repeats what it is told. Lines that begin with a \
@@ -186,11 +190,26 @@ class _Performance:
         call = await self._turn.tool(name or "demo", title=f"{name or 'demo'} (demo)")
         await self._turn.emit(ToolResult(call_id=call, content=as_content(output.strip())))
 
+    async def _permit(
+        self,
+        name: str,
+        title: str,
+        question: str,
+        kind: ToolKind,
+        input: Any = None,
+    ) -> tuple[str, Answer]:
+        """A tool call that may not be done unasked, and what came of asking."""
+        turn, call = self._turn, ids.new_id()
+        extra = evaluated(turn.session, name, kind, "always_ask")
+        await turn.emit(
+            ToolCall(call_id=call, name=name, title=title, kind=kind, input=input, extra=extra)
+        )
+        return call, await permit(turn, call, question, name, kind, "always_ask")
+
     async def _ask(self, text: str) -> None:
         question = text or "May I?"
-        call = await self._turn.tool("ask", title=question)
-        answer = await self._turn.ask(question, call_id=call)
-        said = answer.option.name if answer.option else "no answer"
+        call, answer = await self._permit("ask", question, question, "think")
+        said = answer.option.name if answer.option else answer.note or "no answer"
         status: Any = "completed" if answer.allowed else "failed"
         await self._turn.emit(ToolResult(call_id=call, status=status, content=as_content(said)))
 
@@ -208,11 +227,10 @@ class _Performance:
     async def _write(self, text: str) -> None:
         path, _, content = text.partition(" ")
         asked = {"path": path, "content": content}
-        call = await self._turn.tool("write", title=f"Write {path}", kind="edit", input=asked)
-        answer = await self._turn.ask(f"Write {path}?", call_id=call)
+        call, answer = await self._permit("write", f"Write {path}", f"Write {path}?", "edit", asked)
         if not answer.allowed:
-            refused = ToolResult(call_id=call, status="failed", content=as_content("not allowed"))
-            await self._turn.emit(refused)
+            why = as_content(refusal(answer))
+            await self._turn.emit(ToolResult(call_id=call, status="failed", content=why))
             return
         try:
             target = self._inside(path)
@@ -253,7 +271,12 @@ class _Performance:
             await self._speak("The arguments of /mcp must be one JSON object.")
             return
         call = await self._turn.tool(tool, title=f"{server}: {tool}", input=arguments)
-        result = await self._turn.tools.call(server, tool, arguments)
+        answer = await permit(self._turn, call, tool, tool, "other", "always_allow")
+        if answer.allowed:
+            result = await self._turn.tools.call(server, tool, arguments)
+        else:  # only to plan
+            why = as_content(refusal(answer))
+            result = ToolResult(call_id=call, status="failed", content=why)
         await self._turn.emit(
             ToolResult(
                 call_id=call, status=result.status, content=result.content, output=result.output

@@ -296,6 +296,8 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
+    """`usage` is what the grader's requests came to, each of which is a ModelCalled too."""
+
     outcome_id: str
     iteration: int
     result: Literal[

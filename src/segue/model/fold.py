@@ -248,10 +248,7 @@ def _outcome_evaluated(session: Session, event: Event, body: OutcomeEvaluated) -
             completed_at=event.at if body.result in _SETTLED else None,
         )
 
-    changes: Changes = {"outcomes": tuple(move(outcome) for outcome in session.outcomes)}
-    if body.usage is not None and not _inherited(session, event):
-        changes["usage"] = session.usage + body.usage
-    return changes
+    return {"outcomes": tuple(move(outcome) for outcome in session.outcomes)}
 
 
 _STEPS: dict[type[Body], Callable[[Session, Event, Any], Changes]] = {

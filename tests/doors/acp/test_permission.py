@@ -38,7 +38,7 @@ async def test_a_rejected_call_is_not_made(house: House, version: int) -> None:
     async with house.inside(version) as client:
         client.choose = lambda params: selected("reject")
         await client.run(await client.new(house.directory), "/write a.txt hello")
-        assert outcome_of(client) == ("failed", "not allowed")
+        assert outcome_of(client) == ("failed", "the user did not allow this")
         assert not (house.directory / "a.txt").exists()
 
 
@@ -101,7 +101,7 @@ async def test_everybody_is_asked_and_the_first_answer_counts(house: House, vers
         id = await mine.new("/")
         await theirs.open("resume", id, "/")
         assert await mine.run(id, ASKED) == "end_turn"
-        assert outcome_of(mine) == ("completed", "Always allow")
+        assert outcome_of(mine) == ("completed", "Always allow ask here")
         assert len(mine.asked) == len(theirs.asked) == 1
         # The other one hears that it need not ask its user any more.
         await mine.eventually(lambda: bool(mine.withdrawn))
@@ -162,6 +162,27 @@ async def test_in_every_other_mode_somebody_is(house: House, version: int, mode:
         await set_mode(client, id, mode)
         await client.run(id, ASKED)
         assert len(client.asked) == 1
+
+
+async def test_the_modes_mean_what_they_say(house: House, version: int) -> None:
+    async with house.inside(version) as client:
+        id = await client.new(house.directory)
+        await set_mode(client, id, "acceptEdits")
+        await client.run(id, "/write a.txt hello")
+        assert client.asked == []
+        assert (house.directory / "a.txt").read_text() == "hello\n"
+        await set_mode(client, id, "plan")
+        await client.run(id, "/write a.txt other")
+        assert client.asked == []
+        status, why = outcome_of(client)
+        assert status == "failed" and "plan mode" in why
+        assert (house.directory / "a.txt").read_text() == "hello\n"
+        await set_mode(client, id, "default")
+        client.choose = lambda params: selected("allow_always")
+        await client.run(id, "/write a.txt asked")
+        await client.run(id, "/write a.txt unasked")
+        assert len(client.asked) == 1  # always is always
+        assert (house.directory / "a.txt").read_text() == "unasked\n"
 
 
 async def test_a_mode_set_in_the_middle_of_a_turn_counts_from_there(

@@ -170,6 +170,7 @@ async def test_a_question_is_answered_by_naming_the_tool_call(
         id, events = await asking(api, "/ask May I?")
         (use,) = [event for event in events if event["type"] == "agent.tool_use"]
         assert events[-1]["stop_reason"]["event_ids"] == [use["id"]]
+        assert use["evaluated_permission"] == "ask"
         assert (await api.ok("GET", f"/v1/sessions/{id}"))["status"] == "idle"
         answer = {"type": "user.tool_confirmation", "tool_use_id": use["id"], "result": result}
         if failed:

@@ -21,6 +21,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from ...model.content import plain
 from ...model.event import OutcomeDefined, Usage
+from ..base import Turn
 from ..tools import BUILT_IN, Context, ToolError
 from .conversation import wanted
 from .request import Requests
@@ -57,7 +58,7 @@ _VERDICT = ToolDefinition(
 
 
 async def grade(
-    requests: Requests, context: Context, outcome: OutcomeDefined, said: str
+    turn: Turn, requests: Requests, context: Context, outcome: OutcomeDefined, said: str
 ) -> tuple[Verdict, Usage]:
     """The verdict on what a worker did and `said`, and what it cost."""
     tools = [
@@ -81,6 +82,7 @@ async def grade(
             shown=False,
             must_call="verdict" if last else None,
         )
+        await turn.emit(called)
         spent += called.usage
         messages.append(response)
         answers: list[ModelRequestPart] = []

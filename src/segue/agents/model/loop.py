@@ -94,7 +94,9 @@ class Loop:
                 await self._evaluated(iteration, "failed", f"the work ended early: {stop}")
                 return stop
             await self._evaluated(iteration, "evaluating")
-            verdict, spent = await grade(self._requests, self._context, outcome, self._said)
+            verdict, spent = await grade(
+                self._turn, self._requests, self._context, outcome, self._said
+            )
             last = iteration == outcome.max_iterations - 1
             result = verdict.result
             if result == "needs_revision" and last:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ...acp.wire import Http
-
-Policy = Literal["always_allow", "always_ask", "auto"]
+from ..permission import Policy
 
 TOOLSET = "agent_toolset_20260401"
 # Custom tools of the program that has a session open, beside those of its agent.

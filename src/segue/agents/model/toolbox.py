@@ -11,17 +11,13 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
 from ...model import ids
-from ...model.event import ConfigChanged, Event, Location, ToolCall, ToolKind, ToolResult
+from ...model.event import Event, Location, ToolCall, ToolKind, ToolResult
 from ..base import McpTool, Tools, Turn
+from ..permission import Policy, evaluated, permit, refusal
 from ..tools import BUILT_IN, Context, Tool, ToolError, failed
 from .conversation import DIALECT, tool_name
-from .permission import options, remembered, verdict
-from .settings import CustomTool, Policy, Settings, Toolset
+from .settings import CustomTool, Settings, Toolset
 
-_DENIED = {
-    "plan": "the session is in plan mode: look, and say what you would do",
-    "ask": "the user did not allow this",
-}
 # MCP servers that a client brings along were chosen by whoever asks.
 _BROUGHT = Toolset(policy="always_ask")
 
@@ -119,7 +115,10 @@ class Toolbox:
             locations=locations,
             server=None if offer.mcp is None else offer.mcp.server,
             custom=offer.built_in is None and offer.mcp is None,
-            extra=self._evaluated(event.extra, offer),
+            extra={
+                **event.extra,
+                **evaluated(self._turn.session, _key(offer), offer.kind, offer.policy),
+            },
         )
         return Call(event, offer, given, wrong)
 
@@ -128,11 +127,6 @@ class Toolbox:
             return self._context.roots.resolve(target).path
         except ToolError:
             return target
-
-    def _evaluated(self, extra: dict[str, Any], offer: Offer) -> dict[str, Any]:
-        """What was decided about the call, for doors that show it."""
-        decided = verdict(self._turn.session, _key(offer), offer.kind, offer.policy)
-        return {**extra, "permission": {"policy": offer.policy, "verdict": decided}}
 
     async def perform(self, calls: Sequence[Call]) -> list[Event]:
         """Do what was called for and may be done; the results, stored.
@@ -149,25 +143,16 @@ class Toolbox:
 
     async def _may(self, call: Call) -> str | None:
         """Why a call may not be done; None if it may."""
-        offer, turn = call.offer, self._turn
+        offer = call.offer
         if offer is None or call.refused is not None:
             return call.refused or "there is no such tool"
         if call.event.custom:
             return None  # whoever runs it decides
-        key = _key(offer)
-        decided = verdict(turn.session, key, offer.kind, offer.policy)
-        if decided == "deny":
-            return _DENIED["plan"]
-        if decided == "allow":
-            return None
         title = call.event.title or f"{offer.name} {json.dumps(call.event.input)[:200]}"
-        answer = await turn.ask(title, options(key), call.event.call_id)
-        if not answer.allowed:
-            note = f": {answer.note}" if answer.note else ""
-            return _DENIED["ask"] + note
-        if answer.option is not None and answer.option.kind == "allow_always":
-            await turn.emit(ConfigChanged(options=remembered(turn.session, key)))
-        return None
+        answer = await permit(
+            self._turn, call.event.call_id, title, _key(offer), offer.kind, offer.policy
+        )
+        return None if answer.allowed else refusal(answer)
 
     async def _do(self, call: Call, refused: str | None, here: asyncio.Lock) -> list[Event]:
         if refused is not None:

@@ -1,0 +1,64 @@
+"""Whether a tool may be used: by its policy, the session's mode, and what was allowed before."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..model.event import ConfigChanged, Option, ToolKind
+from ..model.session import Session
+from .base import ALLOW, REJECT, Answer, Turn
+
+Policy = Literal["always_allow", "always_ask", "auto"]
+Verdict = Literal["allow", "ask", "deny"]
+
+# The option of a session that remembers what somebody always allows.
+ALLOWED = "always_allow"
+_LOOKS = frozenset({"read", "search", "think"})
+
+
+def verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verdict:
+    """What to do about one call.
+
+    A mode is what the person at the session chose, so it comes before the agent's policies: to
+    plan is to look only, and to accept edits is not to be asked about them.
+    """
+    looks = kind in _LOOKS
+    match session.mode:
+        case "bypassPermissions":
+            return "allow"
+        case "plan":
+            return "allow" if looks and policy != "always_ask" else "ask" if looks else "deny"
+        case "acceptEdits" if kind == "edit":
+            return "allow"
+    if policy == "always_allow" or name in session.options.get(ALLOWED, ()):
+        return "allow"
+    return "allow" if policy == "auto" and looks else "ask"
+
+
+def evaluated(session: Session, name: str, kind: ToolKind, policy: Policy) -> dict[str, Any]:
+    """What is decided about a call, in its `extra`, for doors that show it."""
+    return {"permission": {"policy": policy, "verdict": verdict(session, name, kind, policy)}}
+
+
+async def permit(
+    turn: Turn, call_id: str, title: str, name: str, kind: ToolKind, policy: Policy
+) -> Answer:
+    """Whether a call may be done: as the verdict is or, where it is to ask, as somebody says."""
+    match verdict(turn.session, name, kind, policy):
+        case "allow":
+            return Answer(option=ALLOW)
+        case "deny":
+            return Answer(note="the session is in plan mode: look, and say what you would do")
+    always = Option(id="allow_always", name=f"Always allow {name} here", kind="allow_always")
+    answer = await turn.ask(title, (ALLOW, always, REJECT), call_id)
+    if answer.option == always:
+        known = turn.session.options.get(ALLOWED, ())
+        await turn.emit(ConfigChanged(options={ALLOWED: sorted({*known, name})}))
+    return answer
+
+
+def refusal(answer: Answer) -> str:
+    """Why a call was not done, for whoever called."""
+    if answer.option is None and answer.note:
+        return answer.note
+    return "the user did not allow this" + (f": {answer.note}" if answer.note else "")
