@@ -210,3 +210,17 @@ async def test_models_say_what_answers_here(tmp_path: Path) -> None:
         assert found["has_more"] is False
         assert await api.ok("GET", "/v1/models/demo") == found["data"][0]
         await api.fails(404, "GET", "/v1/models/claude-unknown")
+
+
+async def test_a_model_without_a_fast_mode_is_not_asked_for_one(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for model in ("claude-haiku-4-5", "claude-opus-4-5-20251101"):
+            body = {"name": "a", "model": {"id": model, "speed": "fast"}}
+            assert "no fast mode" in await api.fails(400, "POST", "/v1/agents", body)
+        made = await api.agent(model={"id": "claude-opus-4-8", "speed": "fast"})
+        assert made["model"]["speed"] == "fast"
+        over = {"type": "agent_with_overrides", "id": made["id"]}
+        over["model"] = {"id": "claude-sonnet-4-6", "speed": "fast"}
+        place = await api.built_in("environments")
+        body = {"agent": over, "environment_id": place}
+        assert "no fast mode" in await api.fails(400, "POST", "/v1/sessions", body)

@@ -13,6 +13,7 @@ from segue.model.content import Image, as_content
 from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult
 from segue.model.principal import LOCAL
 from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.test_files import uploaded
 
 SYSTEM = {"type": "system.message", "content": [{"type": "text", "text": "t"}]}
 
@@ -289,6 +290,9 @@ async def test_every_kind_of_tool_call_is_told_apart(tmp_path: Path) -> None:
 async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
+        picture = await uploaded(api, b"\x89PNG", "a.png", "image/png")
+        named = await uploaded(api, b"a=b", "a.ini", "text/plain")
+        file = {"type": "file", "file_id": named["id"]}
         pixel = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
         pdf = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
         text = {"type": "text", "media_type": "text/plain", "data": "words"}
@@ -297,13 +301,24 @@ async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -
             {"type": "text", "text": "look \U0001f600"},
             {"type": "image", "source": pixel},
             {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
-            {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+            {"type": "image", "source": {"type": "file", "file_id": picture["id"]}},
+            {"type": "document", "source": file, "title": "t", "context": None},
             {"type": "document", "source": pdf, "title": "t", "context": "c"},
             {"type": "document", "source": text, "title": None, "context": None},
             {"type": "document", "source": page, "title": "u", "context": None},
         ]
         (echo,) = (await api.send(id, {"type": "user.message", "content": content}))["data"]
         assert echo["content"] == content
+        turn = ids.parse(echo["id"]) or ""
+        await api.hub.wait(api.principal, ids.parse(id) or "", turn)
+        # Kept with what is in them: a file that is deleted later is still in the conversation.
+        await api.ok("DELETE", f"/v1/files/{named['id']}")
+        found = await api.hub.events(api.principal, ids.parse(id) or "", types=("user_message",))
+        assert "a=b" in str(found) and "iVBORw==" in str(found)
+        (told,) = await api.events(id, **{"types[]": "user.message"})
+        assert told["content"] == content
+        gone = {"type": "user.message", "content": [{"type": "document", "source": file}]}
+        await api.fails(404, "POST", f"/v1/sessions/{id}/events", {"events": [gone]})
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,12 @@ def test_nothing_passes_between_two_workspaces_for_long(taken: list[Step]) -> No
     asyncio.run(live(taken))
 
 
+def test_every_parameter_that_names_something_is_tried() -> None:
+    naming = {name for route in ROUTES for name in route.query if name.endswith(("_id", "ids[]"))}
+    # Keys and service accounts are told of nowhere but in versions of one's own memories.
+    assert naming - {"api_key_id", "service_account_id"} == NAMING.keys()
+
+
 async def test_every_step_but_a_stream_is_among_the_made_up_ones(tmp_path: Path) -> None:
     """The same, once through all addresses, with the other's names everywhere."""
     async with open_api(tmp_path) as mine:

@@ -231,12 +231,16 @@ def _part(block: Block) -> list[Any]:
     match block:
         case Text():
             return [clean(block.text)] if block.text else []
-        case Image(data=str(data)) | Audio(data=data):
+        case (
+            Image(data=str(data), mime=str(mime))
+            | Audio(data=data, mime=mime)
+            | Resource(data=str(data), mime="application/pdf" as mime)
+        ):
             try:
                 raw = base64.b64decode(data, validate=True)
             except ValueError:
-                return [f"[{block.mime} that cannot be read]"]
-            return [BinaryContent(data=raw, media_type=block.mime)]
+                return [f"[{mime} that cannot be read]"]
+            return [BinaryContent(data=raw, media_type=mime)]
         case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
             return [ImageUrl(url=uri)]
     return [_told(block)]

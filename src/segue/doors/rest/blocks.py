@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, to_builtins
 
@@ -67,20 +68,54 @@ class SearchResultIn(Body, frozen=True, tag_field="type", tag="search_result"):
 BlockIn = TextIn | ImageIn | DocumentIn
 
 
-def read(blocks: Iterable[BlockIn | SearchResultIn]) -> Content:
-    """A client's blocks as the model's; one that names a file of this dialect is kept as it is."""
-    return tuple(_read(block) for block in blocks)
+class Uploaded(NamedTuple):
+    """A file that a block names."""
+
+    mime: str
+    data: bytes
 
 
-def _read(block: BlockIn | SearchResultIn) -> Block:
+def named(blocks: Iterable[BlockIn | SearchResultIn]) -> Iterator[str]:
+    """The ids of the files that some blocks name."""
+    for block in blocks:
+        if isinstance(block, ImageIn | DocumentIn) and isinstance(block.source, FileSource):
+            yield block.source.file_id
+
+
+def read(
+    blocks: Iterable[BlockIn | SearchResultIn], files: Mapping[str, Uploaded] | None = None
+) -> Content:
+    """A client's blocks as the model's, with what is in the files that they name."""
+    return tuple(_read(block, files or {}) for block in blocks)
+
+
+def _included(block: ImageIn | DocumentIn, id: str, file: Uploaded) -> Block:
+    """A file in a block: what it holds, and by which name it came."""
+    encoded = base64.b64encode(file.data).decode()
+    if isinstance(block, ImageIn):
+        return Image(mime=file.mime, data=encoded, extra={_DIALECT: {"file_id": id}})
+    about = {"file_id": id, "title": block.title, "context": block.context}
+    extra = {_DIALECT: {name: value for name, value in about.items() if value is not None}}
+    try:
+        text = file.data.decode() if file.mime != "application/pdf" else None
+    except UnicodeDecodeError:
+        text = None
+    if text is not None:
+        return Resource(uri="", text=text, mime=file.mime, extra=extra)
+    return Resource(uri="", data=encoded, mime=file.mime, extra=extra)
+
+
+def _read(block: BlockIn | SearchResultIn, files: Mapping[str, Uploaded]) -> Block:
     match block:
+        case ImageIn(source=FileSource(file_id=id)) | DocumentIn(source=FileSource(file_id=id)):
+            return _included(block, id, files[id])
         case TextIn(text=text):
             return Text(text=text)
         case ImageIn(source=Base64Source(media_type=mime, data=data)):
             return Image(mime=mime, data=data)
         case ImageIn(source=URLSource(url=url)):
             return Image(uri=url)
-        case DocumentIn(source=FileSource()) | ImageIn() | SearchResultIn():
+        case ImageIn() | SearchResultIn():
             return Other(dialect=_DIALECT, raw=to_builtins(block))
         case DocumentIn(source=source, title=title, context=context):
             said = {"title": title, "context": context}
@@ -105,6 +140,11 @@ def words(content: Sequence[Block]) -> list[dict[str, Any]]:
 
 
 def _write(block: Block) -> dict[str, Any]:
+    if isinstance(block, Image | Resource) and (file := _came_as(block)):
+        source = {"type": "file", "file_id": file}
+        if isinstance(block, Image):
+            return _with_source("image", **source)
+        return _document(block, **source)
     match block:
         case Image(data=str(data)):
             return _with_source("image", type="base64", media_type=block.mime, data=data)
@@ -120,6 +160,11 @@ def _write(block: Block) -> dict[str, Any]:
         case Other(dialect="rest", raw=raw) if isinstance(raw, dict):
             return raw
     return _text(_worded(block))
+
+
+def _came_as(block: Image | Resource) -> str | None:
+    found: str | None = block.extra.get(_DIALECT, {}).get("file_id")
+    return found
 
 
 def _with_source(kind: str, **source: str) -> dict[str, Any]:

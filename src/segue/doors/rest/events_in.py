@@ -12,10 +12,11 @@ from msgspec import to_builtins
 
 from ...hub.inbox import Said
 from ...model import clock, event, ids
+from ...model.content import Content
 from ...model.errors import InvalidInput, NotFound
 from ...model.session import Session
 from . import blocks, incoming, records
-from .call import Call
+from .call import MAX_BODY, Call
 from .incoming import (
     Confirmation,
     CustomToolResult,
@@ -62,7 +63,7 @@ async def openings(call: Call, events: Sequence[Initial]) -> list[Step]:
     if sum(isinstance(each, DefineOutcome) for each in events) > 1:
         raise InvalidInput("initial_events: at most one may be a user.define_outcome")
     return [
-        await _outcome(call, each) if isinstance(each, DefineOutcome) else _message(call, each)
+        await (_outcome(call, each) if isinstance(each, DefineOutcome) else _message(call, each))
         for each in events
     ]
 
@@ -86,7 +87,7 @@ async def _step(call: Call, session: Session, given: Incoming, system: Said | No
         raise InvalidInput(f"session_thread_id: {thread} is no thread of this session")
     match given:
         case UserMessage():
-            return _message(call, given, system)
+            return await _message(call, given, system)
         case Interrupt():
             return _interrupt(call, thread)
         case Confirmation():
@@ -99,8 +100,8 @@ async def _step(call: Call, session: Session, given: Incoming, system: Said | No
             raise AssertionError("it is no step of its own")
 
 
-def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step:
-    content = blocks.read(given.content)
+async def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step:
+    content = await _content(call, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
         turn = await call.hub.prompt(call.principal, session.id, content, system=system)
@@ -108,6 +109,20 @@ def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step
         return _echo("user.message", turn, None, content=blocks.write(content))
 
     return step
+
+
+async def _content(call: Call, given: Sequence[blocks.BlockIn | blocks.SearchResultIn]) -> Content:
+    """Blocks, with the files that they name."""
+    files: dict[str, blocks.Uploaded] = {}
+    for id in set(blocks.named(given)):
+        file = await records.find(call, "file", id, field="content")
+        size = file.body["size"] + sum(len(each.data) for each in files.values())
+        if size > MAX_BODY:
+            told = f"content: files in messages may have {MAX_BODY} bytes; mount longer ones"
+            raise InvalidInput(told)
+        data = b"".join([part async for part in call.hub.files.read(file)])
+        files[id] = blocks.Uploaded(file.body["mime_type"], data)
+    return blocks.read(given, files)
 
 
 async def _outcome(call: Call, given: DefineOutcome) -> Step:
@@ -208,7 +223,7 @@ async def _result(
     result = event.ToolResult(
         call_id=called.call_id,
         status="failed" if given.is_error else "completed",
-        content=blocks.read(given.content or ()),
+        content=await _content(call, given.content or ()),
         extra={} if custom else {"rest": {"given": True}},
     )
     kind = "user.custom_tool_result" if custom else "user.tool_result"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import UnsetType, to_builtins
@@ -11,6 +12,9 @@ from . import bodies
 
 # What answers where no model is configured.
 DEMO = "demo"
+
+# Of Anthropic's models only Opus has a fast mode, since 4.6; of others nothing is known here.
+_SLOW = re.compile(r"(anthropic:)?claude-(?!opus-(?!4-(0|1|5|2025)))")
 
 DEFAULTS: dict[str, Any] = {
     "description": None,
@@ -75,6 +79,8 @@ def model(given: str | bodies.Model) -> dict[str, Any]:
     asked = bodies.Model(id=given) if isinstance(given, str) else given
     if not 1 <= len(asked.id) <= 256:
         raise InvalidInput("model: expected str of length 1 to 256")
+    if asked.speed == "fast" and _SLOW.match(asked.id):
+        raise InvalidInput(f"model.speed: {asked.id} has no fast mode")
     effort = asked.effort.type if isinstance(asked.effort, bodies.EffortLevel) else asked.effort
     return {
         "id": asked.id,
