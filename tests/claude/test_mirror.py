@@ -113,7 +113,8 @@ def test_a_mirrored_session_is_listed_read_and_found_like_any_other(run: Run) ->
     async def body(room: Room) -> None:
         await room.append(*talk())
         (session,) = (await room.hub.list(LOCAL, Query(cwd="/w"))).sessions
-        assert (session.id, session.cwd, session.source) == (S, "/w", "claude")
+        assert (session.id, session.cwd) == (S, "/w")
+        assert (session.source, session.origin) == ("segue", "claude")
         assert (session.title, session.git_branch) == ("Why is the sky blue?", "main")
         assert (session.status, session.open_calls, session.mode) == ("idle", (), "plan")
         assert await room.texts() == ["Why is the sky blue?", "A", "Rayleigh."]

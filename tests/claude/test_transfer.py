@@ -205,14 +205,27 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
 def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Within) -> None:
     home.talk(cwd="/w")
 
-    async def listed(hub: Hub) -> list[str]:
-        return [session.id for session in (await hub.list(LOCAL)).sessions]
+    async def listed(hub: Hub) -> list[Any]:
+        rows = (await hub.list(LOCAL)).sessions
+        return [(session.id, session.source, session.origin) for session in rows]
 
-    assert within(listed) == [S]
+    assert within(listed) == [(S, "claude", "claude")]
     with pytest.raises(errors.Conflict, match="already"):
         within(lambda hub: hub.export_claude(LOCAL, S))
     within(lambda hub: hub.import_claude(LOCAL, S))
-    assert within(listed) == [S]
+    assert within(listed) == [(S, "segue", "claude")]
+
+
+def test_a_session_of_the_files_that_went_through_an_export_is_the_stores(
+    home: Home, within: Within
+) -> None:
+    home.talk(cwd="/w")
+
+    async def through(hub: Hub) -> str:
+        lines = [line async for line in hub.export(LOCAL, S)]
+        return (await hub.import_session(LOCAL, lines)).source
+
+    assert within(through) == "segue"
 
 
 def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(

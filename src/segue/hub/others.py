@@ -109,8 +109,7 @@ class OtherAgent(MemorySource):
         created = Created(
             cwd=session.cwd,
             real_cwd=session.real_cwd,
-            origin="acp",
-            source=session.source,
+            origin=session.source,
             native_id=native,
             agent=agent,
         )

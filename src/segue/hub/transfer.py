@@ -85,4 +85,6 @@ def read(lines: Iterable[bytes]) -> tuple[Header, list[Event]]:
 
 def _event(line: _Line) -> Event:
     body = event.decode_body(codec.encode(line.body), line.version)
+    if isinstance(body, event.Created):
+        body = msgspec.structs.replace(body, source="segue")  # whoever kept it there
     return Event(seq=line.seq, id=line.id, at=line.at, body=body)

@@ -85,7 +85,6 @@ def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -
         cwd=cwd,
         real_cwd=None if real_cwd == cwd else real_cwd,
         origin=DIALECT,
-        source=DIALECT,
         native_id=None if is_uuid(session) else session,
         git_branch=branch,
         fork=None if parent is None else ForkPoint(session=parent, seq=1),
