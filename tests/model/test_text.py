@@ -11,7 +11,17 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
-from segue.model.text import MAX_OUTPUT, MAX_TOKEN, Term, occurs, searchable, snippet, terms, tokens
+from segue.model.text import (
+    MAX_OUTPUT,
+    MAX_TOKEN,
+    Term,
+    occurs,
+    searchable,
+    snippet,
+    stands,
+    terms,
+    tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +113,19 @@ def test_a_term_occurs_where_its_words_stand_in_a_row(query: str, found: bool) -
 def test_a_phrase_occurs_if_it_is_a_slice(words: list[str], phrase: list[str]) -> None:
     slices = [words[i : i + len(phrase)] for i in range(len(words))]
     assert occurs(Term(tuple(phrase)), words) == (phrase in slices)
+
+
+WORDS = st.lists(st.sampled_from(["a", "ab", "aba", "b1", "A", "é", "東", "ﬁ", "x" * 63, "x" * 70]))
+
+
+@given(WORDS, st.sampled_from([" ", "-", "_", ", "]), WORDS, st.booleans(), st.booleans())
+def test_what_stands_in_a_text_is_what_occurs_in_its_words(
+    said: list[str], between: str, asked: list[str], prefix: bool, ascii_only: bool
+) -> None:
+    text = between.join(word for word in said if word.isascii() or not ascii_only)
+    if found := tuple(tokens(" ".join(asked[:3]))):
+        term = Term(found, prefix)
+        assert stands(term, text) == occurs(term, tokens(text))
 
 
 def test_events_are_searched_by_what_they_say() -> None:

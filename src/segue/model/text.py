@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from .content import Block, Diff, ResourceLink, plain
@@ -89,6 +89,29 @@ def occurs(term: Term, words: Sequence[str]) -> bool:
         if ends and list(words[start : start + size - 1]) == exact:
             return True
     return False
+
+
+def stands(term: Term, text: str) -> bool:
+    """Whether a term occurs in a text: what `occurs` says of its words, without taking them all."""
+    if not text.isascii():
+        folded = unicodedata.normalize("NFKC", text).casefold()
+        return all(token in folded for token in term.tokens) and occurs(term, tokens(text))
+    folded, first = text.lower(), term.tokens[0]
+    alone = len(term.tokens) == 1
+    begun = (alone and term.prefix) or len(first) == MAX_TOKEN
+    places = _standing(first, begun, folded, len(folded))
+    if alone:
+        return any(places)
+    row = _row(term)
+    return any(row.match(folded, place.start) for place in places)
+
+
+@lru_cache(64)
+def _row(term: Term) -> re.Pattern[str]:
+    """The words of a term in a row, in ASCII."""
+    words = [token + ("[a-z0-9]*" if len(token) == MAX_TOKEN else "") for token in term.tokens]
+    end = "" if term.prefix else "(?![a-z0-9])"
+    return re.compile("[^a-z0-9]+".join(words) + end)
 
 
 def has_begun(prefix: str, text: str) -> bool:

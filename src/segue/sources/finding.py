@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +15,7 @@ from ..model.query import Position, Query
 from ..model.session import Session, Shelf
 from ..model.text import Term
 from .index import SHELVES, Index, decode
+from .words import Words, expression
 
 _decode_all = msgspec.json.Decoder(list[Session]).decode
 
@@ -44,46 +47,65 @@ def page(
     index: Index, origin: Origin, query: Query, after: Position | None, backward: bool
 ) -> list[Session]:
     """Up to a page of sessions after a position, in the query's order."""
-    among = None
-    if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
-        return []
     arms = _arms(origin, query)
     if not arms:
         return []
-    args: list[Any] = []
-    down = query.descending != backward
-    direction = "DESC" if down else "ASC"
-    time = f"{query.order}_at"
-    parts = []
-    for shelf, name, values in arms:
-        driver = f"_{name}" if name else ""
-        where = ["shown", "shelf = ?", *([f"{name} = ?"] if name else [])]
-        args += [SHELVES[shelf], *values]
-        if after is not None:
-            where.append(f"({time}, id) {'<' if down else '>'} (?, ?)")
-            args += after
-        for condition, value in _conditions(origin, query, name):
-            where.append(condition)
-            args += value
-        by = f"INDEXED BY files{driver}_{query.order}"
-        if query.statuses == ("running",):
-            by = "INDEXED BY files_id"  # of which there are few
-        if among is not None:
-            where.append("pk IN (SELECT value FROM json_each(?))")
-            args.append(str(list(among)))
-            by = "NOT INDEXED"
-        parts.append(f"SELECT {time}, id, row FROM files {by} WHERE {' AND '.join(where)}")
-    sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction} LIMIT ?"
-    rows = [row for _, _, row in index.execute(sql, (*args, query.limit)).fetchall()]
+
+    def walk(column: str, only: set[int] | None = None) -> Iterator[Any]:
+        """The values of a column, in order; with `only`, those of these files."""
+        args: list[Any] = []
+        down = query.descending != backward
+        direction = "DESC" if down else "ASC"
+        time = f"{query.order}_at"
+        parts = []
+        for shelf, name, values in arms:
+            driver = f"_{name}" if name else ""
+            where = ["shown", "shelf = ?", *([f"{name} = ?"] if name else [])]
+            args += [SHELVES[shelf], *values]
+            if after is not None:
+                where.append(f"({time}, id) {'<' if down else '>'} (?, ?)")
+                args += after
+            for condition, value in _conditions(origin, query, name):
+                where.append(condition)
+                args += value
+            by = f"INDEXED BY files{driver}_{query.order}"
+            if query.statuses == ("running",):
+                by = "INDEXED BY files_id"  # of which there are few
+            if only is not None:
+                where.append("pk IN (SELECT value FROM json_each(?))")
+                args.append(str(list(only)))
+                by = "NOT INDEXED"
+            parts.append(f"SELECT {time}, id, {column} FROM files {by} WHERE {' AND '.join(where)}")
+        sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction}"
+        with closing(index.execute(sql, args)) as rows:
+            for _, _, value in rows:
+                yield value
+
+    if query.text is None:
+        rows = list(islice(walk("row"), query.limit))
+    else:
+        pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
+        rows = [
+            index.execute("SELECT row FROM files WHERE pk = ?", (pk,)).fetchone()[0] for pk in pks
+        ]
     found = _sessions(origin, rows)
     return found[::-1] if backward else found
 
 
+def _searched(words: Words, walk: Callable[..., Iterator[int]], limit: int) -> list[int]:
+    words.narrow()
+    if not words.sparse:
+        found = words.first(walk("pk"), limit)
+        if found is not None:
+            return found
+        words.settle()
+    return words.first(walk("pk", words.only), limit) or []
+
+
 def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) -> list[Session]:
     """Sessions that changed since a mark and are older than it, by id."""
-    among = None
-    if query.text is not None and (among := _having(index, text.terms(query.text))) == set():
-        return []
+    words = Words(index, text.terms(query.text or ""))
+    words.narrow()
     shelves = [SHELVES[shelf] for shelf, _, _ in _arms(origin, query)]
     where = ["shown", "change >= ?", "born < ?", "id > ?"]
     args: list[Any] = [mark.low, mark.high, after]
@@ -91,12 +113,9 @@ def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) ->
         where.append(condition)
         args += value
     sql = f"SELECT pk, shelf, row FROM files INDEXED BY files_change WHERE {' AND '.join(where)}"
-    rows = [
-        row
-        for pk, shelf, row in index.execute(f"{sql} ORDER BY id", args)
-        if shelf in shelves and (among is None or pk in among)
-    ]
-    return _sessions(origin, rows[: query.limit])
+    with closing(index.execute(f"{sql} ORDER BY id", args)) as rows:
+        right = (row for pk, shelf, row in rows if shelf in shelves and words.has(pk))
+        return _sessions(origin, list(islice(right, query.limit)))
 
 
 def between(index: Index, origin: Origin, low: str, high: str, limit: int) -> list[Session]:
@@ -109,15 +128,10 @@ def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int 
     """For each session, the seq of its newest event in which one of the terms occurs."""
     if not terms:
         return [None] * len(ids)
-    any_of = " OR ".join(map(_expression, terms))
-    sql = """
-        SELECT t.seq FROM files f JOIN texts t ON t.key = (
-          SELECT max(rowid) FROM search WHERE search MATCH ?
-          AND rowid BETWEEN f.pk << 24 AND f.pk << 24 | f.texts
-        ) WHERE f.id = ? AND f.shown
-    """
-    rows = [index.execute(sql, (any_of, id)).fetchone() for id in ids]
-    return [None if row is None else row[0] for row in rows]
+    words = Words(index, terms)
+    sql = "SELECT pk FROM files WHERE id = ? AND shown"
+    pks = [index.execute(sql, (id,)).fetchone() for id in ids]
+    return [None if pk is None else words.newest(pk[0]) for pk in pks]
 
 
 def occurrences(
@@ -132,7 +146,7 @@ def occurrences(
         JOIN texts t ON t.key = s.rowid
         WHERE f.id = ? AND f.shown AND t.seq > 0 AND t.seq < ? ORDER BY t.seq DESC LIMIT ?
     """
-    every = " AND ".join(map(_expression, terms))
+    every = " AND ".join(map(expression, terms))
     last = (1 << 62) if before is None else before
     return [seq for (seq,) in index.execute(sql, (every, id, last, limit))]
 
@@ -141,7 +155,7 @@ def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
     """The sessions that match best, best first."""
     terms = text.terms(query.text or "")
     arms = {SHELVES[shelf] for shelf, _, _ in _arms(origin, query)}
-    whole = _having(index, terms)
+    whole = Words(index, terms).settle()
     if not whole or not arms:
         return []
     where = ["shown", "pk = ?"]
@@ -152,7 +166,7 @@ def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
     one = f"SELECT shelf, row FROM files WHERE {' AND '.join(where)}"
     sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
     found: dict[int, Best] = {}
-    for key, rank in index.execute(sql, (" OR ".join(map(_expression, terms)),)):
+    for key, rank in index.execute(sql, (" OR ".join(map(expression, terms)),)):
         pk = key >> 24
         if pk not in whole:
             continue
@@ -164,24 +178,6 @@ def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
             if len(found) == query.limit:
                 break
     return list(found.values())
-
-
-def _having(index: Index, terms: Sequence[Term]) -> set[int]:
-    """The files in which every term occurs."""
-    found: set[int] | None = None
-    sql = "SELECT DISTINCT rowid >> 24 FROM search WHERE search MATCH ?"
-    for term in sorted(terms, key=lambda term: -sum(map(len, term.tokens))):
-        rows = index.execute(sql, (_expression(term),)).fetchall()
-        these = {pk for (pk,) in rows}
-        found = these if found is None else found & these
-        if not found:
-            return set()
-    return found or set()
-
-
-def _expression(term: Term) -> str:
-    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
-    return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
 
 
 def _arms(origin: Origin, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:

@@ -21,7 +21,7 @@ from ..model import clock, codec, errors, text
 from ..model.cursor import Mark
 from ..model.session import Session, Shelf
 
-FORMAT = 5  # of this file; one of another format is made anew
+FORMAT = 6  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
 SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}

@@ -50,8 +50,7 @@ class Histories:
             if seq < 0:
                 return self._event_of_agent(id, threads.Place.of(seq))
             with self.reader(id) as reader:
-                found = reader.page(after=seq - 1, before=seq + 1, limit=1)
-                return found[0] if found else None
+                return reader.one(seq)
         except NotFound:
             return None  # it went while we looked
 
@@ -60,9 +59,9 @@ class Histories:
         path, known = self._known(id)
         agent = list(known.agents)[place.number - 1]
         with self._agent(id, agent) as reader:
-            found = reader.page(after=place.seq - 1, before=place.seq + 1, limit=1)
+            found = reader.one(place.seq)
         begun = {thread.id: thread.seq for thread in threads.listed(path, known)}
-        return replace(found[0], seq=begun.get(agent) or FIRST) if found else None
+        return found and replace(found, seq=begun.get(agent) or FIRST)
 
     def threads(self, id: str) -> list[Thread]:
         """The agents that a session started."""

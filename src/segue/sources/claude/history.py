@@ -12,10 +12,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...model.event import Event
+from ...model.event import Event, ModelCalled
 from . import chain, files, read, transcript, tree
 from .events import FIRST, WINDOW, Translator
 from .parallel import with_parallels
+from .read import Entry
 from .ways import ASIDE, path_to
 
 _STEP = 1 << 18  # as much is read at first when reading backwards
@@ -135,6 +136,18 @@ class Reader:
                     break
         return found
 
+    def one(self, seq: int) -> Event | None:
+        """The event at a place."""
+        start = line_of(self._descriptor, max(0, seq - FIRST - 1))
+        data, newline, _ = files.piece(self._descriptor, start, WINDOW).partition(b"\n")
+        found = read.entries(data) if newline else []
+        if found and all(map(_stands_alone, found)):
+            translator = Translator(self._session, self.created.at)
+            for event in translator.line(start, data, found):
+                if event.seq == seq and not isinstance(event.body, ModelCalled):
+                    return event
+        return next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
+
     def _last(
         self, after: int, before: int | None, limit: int, wanted: Callable[[Event], bool]
     ) -> list[Event]:
@@ -179,6 +192,11 @@ class Reader:
                     continue  # an event is longer than that: all of these are before
                 data = files.piece(self._descriptor, line.offset, line.size)
             yield line.offset, translator.line(line.offset, data)
+
+
+def _stands_alone(entry: Entry) -> bool:
+    """Whether no line before an entry says more of what it says, but of what a response cost."""
+    return read.moment(entry.get("timestamp")) is not None and not entry.get("isCompactSummary")
 
 
 def conversation(descriptor: int) -> array[int]:

@@ -1,0 +1,140 @@
+"""Searches over the index: the same answers by every way, for no more work than a page needs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from segue.model import ids, text
+from segue.model.event import UserMessage
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.sources import words
+from segue.sources.claude import read as reading
+from tests.claude.entries import Home, S, as_line, assistant, title, user
+from tests.claude.house import listed, opened
+
+WORDS = ["the", "then", "there", "bird", "birds", "kingfisher", "café", "東京", "x" * 70, "Zug"]
+QUERIES = [
+    "the",
+    "th",
+    "bird",
+    "bir",
+    "kingfish",
+    "the bird",
+    '"the bird"',
+    '"bird the" kingfisher',
+]
+QUERIES += ["cafe", "café", "東京", "x" * 64, "nowhere", "the nowhere", "kingfisher the", '"bird"']
+
+
+def said(chance: random.Random) -> str:
+    weights = [20, 4, 4, 8, 2, 1, 1, 1, 1, 1]
+    return " ".join(chance.choices(WORDS, weights, k=chance.randrange(1, 6)))
+
+
+@asynccontextmanager
+async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
+    chance = random.Random(1)
+    for number in range(sessions):
+        at = f"2026-01-01T{number // 60:02}:{number % 60:02}:00.000Z"
+        lines = [user("u1", None, said(chance), timestamp=at)]
+        lines += [
+            assistant(f"a{n}", "u1", [{"type": "text", "text": said(chance)}], timestamp=at)
+            for n in range(chance.randrange(6))
+        ]
+        home.write(lines, f"{number:08x}-0000-4000-8000-000000000000", f"-p{number % 3}")
+    async with opened(home) as (hub, source):
+        yield hub, source
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {},
+        {"FEW": 0, "MANY": 0},  # always one session after the other
+        {"FEW": 0, "MANY": 0, "NEAR": 1},  # of which the last text alone is read
+        {"FEW": 0, "ENOUGH": 1, "MANY": 2},  # looked up whole after the first
+        {"LONG": 0, "SPARSE": 0},
+        {"LONG": 0, "SPARSE": 1000},
+    ],
+)
+async def test_every_way_finds_the_same(
+    home: Home, monkeypatch: pytest.MonkeyPatch, ways: dict[str, int]
+) -> None:
+    for name, value in ways.items():
+        monkeypatch.setattr(words, name, value)
+    async with filled(home) as (hub, _):
+        sessions = (await hub.list(LOCAL, Query(limit=100))).sessions
+        told = {}
+        for session in sessions:
+            events = [event async for event in hub.history(LOCAL, session.id)]
+            spoken = [(event, text.searchable(event.body)) for event in events]
+            told[session.id] = [(event, text.tokens(shown)) for event, shown in spoken if shown]
+        for query in QUERIES:
+            wanted = text.terms(query)
+            right = [
+                session.id
+                for session in sessions
+                if all(
+                    any(text.occurs(term, has) for _, has in told[session.id]) for term in wanted
+                )
+            ]
+            assert await listed(hub, text=query, limit=100) == right
+            page = await hub.search(LOCAL, Query(text=query, limit=100))
+            for found in page.found:
+                assert found.event == next(
+                    event
+                    for event, has in reversed(told[found.session.id])
+                    if any(text.occurs(term, has) for term in wanted)
+                )
+
+
+async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        home.talk(ids.new_id(), say=f"common {number}")
+    read: list[str] = []
+    stands = text.stands
+
+    def counting(term: text.Term, words: str) -> bool:
+        read.append(words)
+        return stands(term, words)
+
+    monkeypatch.setattr(text, "stands", counting)
+    monkeypatch.setattr(words, "FEW", 100)  # to say that 300 hits are many
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        statements: list[str] = []
+        source.index._reader.set_trace_callback(statements.append)
+        assert len((await hub.search(LOCAL, Query(text="common", limit=5))).found) == 5
+        assert len(read) <= 2 * 2 * 6  # two texts of each of six sessions, to find and to show it
+        assert not any("FROM search" in sql and "LIMIT" not in sql for sql in statements)
+
+
+async def test_what_is_shown_is_read_from_its_own_line(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [user(f"u{n}", None, f"filler {n}") for n in range(300)]
+    home.write([*lines, user("u", None, "needle"), title("other")])
+    read: list[bytes] = []
+    async with opened(home) as (hub, _):
+        await listed(hub)
+        entries = reading.entries
+        monkeypatch.setattr(reading, "entries", lambda line: read.append(line) or entries(line))
+        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        assert found.event is not None and isinstance(found.event.body, UserMessage)
+        assert read == [as_line(user("u", None, "needle")).strip()]
+        assert (await hub.events(LOCAL, S, after=found.event.seq - 1))[0] == found.event
+
+
+async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Home) -> None:
+    late = {"timestamp": "2026-01-02T00:00:00.000Z"}
+    home.write([user("u1", None, "hi"), assistant("a1", "u1", **late), title("needle")])
+    async with opened(home) as (hub, _):
+        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        assert found.event is not None
+        assert found.event == (await hub.events(LOCAL, S, after=found.event.seq - 1))[0]
