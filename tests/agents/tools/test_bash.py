@@ -41,6 +41,7 @@ async def run(
         await shells.close()
 
 
+@pytest.mark.usefixtures("walls")
 async def test_the_shell_stays_from_one_command_to_the_next(place: Place) -> None:
     *_, last = await run(place, "mkdir sub; cd sub; X=1; f() { echo f$X; }", "pwd; f")
     assert told(last) == f"{place.inside}/sub\nf1\n"
@@ -82,6 +83,7 @@ async def test_exit_ends_the_shell_and_the_next_command_gets_a_new_one(place: Pl
     assert told(second) == "[]\n"
 
 
+@pytest.mark.usefixtures("walls")
 async def test_time_runs_out_and_everything_it_began_is_killed(place: Place) -> None:
     slow = {"command": "echo before; sleep 300 & echo $! > pid; wait", "timeout_ms": 400}
     first, second = await run(place, slow, "echo after")
@@ -106,6 +108,7 @@ async def test_a_cancelled_command_is_killed_at_once(place: Place) -> None:
     await shells.close()
 
 
+@pytest.mark.usefixtures("walls")
 async def test_what_runs_in_the_background_does_not_hold_up_the_command(place: Place) -> None:
     first, second = await run(place, "sleep 300 & echo begun", "jobs | wc -l")
     assert told(first) == "begun\n" and told(second).strip() == "1"
