@@ -12,7 +12,7 @@ by then is kept and marked partial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -62,12 +62,12 @@ class Releasing(Protocol):
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that an agent has begun on its own side: the id that it should have here, the
-    agent's own name for it, and the options by which the agent knows it again."""
+    """A session that an agent has begun on its own side: the id that it should have here, and the
+    agent's own name for it. `keep` says which id it got, and gives the options to know it by."""
 
     id: str
     native_id: str
-    options: dict[str, Any]
+    keep: Callable[[str], dict[str, Any]]
 
 
 @runtime_checkable

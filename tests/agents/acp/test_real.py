@@ -106,10 +106,11 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
             logins = await agent.logins()
             assert logins and all(each.args for each in logins)
             begun = await agent.begin(str(project), (), None)
-            names = [option["id"] for option in begun.options["offered"]["options"]]
+            options = begun.keep(begun.id)
+            names = [option["id"] for option in options["offered"]["options"]]
             assert {"mode", "model"} <= set(names)
             session = await hub.create(LOCAL, id=begun.id, cwd=str(project))
-            await hub.configure(LOCAL, session.id, ConfigChanged(options=begun.options))
+            await hub.configure(LOCAL, session.id, ConfigChanged(options=options))
             hold = await hub.hold(LOCAL, session.id, agent=agent)
             async with asyncio.timeout(100):
                 assert await hub.run(LOCAL, session.id, "Are you there?") == "end_turn"

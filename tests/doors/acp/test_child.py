@@ -188,6 +188,26 @@ async def test_a_new_session_is_the_same_on_both_sides(house: House, version: in
         assert (await hub.get(LOCAL, id)).id == id
 
 
+async def test_one_that_counts_its_sessions_anew_is_not_confused(
+    house: House, version: int
+) -> None:
+    agent = careless(house, "forgetful")
+    async with house.child(version, "--agent", agent) as (client, _):
+        first = await client.new("/")
+        await client.run(first, "one")
+    async with house.child(version, "--agent", agent) as (client, _):
+        second = await client.new("/")  # which it calls as it called the first
+        assert second != first
+        await client.run(second, "two")
+        await client.open("resume", first, "/")
+        await client.run(first, "seen")
+        told = [each for each in conversation(client.updates()) if each[0] == "agent"]
+        assert "one" in told[-1][1] and "two" not in told[-1][1]
+        await client.run(second, "seen")
+        told = [each for each in conversation(client.updates()) if each[0] == "agent"]
+        assert told[-1][1] == '["two", "seen"]'
+
+
 async def test_a_new_session_is_refused_where_one_must_log_in_first(
     house: House, version: int
 ) -> None:

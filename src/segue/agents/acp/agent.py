@@ -131,12 +131,16 @@ class AcpAgent:
         """Begin a session in the child, so that it is the same one on both sides."""
         async with self._borrowed(cwd) as child:
             native = await child.client.new(cwd, **_setup(roots, tools, child.client))
-            id = self.own_id(native)
-            child.opened(native, id)
+            child.opened(native)
             if child.client.version == 1:
                 await asyncio.sleep(COMMAND_SECONDS)  # they come behind the answer
-            options = {**self.known(native, id), OFFERED: child.offered[native]}
-        return Begun(id=id, native_id=native, options=options)
+            offered = child.offered[native]
+
+        def keep(id: str) -> dict[str, Any]:
+            child.ours[id] = native
+            return {**self.known(native, id), OFFERED: offered}
+
+        return Begun(id=self.own_id(native), native_id=native, keep=keep)
 
     async def choose(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
@@ -144,11 +148,8 @@ class AcpAgent:
         """Choose a value of an option that the child offers; what it offers then."""
         native = self.native(session)
         async with self._borrowed(session.cwd) as child:
-            if native is None or not (
-                native in child.open or await self._again(session, tools, child, native)
-            ):
+            if native is None or not await self._has(session, tools, child, native):
                 raise AgentFailed("this session is not open in its agent; prompt it first")
-            child.opened(native, session.id)
             offered = child.offered[native].get("options", ())
             if any(each["id"] == option and each.get("by") == MODE for each in offered):
                 await child.client.set_mode(native, str(value))
@@ -243,16 +244,22 @@ class AcpAgent:
     async def _open(self, turn: Turn, child: Child) -> _Own:
         """The child's session for this one: the same as before, a fork of it, or a new one."""
         before = self.native(turn.session)
-        if before is not None:
-            if before in child.open:
-                return _Own(before, True)
-            if await self._again(turn.session, turn.tools, child, before):
-                child.opened(before, turn.session.id)
-                return _Own(before, True)
+        if before is not None and await self._has(turn.session, turn.tools, child, before):
+            return _Own(before, True)
         own = await self._new(turn, child)
         child.opened(own.id, turn.session.id)
         await turn.emit(ConfigChanged(options=self.known(own.id, turn.session.id)))
         return own
+
+    async def _has(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
+        """Whether the child has its session open for this one of ours, opened again if need be."""
+        if child.ours.get(session.id) == id:
+            return True
+        # One that counts its sessions anew gives the same name to another.
+        if id in child.open or not await self._again(session, tools, child, id):
+            return False
+        child.opened(id, session.id)
+        return True
 
     async def _again(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
         """Whether the child has its session again. Its history is ours already, and not heard."""

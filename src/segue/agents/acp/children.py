@@ -97,10 +97,11 @@ class Child:
     def unhear(self, session: str) -> None:
         self._hearers.pop(session, None)
 
-    def opened(self, session: str, ours: str) -> None:
-        """The child has one of our sessions open."""
+    def opened(self, session: str, ours: str | None = None) -> None:
+        """The child has a session open: one of ours, or one that will be."""
         self.open.add(session)
-        self.ours[ours] = session
+        if ours is not None:
+            self.ours[ours] = session
         self.learn(session, self.client.setups.pop(session, {}))
 
     def learn(self, session: str, told: dict[str, Any]) -> dict[str, Any]:

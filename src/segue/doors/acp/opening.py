@@ -12,7 +12,7 @@ from ...acp import v1, v2, wire
 from ...acp.rpc import INVALID_PARAMS, RpcError
 from ...agents.base import Beginning
 from ...hub import places
-from ...model.errors import ReadOnly
+from ...model.errors import Conflict, ReadOnly
 from ...model.event import ConfigChanged
 from ...model.session import Session
 from . import options
@@ -48,9 +48,12 @@ class Opening(Base):
         if not isinstance(agent, Beginning):
             return await self._hub.create(self._principal, **made_with)
         begun = await agent.begin(cwd, roots, connected.tools)
-        named = {"id": begun.id, "native_id": begun.native_id}
-        session = await self._hub.create(self._principal, **made_with, **named)
-        change = ConfigChanged(options=begun.options)
+        made_with["native_id"] = begun.native_id
+        try:
+            session = await self._hub.create(self._principal, id=begun.id, **made_with)
+        except Conflict:  # it counts its sessions, from the beginning in every process
+            session = await self._hub.create(self._principal, **made_with)
+        change = ConfigChanged(options=begun.keep(session.id))
         return await self._hub.configure(self._principal, session.id, change)
 
     async def session_fork(self, request: wire.SetupRequest) -> Any:
