@@ -116,7 +116,12 @@ class Records:
 
     async def built_in_agent(self, workspace: str) -> AgentRef:
         """The agent of sessions that name none: the configured model, or the demo agent."""
-        await self._prepare(workspace)
+        record = await self.built_in(workspace)
+        return AgentRef(id=record.id, version=record.version)
+
+    async def built_in(self, workspace: str) -> Record:
+        """The built-in agent's record, which shows the model that is configured."""
+        await self.prepare(workspace)
         record = await self.get(workspace, "agent", agent_id(workspace))
         model = (await self._store.settings(workspace)).get("model")
         while record.body.get(CONFIGURED) != model:
@@ -125,11 +130,11 @@ class Records:
                 record = await self.update(record, {**record.body, CONFIGURED: model})
             except Conflict:  # another process was quicker
                 record = await self.get(workspace, "agent", record.id)
-        return AgentRef(id=record.id, version=record.version)
+        return record
 
     async def agent_of(self, workspace: str, source: str) -> AgentRef:
         """The agent whose sessions a source has."""
-        await self._prepare(workspace)
+        await self.prepare(workspace)
         return AgentRef(id=source_agent_id(workspace, source))
 
     def is_built_in(self, record: Record) -> bool:
@@ -156,10 +161,11 @@ class Records:
 
     async def built_in_environment(self, workspace: str) -> str:
         """The environment of sessions that name none: this machine."""
-        await self._prepare(workspace)
+        await self.prepare(workspace)
         return environment_id(workspace)
 
-    async def _prepare(self, workspace: str) -> None:
+    async def prepare(self, workspace: str) -> None:
+        """See to it that the records are there that every workspace has."""
         if workspace in self._ready:
             return
         built_in: list[tuple[str, str, dict[str, Any]]] = [

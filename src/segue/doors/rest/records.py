@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar
 
+from ...hub.records import agent_id
 from ...model import clock, ids
 from ...model.errors import Conflict, InvalidInput, NotFound
 from ...model.query import Position
@@ -61,14 +62,17 @@ async def find(
     call: Call, kind: str, given: str, version: int | None = None, *, field: str = ""
 ) -> Record:
     """The record of that id. `field` is where the request names it, for the error."""
-    await call.hub.records.built_in_agent(call.workspace)  # so that the built-in ones exist
+    await call.hub.records.prepare(call.workspace)
     sort = _sort(kind)
     id = ids.parse(given, PREFIXES[sort])
     where = f"{field}: " if field else ""
     newest = None
     if id is not None:
         try:
-            newest = await call.hub.records.get(call.workspace, kind, id)
+            if (kind, id) == ("agent", agent_id(call.workspace)):
+                newest = await call.hub.records.built_in(call.workspace)
+            else:
+                newest = await call.hub.records.get(call.workspace, kind, id)
         except NotFound:
             newest = None
     if newest is None:
@@ -100,7 +104,7 @@ async def page(
     clamp: bool = False,
 ) -> Page[T]:
     """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
-    await call.hub.records.built_in_agent(call.workspace)
+    await call.hub.records.built_in(call.workspace)
     limit = min(most, call.params.limit(20, 100)) if clamp else call.params.limit(20, most)
     window = call.params.window()
     after: Position | None = None
