@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import segue
-from segue.model.event import Failed
+from segue.model.content import plain
+from segue.model.event import AgentMessage, Failed, UserMessage
 
 ID = "0198c0de-1111-4111-8111-000000000001"
 
@@ -31,12 +32,18 @@ def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def test_unless_asked_to_segue_leaves_them_alone(transcript: Path) -> None:
+async def said(hub: segue.Hub) -> list[str]:
+    bodies = [event.body async for event in hub.history(segue.LOCAL, ID)]
+    return [plain(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)]
+
+
+async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) -> None:
     before = transcript.read_bytes()
     async with await segue.open_hub() as hub:
-        with pytest.raises(segue.errors.ReadOnly, match="fork or import"):
-            await hub.prompt(segue.LOCAL, ID, "more")
         assert await hub.keeper(segue.LOCAL, ID) == "claude"
+        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert await hub.keeper(segue.LOCAL, ID) is None
+        assert await said(hub) == ["first words", "/say more", "more"]
     assert transcript.read_bytes() == before
 
 
@@ -54,5 +61,5 @@ async def test_it_runs_for_the_local_user_alone() -> None:
     other = segue.Principal(workspace="local", local=False)
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        with pytest.raises(segue.errors.ReadOnly):
-            await hub.prompt(other, ID, "more")
+        assert await hub.run(other, ID, "/say more") == "end_turn"
+        assert await said(hub) == ["first words", "/say more", "more"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from segue.model.errors import Busy
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude import watch
@@ -32,6 +33,15 @@ async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> Non
             await hub.search(LOCAL, Query(text="hi", statuses=("running",)), ranked=True)
         ).found
         assert best.session.id == S
+
+
+async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        home.busy()
+        with pytest.raises(Busy):
+            await hub.prompt(LOCAL, S, "/say Yes.")
+        assert await hub.keeper(LOCAL, S) == "claude"
 
 
 async def test_lists_by_status_tell_them_apart(home: Home) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from segue import claude
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
-from segue.model.event import AgentMessage, Usage, UserMessage
+from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
 from segue.sources.claude import watch
@@ -313,11 +314,27 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
         assert [plain(body.content) for body in shown] == ["one", "a1"]
 
 
-async def test_a_prompt_is_refused_with_a_way_out(home: Home) -> None:
-    home.talk()
+async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None:
+    path = home.talk()
+    before = path.read_bytes()
     async with opened(home) as (hub, _):
-        with pytest.raises(ReadOnly, match="fork or import"):
-            await hub.prompt(LOCAL, S, "go on")
+        last = (await hub.get(LOCAL, S)).last_seq
+        async with aclosing(hub.follow(LOCAL, S, last)) as follower:
+            coming = asyncio.ensure_future(anext(follower))
+            await asyncio.sleep(0)
+            await hub.prompt(LOCAL, S, "/say Yes.")
+            seen = [await coming]
+            while not (isinstance(seen[-1].body, StatusChanged) and seen[-1].body.status == "idle"):
+                seen.append(await anext(follower))
+        assert [event.type for event in seen] == [
+            "status_changed",
+            "user_message",
+            "agent_message",
+            "status_changed",
+        ]
+        assert await hub.keeper(LOCAL, S) is None
+        assert await listed(hub) == [S]
+    assert path.read_bytes() == before
 
 
 async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> None:

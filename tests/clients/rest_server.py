@@ -14,6 +14,7 @@ class Server(NamedTuple):
     key: str
     process: subprocess.Popen[str]
     told: str
+    environment: dict[str, str]
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def serving(data: Path, *options: str) -> Iterator[Server]:
         else:
             raise AssertionError(process.stderr.read())
         url = told[0].split()[-1]
-        yield Server(url, (data / "key").read_text().strip(), process, "".join(told))
+        yield Server(url, (data / "key").read_text().strip(), process, "".join(told), environment)
     finally:
         process.terminate()
         try:

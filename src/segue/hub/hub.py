@@ -30,14 +30,14 @@ from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Source, agent_id
 from ..store.base import Record, Store
-from .editing import Editing
+from .editing import Editing, at_rest
 from .reading import Reading
 from .runners import CLAUDE_CODE, Runners
 from .transcripts import Transcripts
 
 if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
-    from .inbox import Said
+    from .inbox import Prompt, Said
     from .turns import Hold, Turns
 
 
@@ -108,14 +108,51 @@ class Hub(Reading, Editing, Transcripts):
         extra: dict[str, Any] | None = None,
         turn_id: str | None = None,
         system: Said | None = None,
+        overrides: dict[str, Any] | None = None,
+        mode: str | None = None,
+        later: bool = False,
     ) -> str:
         """Ask a session's agent something; the id of the turn, which is the message's id too.
 
         A caller that must know the id beforehand may choose it, new and never used again.
+        `overrides` of the agent and the permission `mode` hold for this turn and are not kept.
+        With `later`, a stream that opens after the turn still has it to tell.
         The prompt is durable when this returns. It runs in the process that holds the session
         open, else here; NoAgent if that is impossible.
         """
-        return await self._prompt(principal, id, content, turn_id, extra=extra or {}, system=system)
+        from .inbox import Prompt
+
+        prompt = Prompt(
+            content=as_content(content),
+            extra=extra or {},
+            local=principal.local,
+            system=system,
+            overrides=overrides or {},
+            mode=mode,
+            later=later,
+        )
+        return await self._prompt(principal, id, prompt, turn_id)
+
+    async def promptable(self, principal: Principal, id: str) -> Session:
+        """The session, in the store. One of Claude Code's is taken in first, with all it has.
+
+        Its files stay as they are, unless the user wants Claude Code to answer: then it goes on
+        in its file, and what was said there since comes along.
+        """
+        session, source = await self._find(principal, id)
+        if source is None:
+            if _is_claude_code(session):
+                with suppress(NotFound):
+                    session, _ = await self.import_claude(principal, id)
+            return session
+        if source.name != CLAUDE:
+            return await self._native(principal, id)  # which says why not
+        at_rest(session)
+        session = await self._take_claude(principal, id)
+        if await self._by_claude(principal):
+            agent = await self.records.agent_of(principal.workspace, CLAUDE)
+            session = await self.configure(principal, id, ConfigChanged(agent=agent))
+        return session
 
     async def define_outcome(
         self,
@@ -131,49 +168,35 @@ class Hub(Reading, Editing, Transcripts):
 
         A turn of its own, like a prompt's; its id is the event's.
         """
+        from .inbox import Prompt
+
         outcome = OutcomeDefined(
             outcome_id=ids.new_id(),
             description=description,
             rubric=rubric,
             max_iterations=max_iterations,
         )
-        await self._prompt(principal, id, description, turn_id, outcome=outcome)
+        content, local = as_content(description), principal.local
+        prompt = Prompt(content=content, local=local, outcome=outcome, later=True)
+        await self._prompt(principal, id, prompt, turn_id)
         return outcome
 
     async def _prompt(
-        self,
-        principal: Principal,
-        id: str,
-        content: str | Block | Iterable[Block],
-        turn_id: str | None,
-        *,
-        extra: dict[str, Any] | None = None,
-        outcome: OutcomeDefined | None = None,
-        system: Said | None = None,
+        self, principal: Principal, id: str, prompt: Prompt, turn_id: str | None
     ) -> str:
-        from .inbox import Prompt
-
-        session = await self._promptable(principal, id)
+        session = await self.promptable(principal, id)
         name = (principal.workspace, id)
         if session.shelf == "trash":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if session.status == "terminated":
             raise InvalidInput(f"session {id} has terminated; fork it to go on", session=id)
-        blocks = as_content(content)
-        if not blocks:
+        if not prompt.content:
             raise InvalidInput("a prompt needs some content")
         if not self.turns.answers(name) and not await self._held_elsewhere(name):
-            spec = await self._spec(session)
+            spec = await self._spec(session, prompt.overrides)
             if not self.runners.can_build(spec):
                 self.runners.build(spec)  # says why not
         turn_id = turn_id or ids.new_id()
-        prompt = Prompt(
-            content=blocks,
-            extra=extra or {},
-            local=principal.local,
-            outcome=outcome,
-            system=system,
-        )
         body: dict[str, Any] = to_builtins(prompt)
         await self.store.put_inbox(*name, "prompt", turn_id, body)
         await self.turns.kick(name)
@@ -296,9 +319,16 @@ class Hub(Reading, Editing, Transcripts):
         agent: Agent | None = None,
         tools: Tools | None = None,
     ) -> Hold:
-        """Hold a session open in this process: its prompts run here, with this agent and tools."""
-        await self._promptable(principal, id)
-        return await self.turns.hold((principal.workspace, id), agent, tools)
+        """Hold a session open in this process: its prompts run here, with this agent and tools.
+
+        One of Claude Code's stays as it is until it is prompted.
+        """
+        _, source = await self._find(principal, id)
+        kept = source is not None and source.name == CLAUDE
+        if not kept or await self._by_claude(principal):
+            await self.promptable(principal, id)
+            kept = False
+        return await self.turns.hold((principal.workspace, id), agent, tools, stored=not kept)
 
     async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
         """An agent of this process, from its specification; NoAgent if that is impossible."""
@@ -309,7 +339,7 @@ class Hub(Reading, Editing, Transcripts):
         from ..agents.base import Beginning
 
         try:
-            return isinstance(agent or await self._build(session), Beginning)
+            return isinstance(agent or await self._build(session, {}), Beginning)
         except NoAgent:
             return False
 
@@ -325,7 +355,7 @@ class Hub(Reading, Editing, Transcripts):
         """Have a session's agent, or the one given, take a value of an option of its own."""
         from ..agents.base import Choosing
 
-        agent = agent or await self._build(session)
+        agent = agent or await self._build(session, {})
         if not isinstance(agent, Choosing):
             raise InvalidInput(f"session {session.id} has an agent without options")
         offered = await agent.choose(session, tools, option, value)
@@ -348,40 +378,26 @@ class Hub(Reading, Editing, Transcripts):
             return await source.take_in(session, agent)
         return session
 
-    async def _spec(self, session: Session) -> dict[str, Any]:
-        """A session's agent: its record, what the session overrides, what is configured."""
+    async def _spec(self, session: Session, overrides: dict[str, Any]) -> dict[str, Any]:
+        """A session's agent: its record, what session and turn override, what is configured."""
         config = await self.config.all(session.workspace)
         if session.agent is None:
-            return {"kind": "default", "config": config}
+            return {"kind": "default", "config": config, **overrides}
         record: Record | None = await self.store.get_record(
             session.workspace, "agent", session.agent.id, session.agent.version
         )
         if record is None:
             raise NoAgent(f"the agent of session {session.id} is not known here")
         spec = record.body.get("spec", {"kind": "default"})
-        return {**record.body, "config": config, **spec, **session.agent.overrides}
+        return {**record.body, "config": config, **spec, **session.agent.overrides, **overrides}
 
-    async def _promptable(self, principal: Principal, id: str) -> Session:
-        """The session. One of Claude Code's is taken over first, if the user wants that.
+    async def _by_claude(self, principal: Principal) -> bool:
+        """Whether the user's own Claude Code is to answer in its sessions."""
+        config = await self.config.all(principal.workspace)
+        return principal.local and bool(config.get("claude.continue"))
 
-        Claude Code answers it and goes on in its file; what was said there since comes along.
-        """
-        session, source = await self._find(principal, id)
-        if source is not None and source.name == CLAUDE and principal.local:
-            config = await self.config.all(principal.workspace)
-            if config.get("claude.continue"):
-                await self.import_claude(principal, id)
-                agent = await self.records.agent_of(principal.workspace, CLAUDE)
-                return await self.configure(principal, id, ConfigChanged(agent=agent))
-        if source is not None:
-            return await self._native(principal, id)  # which says why not
-        if _is_claude_code(session):
-            with suppress(NotFound):
-                session, _ = await self.import_claude(principal, id)
-        return session
-
-    async def _build(self, session: Session) -> Agent:
-        spec = await self._spec(session)
+    async def _build(self, session: Session, overrides: dict[str, Any]) -> Agent:
+        spec = await self._spec(session, overrides)
         if spec.get("skills"):
             spec["skills"] = await self.rooms.equip(session, spec["skills"])
         return self.runners.build(spec)

@@ -18,13 +18,20 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent is asked; `local` says that the local user asks it."""
+    """What an agent is asked; `local` says that the local user asks it.
+
+    `overrides` and `mode` are for this turn alone, before those of the session. With `later`,
+    whoever asks may begin to listen when it is over.
+    """
 
     content: Content
     extra: dict[str, Any] = {}
     local: bool = False
+    overrides: dict[str, Any] = {}
+    mode: str | None = None
     outcome: OutcomeDefined | None = None
     system: Said | None = None
+    later: bool = False
 
     def drafts(self, id: str) -> list[Draft]:
         if self.outcome is not None:

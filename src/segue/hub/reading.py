@@ -208,15 +208,31 @@ class Reading(Base):
         """Events after a seq: those stored, then new ones as they come, from any process.
 
         With `deltas` also the pieces of messages that are being written. Ends when the session
-        is purged.
+        is purged. One that a source keeps is followed there and, once the store has taken it in,
+        here, from the first turn on that it has here.
         """
         _, source = await self._find(principal, id)
         name = (principal.workspace, id)
 
         def read(seq: int) -> AsyncIterator[Event]:
-            return self._read(principal.workspace, id, source, seq)
+            return self._read(*name, None, seq)
 
-        async for item in self.live.follow(read, name, after, deltas, source is None):
+        async def read_source(seq: int) -> AsyncIterator[Event]:
+            taken = await self.store.get(*name) is not None
+            async for event in self._read(*name, source, seq):
+                yield event
+            if taken:
+                raise NotFound(f"session {id} is in the store now", session=id)
+
+        if source is not None:
+            async for item in self.live.follow(read_source, name, after, False, False):
+                yield item
+            session = await self.store.get(*name)
+            if session is None:
+                return
+            turns = await self.store.events(*name, types=("status_changed",), limit=1)
+            after = turns[0].seq - 1 if turns else session.last_seq
+        async for item in self.live.follow(read, name, after, deltas, True):
             yield item
 
     def changes(self, principal: Principal) -> AsyncIterator[Change]:

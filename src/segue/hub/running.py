@@ -90,6 +90,7 @@ class Running:
         self._credentials = credentials
         self._session: Session | None = None
         self._local = False
+        self._mode: str | None = None  # of this turn alone
         self._first = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
@@ -125,8 +126,10 @@ class Running:
             lease=self._lease,
             consume=[number],
         )
-        self._session, self._local = session, prompt.local
+        self._session, self._local, self._mode = session, prompt.local, prompt.mode
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
+        if not prompt.later:
+            await self._store.tell(*self._name, self._first)
         system = () if prompt.system is None else prompt.system.content
         turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome, system)
         self._task = asyncio.get_running_loop().create_task(self._answer_in_room(turn))
@@ -270,7 +273,9 @@ class Running:
     @property
     def session(self) -> Session:
         assert self._session is not None  # a Turn has begun
-        return self._session
+        if self._mode is None:
+            return self._session
+        return msgspec.structs.replace(self._session, mode=self._mode)
 
     @property
     def local(self) -> bool:
@@ -312,7 +317,7 @@ class Running:
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
         self._check()
         current = await self._store.get(*self._name)  # the mode may have changed since we began
-        if current is not None and current.mode == UNASKED:
+        if current is not None and (self._mode or current.mode) == UNASKED:
             # Nothing is stored of it: the tool call shows what was done.
             allow = next((option for option in options if option.kind.startswith("allow")), None)
             if allow is not None:

@@ -42,6 +42,11 @@ class Transcripts(Base):
         except Unreadable:
             raise NotFound(f"the file of {named} went while it was read") from None
 
+    async def _take_claude(self, principal: Principal, id: str) -> Session:
+        """The same for a session of a source, which whoever sees it there may have copied."""
+        session, _ = await self.mirror(principal).take(await _aside(lambda: _read(id)))
+        return session
+
     async def export_claude(self, principal: Principal, id: str) -> str:
         """Write a session so that Claude Code can resume it; gives the transcript's path.
 

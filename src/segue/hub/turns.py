@@ -28,7 +28,7 @@ from .live import Live, Name
 from .rooms import Rooms
 from .running import Running, partials, unanswered
 
-Build = Callable[[Session], Awaitable[Agent]]
+Build = Callable[[Session, dict[str, Any]], Awaitable[Agent]]
 
 log = logging.getLogger("segue.turns")
 
@@ -131,15 +131,22 @@ class Turns:
             self._drive(name, lease)
 
     async def hold(
-        self, name: Name, agent: Agent | None = None, tools: Tools | None = None
+        self,
+        name: Name,
+        agent: Agent | None = None,
+        tools: Tools | None = None,
+        *,
+        stored: bool = True,
     ) -> Hold:
         """Hold a session open, with an agent and MCP servers of this process's own.
 
-        Where another process holds it, prompts go on running there.
+        Where another process holds it, prompts go on running there. One that is not in the store
+        is held as soon as it is.
         """
         self._holds[name] = (agent, tools or NoTools())
         try:
-            await self.kick(name)
+            if stored:
+                await self.kick(name)
         except BaseException:
             self._holds.pop(name, None)
             raise
@@ -362,7 +369,7 @@ class _Driver:
             raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
         agent, tools = self._holds.get(self._name, (None, NoTools()))
         try:
-            agent = agent or await self._build(session)
+            agent = agent or await self._build(session, body.get("overrides", {}))
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             return False

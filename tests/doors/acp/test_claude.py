@@ -73,13 +73,28 @@ async def test_it_is_replayed_resumed_and_followed(house: House, version: int, h
         assert conversation(client.updates(before)) == []
 
 
-async def test_a_prompt_is_refused_and_a_fork_goes_on_here(
+async def test_it_goes_on_here_with_a_copy_of_what_was_said(
     house: House, version: int, home: Home
 ) -> None:
+    (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     async with at_the_door(house, version, home) as client:
         await client.replay(S, "/p")
-        refused = await client.refusal("session/prompt", client.prompting(S, "go on"))
-        assert refused.code == -32602 and "fork or import" in refused.message
+        start = len(client.log)
+        assert await client.run(S, "/say Yes.") == "end_turn"
+        assert ("agent", "Yes.") in conversation(client.updates(start))
+        assert await client.run(S, "/say And more.") == "end_turn"
+        await client.ask("session/close", {"sessionId": S})
+        said = conversation(await client.replay(S, "/p"))
+        assert [each for each in said if each in SAID] == SAID
+        assert said[-1] == ("agent", "And more.")
+        assert (await rows(client)).keys() == {S}
+    (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    assert after == before
+
+
+async def test_a_fork_of_it_goes_on_here(house: House, version: int, home: Home) -> None:
+    async with at_the_door(house, version, home) as client:
+        await client.replay(S, "/p")
         fork = (await client.open("fork", S, "/p"))["sessionId"]
         assert await client.run(fork, "/say Yes.") == "end_turn"
         said = conversation(await client.replay(fork, "/p"))

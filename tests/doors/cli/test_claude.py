@@ -56,6 +56,16 @@ def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Hom
     assert len(run("list").stdout.splitlines()) == 2
 
 
+def test_a_prompt_goes_on_with_a_copy(run: Run, home: Home) -> None:
+    (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    assert run("prompt", S, "/say one").stdout == "one\n"
+    shown = run("show", S).stdout
+    assert "the needle" in shown and "/say one" in shown
+    assert len(run("list").stdout.splitlines()) == 1
+    (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    assert after == before
+
+
 def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
     delegated(home)
     assert "A kingfisher, too" in run("search", "kingfisher").stdout

@@ -11,7 +11,7 @@ from segue.model import ids
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, assistant, call, result, user
-from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.api import Api, open_api
 
 ID = ids.spell("sesn", S)
 PATH = f"/v1/sessions/{ID}"
@@ -108,14 +108,25 @@ async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(
         info = claude.get_session_info(S)
         assert info is not None and info.archived is True
         await api.ok("DELETE", PATH)
-        assert claude.list_sessions() == [] and claude.list_trash() == []
+        assert claude.list_sessions() == []
+        assert [gone.session_id for gone in claude.list_trash()] == [S]
         await api.fails(404, "GET", PATH)
 
 
-async def test_a_prompt_is_refused_with_a_way_out(tmp_path: Path, home: Home) -> None:
+async def test_a_prompt_goes_on_with_a_copy(tmp_path: Path, home: Home) -> None:
+    (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     async with open_with(tmp_path, home) as api:
-        told = await api.fails(400, "POST", f"{PATH}/events", {"events": [message("go on")]})
-        assert "fork or import" in told
+        old = [event["type"] for event in await api.events(ID)]
+        await api.say(ID, "/say Yes.")
+        events = await api.events(ID)
+        shown = [event["type"] for event in events]
+        assert shown[: len(old)] == old and shown[-1] == "session.status_idle"
+        said = [event["content"] for event in events if event["type"] == "agent.message"]
+        assert said[-1] == [{"type": "text", "text": "Yes."}]
+        (row,) = (await api.ok("GET", "/v1/sessions"))["data"]
+        assert row["id"] == ID
+    (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
+    assert after == before
 
 
 async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) -> None:

@@ -1,5 +1,7 @@
 """Streams of a real server, read frame by frame."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +129,17 @@ def test_a_turn_that_was_heard_to_its_end_is_not_told_again(client: Client) -> N
             each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"
         ]
         assert said == [str(number)]
+
+
+def test_a_turn_of_another_door_is_nobody_s_answer_here(client: Client, server: Server) -> None:
+    id = client.session()
+    prompting = [sys.executable, "-m", "segue", "prompt", id, "/say from the terminal"]
+    subprocess.run(prompting, env=server.environment, check=True, capture_output=True)
+    with client.stream(id) as stream:
+        client.send(id, message("/say from here"))
+        seen = upto(stream, "session.status_idle")
+    said = [each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"]
+    assert said == ["from here"]
 
 
 def test_a_stream_that_opens_in_the_middle_of_a_turn_begins_with_it(client: Client) -> None:

@@ -171,7 +171,7 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
     """Send a prompt and show its turn as it happens, asking here what the agent asks."""
     import asyncio
 
-    seq = (await hub.get(principal, id)).last_seq
+    seq = (await hub.promptable(principal, id)).last_seq
     turn = await hub.prompt(principal, id, text)
     streamed = ""
     try:

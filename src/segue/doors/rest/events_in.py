@@ -104,7 +104,7 @@ async def _message(call: Call, given: UserMessage, system: Said | None = None) -
     content = await _content(call, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
-        turn = await call.hub.prompt(call.principal, session.id, content, system=system)
+        turn = await call.hub.prompt(call.principal, session.id, content, system=system, later=True)
         # When it begins, the same event comes again with its time.
         return _echo("user.message", turn, None, content=blocks.write(content))
 

@@ -275,9 +275,11 @@ async def archive(call: Call) -> SessionOut:
 
 
 async def delete(call: Call) -> SessionDeleted:
+    """For good, but for what another tool keeps: its files go to the trash beside them."""
     session = await call.session()
+    kept = await call.hub.keeper(call.principal, session.id) is not None
     try:
-        await call.hub.purge(call.principal, session.id)
+        await (call.hub.trash if kept else call.hub.purge)(call.principal, session.id)
     except Busy:
         raise InvalidInput(
             "Cannot delete session while it is running."

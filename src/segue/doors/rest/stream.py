@@ -2,7 +2,8 @@
 
 A stream begins with now, or after `Last-Event-ID`. But a client that sends first and listens then
 would miss the answer of a quick agent: so a stream that opens while a turn is under way, or just
-after one began whose end nobody has been told, gives that turn from its beginning.
+after one began whose end nobody has been told, gives that turn from its beginning. Who asked
+through another door listened there: what comes of that is nobody's answer here.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ async def _turn_to_tell(call: Call, session: Session) -> int | None:
         call.principal, session.id, types=("status_changed",), limit=50, backward=True
     )
     ends = [event.seq for event in recent if _at_rest(event)]
-    if not ends or ends[-1] <= await call.door.told.upto(call.principal, session.id):
+    told = await call.door.told.upto(call.principal, session.id)
+    if not ends or ends[-1] <= told:
         return None
     if session.turn is not None:  # it waits for an answer, and nobody has been told
         return await _turn_start(call, session, session.turn)
@@ -83,7 +85,7 @@ async def _turn_to_tell(call: Call, session: Session) -> int | None:
     for event in reversed(recent):
         body = event.body
         if isinstance(body, StatusChanged) and body.status == "running" and body.turn is not None:
-            fresh = event.at > clock.now() - WINDOW
+            fresh = event.at > clock.now() - WINDOW and event.seq >= told
             return await _turn_start(call, session, body.turn) if fresh else None
     return None
 
