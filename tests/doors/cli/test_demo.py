@@ -67,6 +67,24 @@ def test_the_demo_keeps_out_of_the_real_store(environment: dict[str, str], run: 
     assert len(run("list").stdout.splitlines()) == 1
 
 
+def test_started_by_a_relative_path_it_names_itself_by_one_that_works_anywhere(
+    environment: dict[str, str],
+) -> None:
+    place = Path(COMMAND)
+    child = subprocess.Popen(
+        [f"./{place.name}", "demo", "--port", "0"],
+        env=environment,
+        cwd=place.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    told = "".join(iter(child.stdout.readline, "Ctrl-C ends it.\n"))
+    child.terminate()
+    child.communicate(timeout=30)
+    assert f"  {place} search connection" in told
+
+
 def test_what_the_demo_says_to_try_works(environment: dict[str, str], run: Run) -> None:
     with demo(environment) as shown:
         tries = shown.told.split("Three things to try")[1].replace("\\\n", " ").splitlines()[2:-2]
