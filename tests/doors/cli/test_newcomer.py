@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,12 @@ from tests.doors.cli.screen import Screen
 def test_a_mistyped_command_is_guessed(run: Run, typed: str, meant: str) -> None:
     done = run(typed)
     assert done.returncode == 2
-    assert f"No such command '{typed}'. Did you mean '{meant}'?" in done.stderr
+    assert f"no command '{typed}'. Did you mean '{meant}'?" in done.stderr
 
 
 def test_a_command_like_no_other_is_told_where_they_are_listed(run: Run) -> None:
-    assert "`segue --help` lists them" in run("xyzzy").stderr
+    told = "segue: there is no command 'xyzzy'. `segue --help` says more.\n"
+    assert run("xyzzy").stderr == told
 
 
 def test_the_first_help_is_not_cut_off(run: Run) -> None:
@@ -148,3 +151,82 @@ def test_stats_say_when_rows_are_left_out(run: Run, tmp_path: Path) -> None:
         run("new", "--cwd", str(tmp_path / name))
     done = run("stats", "--by", "project", "-n", "1")
     assert "--limit shows the other 2" in done.stderr
+
+
+def test_a_narrow_terminal_cuts_titles_and_nothing_else(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    long = "a rather long title that has to be cut somewhere or other"
+    run("new", "--title", long, "--tag", "kept")
+    with Screen("list", env=environment, cwd=str(tmp_path), columns=70) as screen:
+        shown = screen.until("#kept").splitlines()[0]
+    assert re.fullmatch(r"\S{13} +\d+s  0  a rather lo\S*.*… #kept  …\S+/here", shown), shown
+
+
+def test_options_of_place_may_stand_before_the_command(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    there = str(tmp_path / "there")
+    run("--data-dir", there, "new", "--title", "Elsewhere")
+    assert "Elsewhere" in run(f"--data-dir={there}", "--sources", "none", "list").stdout
+    assert run("list").stdout == ""
+    done = run("--data-dir", there, "prompt", "new", "--", "--say")
+    assert (done.returncode, "--say" in done.stdout) == (0, True)
+    with Screen("--data-dir", there, env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("Elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show",), "missing argument 'SESSION'. `segue show --help` says more."),
+        (("new", "--tagg", "x"), "`segue new --help` says more."),
+        (("list", "--format", "xml"), "'xml' is not one of 'json', 'jsonl', 'yaml', 'csv', 'raw'."),
+        (("keys", "lst"), "Did you mean 'list'?"),
+        (("--bogus",), "no such option '--bogus'. `segue --help` says more."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_hint(run: Run, words: tuple[str, ...], said: str) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("segue: ") and said in done.stderr
+
+
+PAGER = """
+import signal, sys
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+print(sys.stdin.readline(), "paging", flush=True)
+open("/dev/tty").readline()
+"""
+
+
+def test_ctrl_c_is_the_pagers_while_it_pages(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/repeat 50 line")
+    (tmp_path / "pager.py").write_text(PAGER)
+    environment = {**environment, "PAGER": f"{sys.executable} {tmp_path / 'pager.py'}"}
+    with Screen("show", id, env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("paging")
+        screen.press("\x03")
+        screen.until("interrupted")
+        screen.press("\r")
+        assert screen.ended() == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("list", "--format", "json"), ("export", "one"), ("sessions", "list")]
+)
+def test_output_that_cannot_be_written_is_one_sentence(
+    run: Run, environment: dict[str, str], words: tuple[str, ...]
+) -> None:
+    run("new", "--title", "One")
+    for redirected, code in ((">/dev/full", 1), (">&-", 0)):
+        command = shlex.join([COMMAND, *words]) + redirected
+        done = subprocess.run(
+            ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stderr
+        assert ("No space left" in done.stderr) == bool(code)
+        assert done.stderr.count("\n") == code

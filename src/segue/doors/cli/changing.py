@@ -143,8 +143,8 @@ def delete_command(where: Where, sessions: tuple[str, ...], purge: bool, yes: bo
     if not yes:
         for session in meant:
             click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
-        what = "Delete for good" if purge else "Move to the trash"
-        ask(f"{what} {_count(meant)}?")
+        count = "1 session" if len(meant) == 1 else f"{len(meant)} sessions"
+        ask(f"Delete {count} for good?" if purge else f"Move {count} to the trash?")
 
     async def delete(hub: Hub, principal: Principal) -> None:
         for session in meant:
@@ -184,7 +184,3 @@ def _each(
             await change(hub)(principal, session.id)
 
     where.run(do)
-
-
-def _count(sessions: list[Session]) -> str:
-    return "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"

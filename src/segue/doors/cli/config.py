@@ -94,6 +94,8 @@ def list_(where: Where, every: bool, format: str | None) -> None:
         ]
         write_rows(format, ((row, row) for row in rows))
         return
+    if not config and not every:
+        click.echo("Nothing is set. `segue config list --all` shows what could be.", err=True)
     for name, setting in SETTINGS.items():
         if name in config:
             click.echo(f"{name} = {_written(config[name])}")

@@ -47,6 +47,8 @@ def list_(where: Where, format: str | None) -> None:
         rows = (key_fields(key) for key in keys)
         write_rows(format, ((row, row) for row in rows))
         return
+    if not keys:
+        click.echo("No keys. `segue keys create` makes one.", err=True)
     for key in keys:
         state = "  revoked" if key.revoked_at is not None else ""
         made = clock.to_rfc3339(key.created_at)[:10]

@@ -196,6 +196,7 @@ def located(command: F) -> F:
     return wrapped  # type: ignore[return-value]  # the same command, with `where` filled in
 
 
+_PLACES = ("--data-dir", "--workspace", "--database-url", "--sources")
 # Each command, and the module that has it.
 _COMMANDS = {
     "acp": "acp",
@@ -262,14 +263,7 @@ class _Lazy(click.Group):
             formatter.write_dl(rows)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        # The vendor's command line takes `--base-url …` and the like before the command, too.
-        if args and args[0].startswith("--") and args[0] not in ("--help", "--version"):
-            names = {name for name, module in _COMMANDS.items() if module == "api.command"}
-            for place, word in enumerate(args):
-                if word.removeprefix("beta:").split(":")[0] in names:
-                    args = [*args[place:], *args[:place]]
-                    break
-        return super().parse_args(context, args)
+        return super().parse_args(context, _command_first(args))
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -288,16 +282,33 @@ class _Lazy(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(name, _COMMANDS, 1, 0.5)
-            hint = f"Did you mean {near[0]!r}?" if near else "`segue --help` lists them."
-            raise click.UsageError(f"No such command {name!r}. {hint}", error.ctx) from None
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {name!r}.{hint}", error.ctx) from None
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
         except BrokenPipeError:
-            # Whoever read our output has gone; nothing is left to be said, at the end neither.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Whoever read our output has gone; nothing is left to be said.
+            _discard_output()
             sys.exit(1)
+
+
+def _command_first(args: list[str]) -> list[str]:
+    """What is given before a command is meant for it: `--data-dir …`, `--base-url …`."""
+    if not args or not args[0].startswith("--") or args[0] in ("--help", "--version"):
+        return args
+    at, names = 0, set(_COMMANDS)
+    while at < len(args) and args[at].partition("=")[0] in _PLACES:
+        at += 1 if "=" in args[at] else 2
+    if at < len(args) and args[at].startswith("--"):
+        # Only the vendor's command line has further ones, some of which take no value.
+        names = {name for name, module in _COMMANDS.items() if module == "api.command"}
+    for place, word in enumerate(args[at:], at):
+        if word.removeprefix("beta:").split(":")[0] in names:
+            end = args.index("--") if "--" in args else len(args)
+            return [*args[place:end], *args[:place], *args[end:]]
+    return args
 
 
 @click.command(
@@ -306,8 +317,9 @@ class _Lazy(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="segue")
+@located
 @click.pass_context
-def segue(context: click.Context) -> None:
+def segue(context: click.Context, where: Where) -> None:
     """Every AI-agent session in one place. Alone, in a terminal, it lets you pick one.
 
     Try it without any set-up:
@@ -318,13 +330,15 @@ def segue(context: click.Context) -> None:
         if sys.stdin.isatty() and sys.stdout.isatty() and sys.platform != "win32":
             from .picker.picker import Picker
 
-            Picker(Where(None, "local", None)).run()
+            Picker(where).run()
         else:
             click.echo(context.get_help())
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the command; errors become one sentence and an exit code."""
+    if sys.stdout is None:  # it was closed before we began
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as we live
     try:
         _run(args)
     finally:
@@ -340,6 +354,15 @@ def _run(args: list[str] | None) -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        command = "segue" if error.ctx is None else error.ctx.command_path
+        words = error.format_message()
+        words = f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?', ')')) else '.'}"
+        click.echo(f"segue: {words} `{command} --help` says more.", err=True)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -352,3 +375,14 @@ def _run(args: list[str] | None) -> None:
         sys.exit(1 if isinstance(error, StoreError) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        # A file or an output that does not take what is written: a full disk, above all.
+        _discard_output()
+        name = f" {error.filename}" if error.filename else ""
+        click.echo(f"segue: cannot go on: {error.strerror or error}{name}", err=True)
+        sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Let what is still to be written go nowhere, at the end of the program too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

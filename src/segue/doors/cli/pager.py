@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -29,4 +32,18 @@ def show_text(text: str, *, wait: bool = False) -> None:
         text = click.unstyle(text)
     environment = {"LESS": "FRX", **os.environ}
     data = text.encode("utf-8", "backslashreplace")
-    subprocess.run([program, *command[1:]], input=data, env=environment, check=False)
+    with _interrupts_left_to_it():
+        subprocess.run([program, *command[1:]], input=data, env=environment, check=False)
+
+
+@contextmanager
+def _interrupts_left_to_it() -> Iterator[None]:
+    """Ctrl-C means something to a pager, which is not to be killed with the terminal in its hands.
+
+    Not ignored: that the pager would inherit.
+    """
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,51 +12,60 @@ from ...model import clock
 from ...model.session import Session
 from .output import one_line, tilde
 from .pager import show_text
+from .picker.width import fit_end, width
 from .times import age
+
+_AGE = 4  # columns
 
 
 def show(table: Any) -> None:
     """Print what rich can render."""
     from rich.console import Console
 
-    # What is not shown in a terminal is not cut to the width of one.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = Console(highlight=False, width=columns())
     with console.capture() as captured:
         console.print(table)
     show_text(captured.get())
 
 
-def sessions_table(sessions: Sequence[Session]) -> Any:
-    """When, how long, what, where."""
-    table, names = _table(), short([session.id for session in sessions])
-    for name, session in zip(names, sessions, strict=True):
-        _session_row(table, name, session, clock.now())
-    return table
+def columns() -> int:
+    """How wide it may be. What is not shown in a terminal is not cut to the width of one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
 def found_table(results: Sequence[Found]) -> Any:
-    """The same, each with its snippet below it."""
+    """Sessions, each with its snippet below it."""
     from rich.text import Text
 
-    table, names = _table(), short([found.session.id for found in results])
-    for name, found in zip(names, results, strict=True):
-        _session_row(table, name, found.session, clock.now())
-        snippet = Text(found.snippet)
+    snippets = []
+    for found in results:
+        snippets.append(Text(found.snippet))
         for mark in found.marks:
-            snippet.stylize("bold yellow", mark.start, mark.stop)
-        table.add_row("", "", "", snippet, "")
-    return table
+            snippets[-1].stylize("bold yellow", mark.start, mark.stop)
+    return sessions_table([found.session for found in results], snippets)
 
 
-def _table() -> Any:
+def sessions_table(sessions: Sequence[Session], below: Sequence[Any] = ()) -> Any:
+    """Which, when, how long, what, where. Where there is little room, the title gives way."""
     from rich.table import Table
 
-    table = Table(box=None, show_header=False, pad_edge=False, expand=False)
-    table.add_column(style="dim", no_wrap=True, min_width=13)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", style="dim", no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True, ratio=3)
-    table.add_column(overflow="ellipsis", no_wrap=True, style="dim", ratio=1)
+    now = clock.now()
+    names = short([session.id for session in sessions])
+    counts = [str(session.messages) for session in sessions]
+    places = [fit_end(one_line(tilde(session.cwd)), columns() // 4) for session in sessions]
+    widths = [max(map(width, cells)) for cells in (names, counts, places)]
+    room = max(12, columns() - sum(widths) - _AGE - 4 * len("  "))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True, width=widths[0])
+    table.add_column(justify="right", no_wrap=True, width=_AGE)
+    table.add_column(justify="right", style="dim", no_wrap=True, width=widths[1])
+    table.add_column(overflow="ellipsis", no_wrap=True, max_width=room)
+    table.add_column(style="dim", no_wrap=True, width=widths[2])
+    for at, session in enumerate(sessions):
+        when, title = age(session.active_at, now), _title(session, room)
+        table.add_row(names[at], when, counts[at], title, places[at])
+        if below:
+            table.add_row("", "", "", below[at], "")
     return table
 
 
@@ -68,16 +78,16 @@ def short(ids: Sequence[str]) -> list[str]:
     return [id[:length] for id in ids]
 
 
-def _session_row(table: Any, name: str, session: Session, now: int) -> None:
+def _title(session: Session, room: int) -> Any:
+    """The title with what is to be said beside it, of which nothing is cut."""
     from rich.text import Text
 
-    title = Text(one_line(session.title or "(untitled)"))
-    if session.title is None:
-        title.stylize("dim")
+    beside = Text()
     for mark, style in marks(session):
-        title.append(f" {mark}", style)
-    where = tilde(session.cwd)
-    table.add_row(name, age(session.active_at, now), str(session.messages), title, one_line(where))
+        beside.append(f" {mark}", style)
+    title = Text(one_line(session.title or "(untitled)"), "" if session.title else "dim")
+    title.truncate(max(4, room - beside.cell_len), overflow="ellipsis")
+    return title + beside
 
 
 def marks(session: Session) -> Sequence[tuple[str, str]]:

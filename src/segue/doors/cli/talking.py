@@ -103,8 +103,10 @@ def ended_well(reason: str) -> bool:
 )
 @located
 def resume_command(where: Where, session: str, here: bool) -> None:
-    """Go on with a session, in the tool that keeps it: another program is started in the session's
-    directory; segue's own sessions go on here, line by line, until Ctrl-D.
+    """Go on with a session, in the tool that keeps it or here.
+
+    Another tool is started in the session's directory. segue's own sessions go on here, line by
+    line, until Ctrl-D.
 
     Example: segue resume "fix the parser"
     """
