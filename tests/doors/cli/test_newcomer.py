@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from segue.doors.cli.tables import short
@@ -230,3 +231,18 @@ def test_output_that_cannot_be_written_is_one_sentence(
         assert done.returncode == code, done.stderr
         assert ("No space left" in done.stderr) == bool(code)
         assert done.stderr.count("\n") == code
+
+
+@pytest.mark.parametrize("words", [("show", "One"), ("doctor",), ("list",), ("stats",)])
+def test_colour_is_for_terminals_that_want_it(
+    run: Run, environment: dict[str, str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    run("prompt", "new", "hello", "--title", "One")
+    colour = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
+    seen = []
+    for wanted in ("", "1"):
+        with Screen(*words, env={**environment, "NO_COLOR": wanted}, cwd=str(tmp_path)) as screen:
+            screen.child.expect(pexpect.EOF)
+            seen.append(colour.search(screen.child.before) is not None)
+    assert seen[1] is False
+    assert seen[0] or words == ("list",)  # in which nothing needs one

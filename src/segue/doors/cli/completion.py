@@ -11,7 +11,10 @@ import click
 def completion_command(context: click.Context, shell: str) -> None:
     """Print a script that teaches your shell to complete segue's commands and sessions.
 
-    Example: segue completion bash >> ~/.bashrc
+    \b
+    Examples: segue completion bash >> ~/.bashrc
+              segue completion zsh >> ~/.zshrc
+              segue completion fish > ~/.config/fish/completions/segue.fish
     """
     from click.shell_completion import get_completion_class
 

@@ -326,6 +326,8 @@ def segue(context: click.Context, where: Where) -> None:
 
         segue demo
     """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
     if context.invoked_subcommand is None:
         if sys.stdin.isatty() and sys.stdout.isatty() and sys.platform != "win32":
             from .picker.picker import Picker
