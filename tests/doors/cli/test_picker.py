@@ -229,11 +229,11 @@ def test_delete_asks_in_a_terminal(
     environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], run: Run
 ) -> None:
     with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
-        screen.until("Move to the trash 1 session?")
+        screen.until("Move 1 session to the trash?")
         screen.press("n\r")
         assert screen.ended() == 130
     with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
-        screen.until("Move to the trash 1 session?")
+        screen.until("Move 1 session to the trash?")
         screen.press("y\r")
         assert screen.ended() == 0
     assert "Write a poem" not in titles(run)
