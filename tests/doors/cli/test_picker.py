@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,12 @@ def test_resume_goes_on_here(screen: Screen) -> None:
         screen.press(RESUME)
         screen.until(lambda shown: "Everywhere" not in shown and "needle" in shown)
         screen.press("/say once more with feeling\r")
-        screen.until(lambda shown: shown.count("once more with feeling") >= 2)
+        screen.until(
+            lambda shown: (
+                shown.count("once more with feeling") >= 2 and shown.rstrip()[-2:] == "\n>"
+            )
+        )
+        time.sleep(0.2)  # what is typed before the line is asked for is no end of it
         screen.press("\x04")
         screen.until("Everywhere")
 
