@@ -77,6 +77,16 @@ async def test_filters_and_orders(home: Home) -> None:
         assert await listed(hub, limit=1) == [S3]
 
 
+async def test_a_file_with_nothing_but_a_summary_stands_behind_all_sessions(home: Home) -> None:
+    home.write([{"type": "summary", "summary": "Of another", "leafUuid": "u1"}], S2)
+    home.write([said("u1", None, "old", "2025-06-01T00:00:00Z")], S)
+    async with opened(home) as (hub, _):
+        assert await listed(hub) == await listed(hub, order="created") == [S, S2]
+        await hub.set_title(LOCAL, S2, "Named")
+        assert await listed(hub) == [S, S2]
+    assert [one.session_id for one in claude.list_sessions()][0] == S2  # where files are compared
+
+
 async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):

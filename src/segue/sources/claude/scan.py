@@ -42,6 +42,7 @@ from .read import Entry
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
 _STARTING = frozenset({"Task", "Agent"})
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)  # of an agent
+_EARLIEST = 1_740_355_200_000_000  # February 24, 2025: before it there was no Claude Code
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
@@ -198,7 +199,11 @@ def session(
     if known.sidechain or not title:
         return None
     changed = known.mtime_ns // 1000
-    begun = changed if known.begun_at is None else known.begun_at
+    begun = known.begun_at
+    if begun is None:
+        # Files with nothing but the summary of another session tell no time, and the file's own
+        # would put them before all in which something was said.
+        begun = changed if known.messages else min(changed, _EARLIEST)
     active = begun if known.active_at is None else max(begun, known.active_at)
     cwd = known.relocated or known.cwd or "/"
     real = _real(cwd)
