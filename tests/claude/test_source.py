@@ -84,7 +84,7 @@ async def test_a_file_with_nothing_but_a_summary_stands_behind_all_sessions(home
         assert await listed(hub) == await listed(hub, order="created") == [S, S2]
         await hub.set_title(LOCAL, S2, "Named")
         assert await listed(hub) == [S, S2]
-    assert [one.session_id for one in claude.list_sessions()][0] == S2  # where files are compared
+    assert claude.list_sessions()[0].session_id == S2  # where the files' times decide
 
 
 async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:

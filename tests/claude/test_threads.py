@@ -127,6 +127,29 @@ async def test_words_of_an_agent_that_is_gone_or_rewritten_are_not_kept(
         assert await listed(hub, text="nine") == [S]
 
 
+async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
+    path, _file = delegated(home)
+    async with opened(home) as (hub, _):
+        await hub.import_claude(LOCAL, S)
+        path.unlink()
+        shutil.rmtree(path.with_suffix(""))
+        session = await hub.get(LOCAL, S)
+        assert session.messages == 2
+        assert await listed(hub, text="kingfisher") == [S]
+        (found,) = (await hub.search(LOCAL, Query(text="kingfisher"))).found
+        assert found.snippet == "A kingfisher, too"
+        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
+        (thread,) = await hub.threads(LOCAL, S)
+        assert thread == Thread("a1b2c3", call.seq, None, "Explore", "count birds")
+        assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
+        bodies = [event.body async for event in hub.conversation(LOCAL, S)]
+        assert not any("kingfisher" in str(each) for each in bodies if each.thread is None)
+        with pytest.raises(NotFound):
+            await spoken(hub, "nobody")
+        native = await hub.create(LOCAL, cwd="/w")
+        assert await hub.threads(LOCAL, native.id) == []
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -> None:
     """Every call that an agent answered leads to what the agent did, in every layout."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
-from ..sources.claude import files, read, sidecar, subagents, whole
+from ..sources.claude import files, kept, read, sidecar, subagents, whole
 from ..sources.claude.layout import Home
 from ..sources.claude.locate import find
 from .changes import checked_id
@@ -48,7 +48,7 @@ async def import_session_to_store(
         except files.Unreadable:
             continue
         if about := subagents.about(path):
-            entry = cast("SessionStoreEntry", {**about, "type": whole.ABOUT})
+            entry = cast("SessionStoreEntry", {**about, "type": kept.ABOUT})
             await store.append(key, [entry])
 
 

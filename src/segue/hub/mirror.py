@@ -14,12 +14,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..model import clock, ids
 from ..model.errors import Conflict, NotFound
-from ..model.event import AnyBody, Draft, Event, InfoChanged
+from ..model.event import AnyBody, Draft, Event, Foreign, InfoChanged
 from ..model.query import Query, position
-from ..model.session import Session
+from ..model.session import Session, Thread
 from ..sources.claude import kept, summary
+from ..sources.claude.events import Translator
 from ..sources.claude.kept import Line
 from ..sources.claude.layout import is_uuid
 from ..sources.claude.read import Entry
@@ -27,6 +30,7 @@ from ..sources.claude.whole import Whole
 from ..store.base import Drafts, Store
 from .editing import at_rest
 
+_TELLING = ("tool_call", "tool_result", "foreign")  # what tells of agents
 _CHUNK = 100  # events or lines at a time; some are long
 
 
@@ -142,6 +146,25 @@ class Mirror:
             return []
         overlays = await self._store.overlays(self._workspace, _shelf(key.project))
         return (await self._known(session, overlays.get(session.id, {}))).paths
+
+    async def threads(self, session: Session) -> dict[str, Thread]:
+        """The agents that a session started, by the paths of their transcripts."""
+        found = kept.Threads()
+        if await self.paths(_key(session)):
+            async for event in self._events(session, types=_TELLING):
+                found.take(event)
+        return found.found()
+
+    async def thread(self, session: Session, path: str) -> AsyncIterator[Event]:
+        """What one of them did, in the order in which it did it."""
+        agents = await self.agents(session)
+        translator = Translator(f"{session.id}/{path}", session.created_at)
+        seq = 0
+        for number, line in enumerate(agents.get(path, ())):
+            for event in translator.line(number << 16, b"", line.entries):
+                if not (isinstance(event.body, Foreign) and kept.is_about(line)):
+                    seq += 1
+                    yield replace(event, seq=seq)
 
     async def delete(self, key: Key) -> None:
         """Remove a session with its agents' transcripts, or one of those. Busy while it runs."""
@@ -325,5 +348,9 @@ def _ids(key: Key) -> list[str]:
     return [*own, ids.derived_id("claude", key.project, key.session)]
 
 
+def _key(session: Session) -> Key:
+    return Key(kept.project(session), kept.name(session))
+
+
 def _is_of(session: Session, key: Key) -> bool:
-    return (kept.project(session), kept.name(session)) == key[:2]
+    return _key(session)[:2] == key[:2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -169,16 +169,34 @@ class Reading(Base):
 
     async def threads(self, principal: Principal, id: str) -> Sequence[Thread]:
         """The agents that a session started, whose doings are not in its own history."""
-        _, source = await self._find(principal, id)
-        return [] if source is None else await source.threads(id)
+        session, source = await self._find(principal, id)
+        if source is not None:
+            return await source.threads(id)
+        return list((await self._mirrored(session)).values())
 
     async def thread(self, principal: Principal, id: str, thread: str) -> AsyncIterator[Event]:
         """What one of them did; its events have places of their own."""
-        _, source = await self._find(principal, id)
-        if source is None:
+        session, source = await self._find(principal, id)
+        if source is not None:
+            async for event in source.thread(id, thread):
+                yield event
+            return
+        threads = await self._mirrored(session)
+        path = next((path for path, each in threads.items() if each.id == thread), None)
+        if path is None:
             raise NotFound(f"session {id} has no thread {thread}", session=id)
-        async for event in source.thread(id, thread):
+        from .mirror import Mirror
+
+        async for event in Mirror(self.store, session.workspace).thread(session, path):
             yield event
+
+    async def _mirrored(self, session: Session) -> Mapping[str, Thread]:
+        """The threads of a session of the store's: those that came from Claude Code have some."""
+        if "claude" not in session.extra:
+            return {}
+        from .mirror import Mirror
+
+        return await Mirror(self.store, session.workspace).threads(session)
 
     async def locate(self, principal: Principal, id: str, event_id: str) -> int:
         """The seq of an event."""

@@ -315,10 +315,14 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
 
 
 class Foreign(Body, frozen=True, tag="foreign"):
-    """What one dialect says and the vocabulary cannot: kept whole, shown by that dialect only."""
+    """What one dialect says and the vocabulary cannot: kept whole, shown by that dialect only.
+
+    `words` are those by which it is found.
+    """
 
     dialect: str
     raw: Any
+    words: str = ""
 
 
 AnyBody = (

@@ -20,6 +20,7 @@ from .event import (
     Body,
     Compacted,
     Failed,
+    Foreign,
     InfoChanged,
     PlanChanged,
     SystemMessage,
@@ -138,6 +139,8 @@ def searchable(body: Body) -> str:
             return _text(body.summary)[:MAX_TEXT]
         case Failed():
             return body.message[:MAX_TEXT]
+        case Foreign():
+            return body.words[:MAX_TEXT]
     return ""
 
 

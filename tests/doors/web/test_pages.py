@@ -118,8 +118,11 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     assert len(seen) == 60
 
 
-async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(tmp_path: Path) -> None:
+async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
     source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
@@ -127,5 +130,8 @@ async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(tmp_pat
         inside = page[page.index('class="item tool') :]
         assert inside.index("What the agent did: count birds") < inside.index("A kingfisher, too")
         assert inside.index("A kingfisher, too") < inside.index("Nine.")
+        await site.hub.import_claude(LOCAL, S)
+        page = await site.get(f"/s/{S}")
+        assert "What the agent did: count birds" in page and "A kingfisher, too" in page
         found = await site.get("/?q=kingfisher")
         assert "Nine" not in found and f"/s/{S}" in found

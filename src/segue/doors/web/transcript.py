@@ -104,7 +104,7 @@ async def read_parts(
         inside = [event for event in events if part_of(session, event.seq) == number]
         parts.append(Part(number, items.items(inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
-    if session.source != "segue" and any(isinstance(event.body, ToolCall) for event in events):
+    if any(isinstance(event.body, ToolCall) for event in events):
         parts = await _with_asides(hub, principal, session, parts, events)
     return parts
 

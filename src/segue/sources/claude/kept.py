@@ -25,8 +25,11 @@ from ...model.event import (
     ForkPoint,
     InfoChanged,
     ModelCalled,
+    ToolCall,
+    ToolResult,
 )
-from ...model.session import Session
+from ...model.session import Session, Thread
+from ...model.text import searchable
 from . import read
 from .compose import DIALECT, Composer
 from .events import Translator
@@ -34,6 +37,7 @@ from .layout import is_uuid, project_key, real
 from .prompt import prompt
 from .read import Entry
 
+ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
 _KEPT = "kept"
 MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
 
@@ -52,6 +56,11 @@ class Line(NamedTuple):
         if self.text is not None:
             return self.text.encode("utf-8", "surrogateescape")
         return codec.encode(self.entries[0])
+
+
+def is_about(line: Line) -> bool:
+    """Whether a line stands for the small file beside an agent's transcript."""
+    return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
 
 
 def line(data: bytes) -> Line:
@@ -136,7 +145,10 @@ def drafts(
             told = {**place, **({"glued": True} if nth else {})}
             if line.text is not None and not nth:
                 told["line"] = line.text
-            bodies = [_foreign(entry, path, told)] if path else _bodies(events, entry, told)
+            bodies = _bodies(events, entry, told)
+            if path:  # an agent's, which is found by its words but is not the session's to tell
+                words = "\n".join(filter(None, (searchable(event.body) for event in events)))
+                bodies = [replace(_foreign(entry, path, told), words=words)]
             for part, body in enumerate(bodies):
                 id = _id(path, entry, body, part)
                 if taken is not None and id in taken:
@@ -319,6 +331,43 @@ def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
         else:
             found.setdefault(path, []).append(_line(event.body, _told(event) or {}))
     return found
+
+
+class Threads:
+    """The agents whose transcripts a session's history keeps, as its events are taken."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, int] = {}
+        self._started: dict[str, int] = {}
+        self._paths: dict[str, Entry] = {}  # and what is told of each
+
+    def take(self, event: Event) -> None:
+        body = event.body
+        if isinstance(body, ToolCall):
+            self._calls[body.call_id] = event.seq
+        elif isinstance(body, ToolResult):
+            told = ((_told(event) or {}).get("entry") or {}).get("toolUseResult")
+            if isinstance(told, dict) and (agent := _text(told.get("agentId"))):
+                self._started[agent] = self._calls.get(body.call_id, event.seq)
+        for _, path in _of_agents([event]):
+            if _is_end(body):
+                self._paths.pop(path, None)
+                continue
+            about = self._paths.setdefault(path, {})
+            if isinstance(body, Foreign) and isinstance(body.raw, dict):
+                about.update(body.raw if body.raw.get("type") == ABOUT else {})
+
+    def found(self) -> dict[str, Thread]:
+        """By the path of its transcript, in the order of their beginning."""
+        threads = {path: self._thread(path, about) for path, about in self._paths.items()}
+        return dict(sorted(threads.items(), key=lambda each: (each[1].seq or 0, each[1].id)))
+
+    def _thread(self, path: str, about: Entry) -> Thread:
+        id = path.rpartition("/")[2].removeprefix("agent-")
+        seq = self._started.get(id) or self._calls.get(_text(about.get("toolUseId")) or "")
+        parent = _text(about.get("parentAgentId"))
+        kind, title = _text(about.get("agentType")), _text(about.get("description"))
+        return Thread(id, seq, parent, kind, title)
 
 
 def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:

@@ -12,8 +12,6 @@ from .kept import Line
 from .layout import Home, is_uuid, project_key
 from .read import Entry
 
-ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
-
 _MARKS = {"sessionId", "uuid", "leafUuid"}  # one of which every line has, or nearly so
 
 
@@ -37,7 +35,7 @@ class Lines:
                 if (data := data[: self._size - offset]).strip():
                     yield kept.line(data)
         if self._about:
-            yield Line(({**self._about, "type": ABOUT},))
+            yield Line(({**self._about, "type": kept.ABOUT},))
 
 
 class Whole(NamedTuple):
@@ -104,8 +102,8 @@ def write(home: Home, whole: Whole) -> str:
         if agent_path(path, agent) != subpath or subpath.startswith("."):
             continue  # it would lead elsewhere
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
-        _write(agent, (line.data() + b"\n" for line in lines if not _is_about(line)))
-        for line in [line for line in lines if _is_about(line)][-1:]:
+        _write(agent, (line.data() + b"\n" for line in lines if not kept.is_about(line)))
+        for line in [line for line in lines if kept.is_about(line)][-1:]:
             told = {key: value for key, value in line.entries[0].items() if key != "type"}
             _write(agent.removesuffix(".jsonl") + ".meta.json", [Line((told,)).data()])
     _write(path, (line.data() + b"\n" for line in whole.lines))
@@ -116,10 +114,6 @@ def agent_path(session: str, agent: str) -> str:
     """What names an agent's transcript below its session's."""
     below = os.path.relpath(agent, sidecar.directory(session)).removesuffix(".jsonl")
     return below.replace(os.sep, "/")
-
-
-def _is_about(line: Line) -> bool:
-    return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
 
 
 def _write(path: str, parts: Iterable[bytes]) -> None:
