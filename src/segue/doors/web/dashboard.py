@@ -53,7 +53,7 @@ async def page(call: Call) -> Response:
         "periods": PERIODS,
         "plots": [
             ("Tokens by model", "Model", _bars(tally.models)),
-            ("Tokens by project", "Project", _named(_bars(tally.projects))),
+            ("Tokens by project", "Project", _named(_bars(_projects(tally.projects)))),
         ],
     }
     if call.scripted:
@@ -64,16 +64,29 @@ async def page(call: Call) -> Response:
     )
 
 
+def _projects(spent: Mapping[str, Spent]) -> dict[str, Spent]:
+    """Directories, those that sessions have to themselves as one."""
+    made: dict[str, Spent] = {}
+    for directory, each in spent.items():
+        name = directory if templates.is_project(directory) else "no project"
+        _join(made.setdefault(name, Spent()), each)
+    return made
+
+
+def _join(whole: Spent, part: Spent) -> None:
+    whole.sessions += part.sessions
+    whole.messages += part.messages
+    whole.usage += part.usage
+    whole.unpriced += part.unpriced
+
+
 def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
     """The largest ones, and the rest as one."""
     ranked = sorted(spent.items(), key=lambda each: -templates.tokens(each[1].usage))
     if len(ranked) > SHOWN:
         rest = Spent()
         for _, each in ranked[SHOWN - 1 :]:
-            rest.sessions += each.sessions
-            rest.messages += each.messages
-            rest.usage += each.usage
-            rest.unpriced += each.unpriced
+            _join(rest, each)
         ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]
     sizes = [templates.tokens(each.usage) for _, each in ranked]
     most = max(sizes, default=0)

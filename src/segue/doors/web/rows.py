@@ -51,7 +51,8 @@ def found(each: Found) -> Row:
 def group_of(session: Session, filters: Filters, now: int) -> tuple[str, str]:
     """The group that a session stands in: its key and its heading."""
     if filters.by_project:
-        return session.directory, templates.project(session.directory)
+        chosen = templates.is_project(session.directory)
+        return session.directory if chosen else "", templates.project(session.directory)
     label = _recency(session.active_at // clock.DAY, now // clock.DAY)
     return label, label
 
@@ -72,13 +73,13 @@ def grouped(rows: Sequence[Row], filters: Filters, now: int) -> list[Group]:
     if not filters.by_project:
         return list(made.values())
     names = templates.distinct(list(made))
-    return [group._replace(label=names[group.key]) for group in made.values()]
+    return [group._replace(label=names[group.key] or group.label) for group in made.values()]
 
 
 def section(group: Group, filters: Filters, now: int) -> str:
     """A group with its heading; of a project the newest sessions, and where the others are."""
     key, label = _text(group.key), _text(group.label)
-    shown = group.rows[:PER_PROJECT] if filters.by_project else group.rows
+    shown = group.rows[:PER_PROJECT] if filters.by_project and group.key else group.rows
     rows = "\n".join(row(each, filters, now) for each in shown)
     rest = ""
     if len(shown) < len(group.rows):
@@ -104,7 +105,7 @@ def row(each: Row, filters: Filters, now: int) -> str:
         f'<span class="title">{title}</span>{snippet}\n'
         f'<span class="meta"><time datetime="{clock.to_rfc3339(at)}" title="{templates.stamp(at)}">'
         f"{templates.ago(at, now)}</time>\n"
-        f'<span class="where">{_text(templates.project(session.directory))}</span>\n'
+        f"{_where(session.directory)}\n"
         f'<span title="{count:,} messages">{templates.short(count)} msg</span>'
         f"{_badges(session)}</span></a></li>"
     )
@@ -119,6 +120,12 @@ def _state(session: Session) -> str:
             '<span class="hidden">waiting for an answer: </span>'
         )
     return ""
+
+
+def _where(directory: str) -> str:
+    if not templates.is_project(directory):
+        return ""
+    return f'<span class="where">{_text(templates.project(directory))}</span>'
 
 
 def _badges(session: Session) -> str:

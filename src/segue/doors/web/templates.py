@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ STATIC = HERE / "static"
 
 # Pictures that are shown; anything else is a file to download.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+# What a directory that was made for one session ends with: the session's id.
+_OWN = re.compile(r"[/\\][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 MAX_SHOWN = 6_000  # characters of one input or output that a page has; the rest is a click away
 
 
@@ -60,6 +63,7 @@ def environment() -> Environment:
         "gave": items.gave,
         "given": items.given,
         "headline": items.headline,
+        "is_project": is_project,
     }
     return made
 
@@ -154,6 +158,13 @@ def distinct(directories: Sequence[str]) -> dict[str, str]:
     return names | {each: each for each in left}
 
 
+def is_project(directory: str) -> bool:
+    """Whether a session's directory was chosen, and is not one of the session's own."""
+    return _OWN.search(directory) is None
+
+
 def project(directory: str) -> str:
     """The last part of a directory's path: what people call a project."""
+    if not is_project(directory):
+        return "no project"
     return directory.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or directory

@@ -53,6 +53,11 @@ function dialog() {
     typing = setTimeout(list, 150);
   });
   opened.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.preventDefault(); // or the field would be emptied first
+      opened.close();
+      return;
+    }
     const links = [...opened.querySelectorAll("[data-jump]")];
     const at = links.indexOf(document.activeElement);
     if (event.key === "Enter" && event.target === field) {
