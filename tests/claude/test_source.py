@@ -19,7 +19,7 @@ from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
-from segue.sources.claude import watch
+from segue.sources.claude import gather, watch
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
@@ -402,6 +402,36 @@ async def test_what_claude_code_writes_is_followed(
         assert plain((await one()).body.content) == "a2"
         assert plain((await one()).body.content) == "u3"
         await follower.aclose()  # type: ignore[attr-defined]
+
+
+async def test_while_changes_are_told_lists_need_not_look_at_all_files(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.talk()
+    looks: list[object] = []
+    differences = gather.differences
+    monkeypatch.setattr(
+        gather, "differences", lambda *given: looks.append(given) or differences(*given)
+    )
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        changes = hub.changes(LOCAL)
+        waiting = asyncio.ensure_future(anext(changes))
+        while not source.watched:
+            await asyncio.sleep(0.01)
+        await listed(hub)
+        looks.clear()
+        for _ in range(3):
+            assert await listed(hub) == [S]
+        assert looks == []
+        append(path, title("told"))
+        await waiting
+        assert [one.title for one in (await hub.list(LOCAL, Query())).sessions] == ["told"]
+        monkeypatch.setattr("segue.sources.claude.source._TRUSTED", 0)
+        await listed(hub)
+        assert looks
+        await changes.aclose()  # type: ignore[attr-defined]
+    assert not source.watched
 
 
 async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:

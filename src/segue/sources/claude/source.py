@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...model.cursor import Mark
@@ -38,6 +39,7 @@ log = logging.getLogger("segue.claude")
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
+_TRUSTED = 1.0  # seconds for which what the system tells of the files is taken for all of it
 _EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
 
 
@@ -73,12 +75,12 @@ class ClaudeSource:
         self._told: Mapping[str, int] = {}  # what those have heard of which run
         self._watching: asyncio.Task[None] | None = None
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
+        self.watched = False  # whether the system tells of what happens to the files
+        self._looked_at = 0.0
         self._closing = False
 
     async def close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+        self._stop_watching()
         self._closing = True
         await self._read_out()
         if self._opened is not None:
@@ -115,9 +117,15 @@ class ClaudeSource:
         self._write(self._differences(self.index, None))
 
     async def refresh(self, cwd: str | None = None) -> None:
-        """Look at all files, and read what changed."""
+        """Look at all files, and read what changed.
+
+        While the system tells of changes, which it does within moments, that is done now and then.
+        """
+        if self.watched and self.index.looked and monotonic() - self._looked_at < _TRUSTED:
+            return
         await self.look(None)
         self.index.looked = True
+        self._looked_at = monotonic()
 
     async def look(self, paths: Sequence[str] | None) -> None:
         """Look at some files, or at all; read what changed, and forget what is gone."""
@@ -318,11 +326,16 @@ class ClaudeSource:
 
         def stop() -> None:
             self._listeners.remove(listener)
-            if not self._listeners and self._watching is not None:
-                self._watching.cancel()
-                self._watching = None
+            if not self._listeners:
+                self._stop_watching()
 
         return stop
+
+    def _stop_watching(self) -> None:
+        self.watched = False
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
 
     def tell(self, since: Mark) -> Mark:
         """Tell those who watch what changed since a moment; gives the next one."""

@@ -26,7 +26,7 @@ _GATHER_MS = 50  # a burst of writes is over when nothing came for so long
 async def watching(source: ClaudeSource) -> None:
     """Keep a source's index true for as long as somebody listens, and tell them of changes."""
     mark = await source.mark()
-    async for paths in _noticed(source.home):
+    async for paths in _noticed(source):
         try:
             await source.look(paths)
             mark = source.tell(mark)
@@ -34,20 +34,24 @@ async def watching(source: ClaudeSource) -> None:
             log.warning("Claude Code's sessions: %s", error.message)
 
 
-async def _noticed(home: Home) -> AsyncIterator[list[str] | None]:
+async def _noticed(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
     """The transcripts that something may have happened to; None for all of them."""
     while True:
-        if os.path.isdir(home.projects) and importlib.util.find_spec("watchfiles") is not None:
-            async for paths in _told(home):
+        if (
+            os.path.isdir(source.home.projects)
+            and importlib.util.find_spec("watchfiles") is not None
+        ):
+            async for paths in _told(source):
                 yield paths
         yield None
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _told(home: Home) -> AsyncIterator[list[str] | None]:
+async def _told(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
     """The same by the system's word; ends when that cannot be had."""
     from watchfiles import awatch
 
+    home = source.home
     wanted = (home.projects, trash.directory(home), live.directory(home))
     places = [path for path in wanted if os.path.isdir(path)]
     # That a process of Claude Code's was killed is told by nobody: hence a look now and then.
@@ -58,6 +62,7 @@ async def _told(home: Home) -> AsyncIterator[list[str] | None]:
     try:
         await asyncio.sleep(0)  # the watch is set now: whatever was before is seen by a look
         yield None
+        source.watched = True
         while True:
             changes = await following
             following = asyncio.ensure_future(anext(notices))
@@ -65,6 +70,7 @@ async def _told(home: Home) -> AsyncIterator[list[str] | None]:
     except (OSError, RuntimeError, StopAsyncIteration) as error:
         log.info("cannot watch %s: %s", home.projects, error)
     finally:
+        source.watched = False
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await notices.aclose()
