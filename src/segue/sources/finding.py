@@ -11,6 +11,7 @@ import msgspec
 
 from ..model import codec, text
 from ..model.cursor import Mark
+from ..model.garbage import uncollected
 from ..model.query import Position, Query
 from ..model.session import Session, Shelf
 from ..model.text import Term
@@ -81,14 +82,14 @@ def page(
             for _, _, value in rows:
                 yield value
 
-    if query.text is None:
-        rows = list(islice(walk("row"), query.limit))
-    else:
-        pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
-        rows = [
-            index.execute("SELECT row FROM files WHERE pk = ?", (pk,)).fetchone()[0] for pk in pks
-        ]
-    found = _sessions(origin, rows)
+    with uncollected():
+        if query.text is None:
+            rows = list(islice(walk("row"), query.limit))
+        else:
+            pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
+            sql = "SELECT row FROM files WHERE pk = ?"
+            rows = [index.execute(sql, (pk,)).fetchone()[0] for pk in pks]
+        found = _sessions(origin, rows)
     return found[::-1] if backward else found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...model.garbage import uncollected
 from . import files, info, sidecar
 from .layout import Home, Project, belongs, every_project, projects_of, session_id
 from .values import SDKSessionInfo
@@ -36,19 +37,25 @@ def list_sessions(
     if directory is not None:
         projects = projects_of(home, directory, worktrees)
     start = max(0, offset)
-    if limit is None or limit <= 0:
-        return _all(projects, programmatic)[start:]
+    with uncollected():
+        if limit is None or limit <= 0:
+            return _all(projects, programmatic)[start:]
+        return _first(projects, start + limit, programmatic)[start:]
+
+
+def _first(projects: list[Project], count: int, programmatic: bool) -> list[SDKSessionInfo]:
+    """So many sessions; no others are read."""
     shown: list[SDKSessionInfo] = []
     seen: set[str] = set()
     for found in sorted(transcripts(projects), reverse=True):
-        if len(shown) >= start + limit:
+        if len(shown) >= count:
             break
         if found.id in seen:
             continue
         if row := _row(found, thorough=True, programmatic=programmatic):
             seen.add(found.id)
             shown.append(row)
-    return shown[start:]
+    return shown
 
 
 def _all(projects: list[Project], programmatic: bool) -> list[SDKSessionInfo]:

@@ -1,0 +1,20 @@
+"""Pausing the garbage collector for a while."""
+
+import gc
+
+import pytest
+
+from segue.model.garbage import uncollected
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_collecting_goes_on_as_it_was_before(before: bool) -> None:
+    was = gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        with pytest.raises(KeyError), uncollected():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() is before
+    finally:
+        (gc.enable if was else gc.disable)()
