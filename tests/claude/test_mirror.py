@@ -290,8 +290,9 @@ def test_a_turn_of_the_hub_goes_on_where_the_transcript_ended(run: Run) -> None:
     run(body)
 
 
+@BOTH
 def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path
 ) -> None:
     async def body(room: Room) -> None:
         async with room.hub as hub:
@@ -304,12 +305,17 @@ def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
             assert entries[0]["message"]["content"] == "Hello"
             assert entries[2]["parentUuid"] == entries[0]["uuid"]
             assert await room.load({**key, "project_key": "-other"}) is None
-            monkeypatch.chdir(tmp_path)
             await hub.create(LOCAL, cwd=str(tmp_path))  # nothing was said in this one
             (listed,) = await room.store.list_sessions(project)
             assert listed["session_id"] == session.id
-            (info,) = await claude.list_sessions_from_store(room.store)
+            (info,) = await claude.list_sessions_from_store(room.store, str(tmp_path))
             assert info.summary == "Hello"
+            more = user(U + "6", entries[2]["uuid"], "More", cwd=str(tmp_path))
+            await room.append(more, key=key)
+            assert [each["session_id"] for each in await room.store.list_sessions(project)] == [
+                session.id
+            ]
+            assert await room.store.list_sessions("-other") == []
 
     run(body)
 

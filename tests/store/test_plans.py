@@ -184,6 +184,16 @@ def test_a_sweep_does_not_scan(few: Meter, asked: dict[str, Any]) -> None:
     assert not any(line.startswith("SCAN") for line in few.plan(statement))
 
 
+def test_directories_are_told_without_a_look_at_all_their_sessions(few: Meter, many: Meter) -> None:
+    told = few.reader.directories(HERE)
+    assert told == many.reader.directories(HERE) == {"/a", "/b", "/c"}
+    assert many.steps(lambda: many.reader.directories(HERE)) <= 1.5 * few.steps(
+        lambda: few.reader.directories(HERE)
+    )
+    for statement in few.statements(lambda: few.reader.directories(HERE)):
+        check_plan(few.plan(statement))
+
+
 # A window of the time that is not the order's costs the rows that it leaves out.
 @pytest.mark.parametrize(
     ("name", "order"),

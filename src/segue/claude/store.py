@@ -87,7 +87,7 @@ class SegueSessionStore(SessionStore):
                 "mtime": known.session.updated_at // 1000,
                 "data": known.summary,
             }
-            for known in await mirror.sessions(project_key, _here(project_key))
+            for known in await mirror.sessions(project_key)
         ]
 
     async def delete(self, key: SessionKey) -> None:

@@ -24,7 +24,7 @@ from ..model.session import Session, Thread
 from ..sources.claude import kept, summary
 from ..sources.claude.events import Translator
 from ..sources.claude.kept import Line
-from ..sources.claude.layout import is_uuid
+from ..sources.claude.layout import is_uuid, project_key
 from ..sources.claude.read import Entry
 from ..sources.claude.whole import Whole
 from ..store.base import Drafts, Store
@@ -120,17 +120,12 @@ class Mirror:
         lines = kept.agents(events).get(key.path, []) if key.path else kept.lines(session, events)
         return [entry for line in lines for entry in line.entries] or None
 
-    async def sessions(self, project: str, directory: str | None = None) -> list[Known]:
-        """The sessions of a project in which anything was said.
-
-        With the `directory` that the project is named after, those that began elsewhere than in
-        Claude Code are found too.
-        """
+    async def sessions(self, project: str) -> list[Known]:
+        """The sessions of a project in which anything was said, wherever they began."""
         overlays = await self._store.overlays(self._workspace, _shelf(project))
         rows = {id: await self._store.get(self._workspace, id) for id in overlays}
-        if directory is not None:
-            async for row in self._within(directory):
-                rows.setdefault(row.id, row)
+        async for row in self._within(project):
+            rows.setdefault(row.id, row)
         found = []
         for id, session in rows.items():
             if session and session.shelf != "trash" and kept.project(session) == project:
@@ -301,8 +296,13 @@ class Mirror:
                 break
         raise _Moved
 
-    async def _within(self, directory: str) -> AsyncIterator[Session]:
-        query, after = Query(directories=(directory,), archived="include", limit=_CHUNK), None
+    async def _within(self, project: str) -> AsyncIterator[Session]:
+        """The sessions of the directories that a project may be named after."""
+        known = await self._store.directories(self._workspace)
+        named = tuple(path for path in known if project_key(path) == project)
+        if not named:
+            return
+        query, after = Query(directories=named, archived="include", limit=_CHUNK), None
         while page := await self._store.page(self._workspace, query, after):
             for session in page:
                 yield session

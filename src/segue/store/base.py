@@ -132,6 +132,9 @@ class Store(Protocol):
     async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         """Sessions with ids from `low` to `high`, both included, by id, on any shelf."""
 
+    async def directories(self, workspace: str) -> set[str]:
+        """The directories that have sessions, those in the trash aside."""
+
     async def change(
         self,
         workspace: str,

@@ -114,6 +114,10 @@ class MemoryStore(Store):
         found = [id for space, id in self._entries if space == workspace and low <= id <= high]
         return [self._entries[workspace, id].session for id in sorted(found)[:limit]]
 
+    async def directories(self, workspace: str) -> set[str]:
+        mine = (entry.session for (space, _), entry in self._entries.items() if space == workspace)
+        return {session.directory for session in mine if session.shelf != "trash"}
+
     async def change(
         self,
         workspace: str,

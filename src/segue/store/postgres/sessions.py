@@ -14,13 +14,24 @@ from ...model import clock, codec, errors, event, fold, text
 from ...model.event import Draft, Event
 from ...model.session import Session, decode_session
 from ..base import MAX_SEQ, Decide, Drafts, Lease, Signal, begin, extend
-from ..listing import columns
+from ..listing import SHELVES, columns
 from .connection import Connection, Database, Row
 from .shared import HELD, PK, lease_lost, not_found
 from .watch import Watcher
 from .words import vectors
 
 _COPIED = 2_000  # events of a fork that are fetched at a time
+# From one directory to the next along the index, however many sessions each has.
+_IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND shelf = $2"
+_IN_ORDER += " AND status <> 'by cwd'"
+_DIRECTORIES = f"""
+WITH RECURSIVE found AS (
+  ({_IN_ORDER} ORDER BY cwd LIMIT 1)
+  UNION ALL
+  SELECT following.* FROM found,
+    LATERAL ({_IN_ORDER} AND cwd > found.cwd ORDER BY cwd LIMIT 1) AS following
+)
+SELECT row FROM found"""
 _EVENTS = "SELECT seq, id, at, version, body FROM events"
 
 
@@ -69,6 +80,13 @@ class Sessions:
         sql += " ORDER BY id LIMIT $4"
         rows = await self._database.fetch(sql, workspace, low, high, limit)
         return [decode_session(row) for (row,) in rows]
+
+    async def directories(self, workspace: str) -> set[str]:
+        found = set()
+        for shelf in (SHELVES["live"], SHELVES["archived"]):
+            rows = await self._database.fetch(_DIRECTORIES, workspace, shelf)
+            found |= {decode_session(row).directory for (row,) in rows}
+        return found
 
     async def change(
         self,

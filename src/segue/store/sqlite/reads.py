@@ -78,6 +78,18 @@ class Reader:
         sql += " WHERE workspace = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
         return [decode_session(row) for (row,) in self.execute(sql, (workspace, low, high, limit))]
 
+    def directories(self, workspace: str) -> set[str]:
+        # From one directory to the next along the index, however many sessions each has.
+        sql = "SELECT cwd, row FROM sessions INDEXED BY sessions_cwd_active"
+        sql += " WHERE workspace = ? AND shelf = ? AND cwd > ? ORDER BY cwd LIMIT 1"
+        found = set()
+        for shelf in (listing.SHELVES["live"], listing.SHELVES["archived"]):
+            key = b""
+            while row := self.execute(sql, (workspace, shelf, key)).fetchone():
+                key = row[0]
+                found.add(decode_session(row[1]).directory)
+        return found
+
     def pk(self, workspace: str, id: str) -> int:
         sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
         found = self.execute(sql, (workspace, id)).fetchone()

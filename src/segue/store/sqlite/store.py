@@ -91,6 +91,10 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.between(workspace, low, high, limit)
 
+    async def directories(self, workspace: str) -> set[str]:
+        with translated(self.path):
+            return self.reader.directories(workspace)
+
     async def events(self, workspace: str, id: str, **options: Any) -> list[Event]:
         with translated(self.path):
             return self.reader.events(workspace, id, **options)

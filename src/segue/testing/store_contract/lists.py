@@ -163,6 +163,19 @@ class ListContract(Contract):
         assert await listed(store, directories=("/real",)) == [linked.id, plain.id]
         assert await listed(store, directories=("/link",)) == []
 
+    async def test_the_directories_that_have_sessions_are_told(self, store: Store) -> None:
+        long = "/" + "d" * 600
+        for cwd in ("/a", "/b", "/a", long + "1", long + "2"):
+            await make(store, cwd=cwd)
+        linked = await make(store, cwd="/link", real_cwd="/real")
+        await make(store, InfoChanged(archived=True), cwd="/c")
+        await make(store, InfoChanged(deleted=True), cwd="/gone")
+        await make(store, cwd="/theirs", workspace=THERE)
+        told = await store.directories(HERE)
+        assert told == {"/a", "/b", "/c", "/real", long + "1", long + "2"}
+        await store.purge(HERE, linked.id, anyway)
+        assert "/real" not in await store.directories(HERE)
+
     async def test_several_directories_are_merged_in_order(self, store: Store) -> None:
         rows = [await make(store, cwd=("/a", "/b")[i % 2], seconds=i) for i in range(4)]
         assert await listed(store, directories=("/a", "/b")) == ids_of(rows[::-1])
