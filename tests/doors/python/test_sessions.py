@@ -11,6 +11,7 @@ import pytest
 import segue
 from segue import sync
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
+from segue.model.event import Event, PermissionAsked
 from tests.agents.provider import Provider, Say, Think, Use
 
 
@@ -144,6 +145,23 @@ async def test_mcp_servers_are_connected_for_the_session(tmp_path: Path) -> None
     assert status == {"little": "connected", "gone": "failed"}
     (result,) = [message for message in messages if message.type == "user"]
     assert "42" in str(result.message["content"][0]["content"])
+
+
+async def test_what_a_program_asks_of_its_turns_is_not_kept(tmp_path: Path) -> None:
+    async with await segue.open_hub() as hub:
+        made = await hub.create(segue.LOCAL, cwd=str(tmp_path))
+    asked = {"permission_mode": "bypassPermissions", "system_prompt": "Be terse."}
+    async with segue.resume_session(made.id, model="demo", **asked) as session:  # type: ignore[arg-type]
+        await session.send("/ask May I?\n/system")
+        told = [message async for message in session.stream()]
+    assert isinstance(told[-1], segue.ResultMessage) and told[-1].permission_denials == []
+    async with await segue.open_hub() as hub:
+        after = await hub.get(segue.LOCAL, made.id)
+        assert (after.mode, after.agent) == (made.mode, made.agent)
+        await hub.prompt(segue.LOCAL, made.id, "/ask May I?")
+        async for event in hub.follow(segue.LOCAL, made.id, after.last_seq):
+            if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
+                break
 
 
 async def test_a_real_client_of_a_model_answers_with_the_options_of_the_session(

@@ -43,7 +43,7 @@ class Opened:
                 self._servers = McpServers.named(servers, session.cwd)
             else:
                 self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
-        self._hold = await self.hub.hold(LOCAL, session.id, agent=agent, tools=self._servers)
+        self._hold = await self.hub.hold(LOCAL, session.id, tools=self._servers)
         return failures
 
     async def close(self) -> None:

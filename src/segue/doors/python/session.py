@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from ...hub import Hub, places
 from ...model import ids
 from ...model.content import Block
 from ...model.errors import Conflict, InvalidInput, NotFound
-from ...model.event import ConfigChanged, PermissionAsked, ToolCall
+from ...model.event import PermissionAsked, ToolCall
 from ...model.principal import LOCAL
 from ...store.base import Delta
 from .messages import Message, SystemMessage, Tally, ended, message, partial
@@ -59,9 +59,6 @@ class SDKSession:
         self._tools = functions(options.get("tools", ()))
         self._running: set[asyncio.Task[None]] = set()  # tools of the program's
         self._overrides = overrides(model, options)
-        if self._tools:
-            own = [tool.definition() for tool in self._tools.values()]
-            self._overrides[FUNCTIONS] = own
         self._mode = options.get("permission_mode")
         given = options.get("mcp_servers") or {}
         self._servers = [server(name, told) for name, told in given.items()]
@@ -85,7 +82,10 @@ class SDKSession:
     async def send(self, prompt: str | Block | Iterable[Block]) -> None:
         """Ask something. It is kept when this returns; `stream` tells what comes of it."""
         hub = (await self._open()).hub
-        self._sent.append(await hub.prompt(LOCAL, self.session_id, prompt))
+        turn = await hub.prompt(
+            LOCAL, self.session_id, prompt, overrides=self._for_turns(), mode=self._mode
+        )
+        self._sent.append(turn)
 
     async def stream(self) -> AsyncGenerator[Message, None]:
         """What happens until the answer to what was sent first is whole; `result` is the last.
@@ -140,14 +140,6 @@ class SDKSession:
             if self._known_in is not None and places.real(self._known_in) != session.directory:
                 raise InvalidInput(f"cwd: session {session.id} works in {session.cwd}")
             self._seen = session.last_seq
-            ref = session.agent or await hub.records.built_in_agent(LOCAL.workspace)
-            # A program's functions are gone with it.
-            kept = {name: value for name, value in ref.overrides.items() if name != FUNCTIONS}
-            agent = replace(ref, overrides={**kept, **self._overrides})
-            if agent != session.agent:
-                await hub.configure(LOCAL, session.id, ConfigChanged(agent=agent))
-        if self._mode is not None and self._mode != session.mode:
-            await hub.configure(LOCAL, session.id, ConfigChanged(mode=self._mode))
         failed = await held.hold(session, self._servers, _demo() if self._model == DEMO else None)
         self._init = SystemMessage(
             session_id=session.id,
@@ -160,6 +152,13 @@ class SDKSession:
                 for each in self._servers
             ],
         )
+
+    def _for_turns(self) -> dict[str, Any]:
+        """What this program asks of its own turns, beyond what the session is made with."""
+        own: dict[str, Any] = {"kind": DEMO} if self._model == DEMO else {}
+        if self._tools:
+            own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
+        return {**self._overrides, **own}
 
     async def _turn(self, hub: Hub, begin: int) -> AsyncGenerator[Message, None]:
         tally = Tally()
