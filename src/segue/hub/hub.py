@@ -89,14 +89,7 @@ class Hub(Reading, Editing, Transcripts):
         if self._turns is None:
             from .turns import LEASE, Turns
 
-            self._turns = Turns(
-                self.store,
-                self.live,
-                self._build,
-                self.rooms,
-                self.credentials,
-                self._lease or LEASE,
-            )
+            self._turns = Turns(self.store, self.live, self._build, self, self._lease or LEASE)
         return self._turns
 
     async def prompt(

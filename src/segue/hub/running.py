@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -32,11 +32,13 @@ from ..model.event import (
 from ..model.lifecycle import StopReason
 from ..model.session import Session
 from ..store.base import Delta, InboxItem, Lease, Store
-from .credentials import Credentials
 from .inbox import Prompt, Result
 from .live import Live, Name
-from .rooms import Rooms
 from .titles import title_from
+
+if TYPE_CHECKING:
+    from .credentials import Credentials
+    from .rooms import Rooms
 
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
@@ -65,6 +67,15 @@ def unanswered(request: str | None) -> list[AnyBody]:
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
+class Around(Protocol):
+    """What a turn finds around it, imported by the turn that needs it."""
+
+    @property
+    def rooms(self) -> Rooms: ...
+    @property
+    def credentials(self) -> Credentials: ...
+
+
 class Running:
     """The port of one Turn: stores its events, and brings it answers and cancels."""
 
@@ -76,8 +87,7 @@ class Running:
         wake: asyncio.Event,
         agent: Agent,
         tools: Tools,
-        rooms: Rooms,
-        credentials: Credentials,
+        around: Around,
     ) -> None:
         self._store = store
         self._live = live
@@ -86,8 +96,7 @@ class Running:
         self._wake = wake
         self._agent = agent
         self._tools = tools
-        self._rooms = rooms
-        self._credentials = credentials
+        self._around = around
         self._session: Session | None = None
         self._local = False
         self._mode: str | None = None  # of this turn alone
@@ -140,11 +149,13 @@ class Running:
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
-            await self._end(turn, reason, await self._rooms.leave(self.session))
+            furnished = bool(self.session.resources)
+            wrong = await self._around.rooms.leave(self.session) if furnished else []
+            await self._end(turn, reason, wrong)
 
     async def _answer_in_room(self, turn: Turn) -> StopReason:
         """The agent's answer, once the session's directory is as it should be."""
-        if wrong := await self._rooms.enter(self.session):
+        if self.session.resources and (wrong := await self._around.rooms.enter(self.session)):
             await turn.emit(*wrong)
         return await self._agent.run(turn)
 
@@ -282,7 +293,7 @@ class Running:
         return self._local
 
     def keyring(self, *, private: bool) -> Keyring:
-        return self._credentials.keyring(self.session, private=private)
+        return self._around.credentials.keyring(self.session, private=private)
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:

@@ -23,10 +23,8 @@ from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, S
 from ..model.event import AnyBody, Draft, Interrupted, ModelAsked
 from ..model.session import Session
 from ..store.base import Lease, Signal, Store
-from .credentials import Credentials
 from .live import Live, Name
-from .rooms import Rooms
-from .running import Running, partials, unanswered
+from .running import Around, Running, partials, unanswered
 
 Build = Callable[[Session, dict[str, Any]], Awaitable[Agent]]
 
@@ -59,15 +57,13 @@ class Turns:
         store: Store,
         live: Live,
         build: Build,
-        rooms: Rooms,
-        credentials: Credentials,
+        around: Around,
         lease: int = LEASE,
     ) -> None:
         self._store = store
         self._live = live
         self._build = build
-        self._rooms = rooms
-        self._credentials = credentials
+        self._around = around
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
         self._drivers: dict[Name, _Driver] = {}
@@ -166,15 +162,7 @@ class Turns:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = _Driver(
-                self._store,
-                self._live,
-                self._build,
-                self._rooms,
-                self._credentials,
-                lease,
-                self._holds,
-            )
+            driver = _Driver(self._store, self._live, self._build, self._around, lease, self._holds)
             self._drivers[name] = driver
             driver.task = self._spawn(self._driven(name, driver))
 
@@ -257,16 +245,14 @@ class _Driver:
         store: Store,
         live: Live,
         build: Build,
-        rooms: Rooms,
-        credentials: Credentials,
+        around: Around,
         lease: Lease,
         holds: Mapping[Name, tuple[Agent | None, Tools]],
     ) -> None:
         self._store = store
         self._live = live
         self._build = build
-        self._rooms = rooms
-        self._credentials = credentials
+        self._around = around
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._running: Running | None = None
@@ -374,14 +360,7 @@ class _Driver:
             log.warning("session %s: %s", session.id, error)
             return False
         self._running = Running(
-            self._store,
-            self._live,
-            self._lease,
-            self.wake,
-            agent,
-            tools,
-            self._rooms,
-            self._credentials,
+            self._store, self._live, self._lease, self.wake, agent, tools, self._around
         )
         try:
             if not self._stopping:  # asked while the agent was being built
