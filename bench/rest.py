@@ -380,7 +380,11 @@ def flatness(bench: Bench, servers: dict[int, Opened]) -> None:
 
 
 async def adk(bench: Bench, directory: Path, ours: Opened, size: int, stack: ExitStack) -> None:
-    if importlib.util.find_spec("google.adk") is None:
+    try:
+        known = importlib.util.find_spec("google.adk")
+    except ModuleNotFoundError:  # of `google` itself
+        known = None
+    if known is None:
         bench.note("google-adk is not installed; it is in the extra `bench`")
         return
     path = await furnish_adk(directory, size)
