@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,7 @@ class Rooms:
         self._memories = memories
         self._skills = skills
         self._locks: dict[str, asyncio.Lock] = {}
+        self._noting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -83,10 +86,17 @@ class Rooms:
 
     async def _begin(self, session: Session, again: str | None) -> None:
         async with self._lock(session):
-            done = await self._read(session)
-            done.tried = [id for id in done.tried if id != again]
-            for wrong in await self._mount(session, done):
-                await self._store.change(session.workspace, session.id, _telling(wrong))
+            if again is not None:
+                await self._note(session, partial(_untried, again))
+            for wrong in await self._mount(session):
+                with suppress(NotFound):  # the session was deleted meanwhile
+                    await self._store.change(session.workspace, session.id, _telling(wrong))
+
+    async def add(self, session: Session, resource: dict[str, Any]) -> None:
+        """Mount one more thing now; InvalidInput if it cannot be where it says."""
+        await self._mounts.mount(session, resource)
+        if self._own(session):
+            await self._note(session, partial(_tried, resource["id"]))
 
     async def enter(self, session: Session) -> list[Failed]:
         """Make the directory ready for a turn; what of it was not possible."""
@@ -94,8 +104,7 @@ class Rooms:
             return []
         try:
             async with self._lock(session):
-                done = await self._read(session)
-                return [*await self._mount(session, done), *await self._remember(session, done)]
+                return [*await self._mount(session), *await self._remember(session)]
         except (SegueError, OSError) as error:
             return [Failed(message=f"the session's directory could not be made ready: {error}")]
 
@@ -108,7 +117,7 @@ class Rooms:
             return []
         try:
             async with lock:
-                return await self._remember(session, await self._read(session))
+                return await self._remember(session)
         except (SegueError, OSError) as error:
             return [Failed(message=f"what changed in memories could not be kept: {error}")]
 
@@ -150,15 +159,16 @@ class Rooms:
                     await asyncio.to_thread(_put, Roots([str(root)], strict=False), name, files)
                 except ToolError:
                     return None
-                done.skills[name] = version.id
-                await self._write(session, done)
+                await self._note(session, lambda done: done.skills.update({name: version.id}))
         return str(main)
 
-    async def _mount(self, session: Session, done: Done) -> list[Failed]:
+    async def _mount(self, session: Session) -> list[Failed]:
         found = []
+        tried = (await self._read(session)).tried
         # Repositories first: a file may belong into one.
         for resource in sorted(session.resources, key=lambda each: "url" not in each):
-            if resource["type"] == "memory_store" or resource["id"] in done.tried:
+            id = resource.get("id")
+            if id is None or id in tried:
                 continue
             try:
                 wrong = await self._mounts.mount(session, resource)
@@ -166,12 +176,12 @@ class Rooms:
                 wrong = Failed(message=str(error))
             if wrong is not None:
                 found.append(wrong)
-            done.tried.append(resource["id"])
-            await self._write(session, done)
+            await self._note(session, partial(_tried, id))
         return found
 
-    async def _remember(self, session: Session, done: Done) -> list[Failed]:
+    async def _remember(self, session: Session) -> list[Failed]:
         found: list[Failed] = []
+        done = await self._read(session)
         for resource in _stores(session):
             id = ids.parse(resource["memory_store_id"], "memstore") or ""
             try:
@@ -181,13 +191,12 @@ class Rooms:
             place = Mounted(self._work / session.id, resource["mount_path"])
             writable = resource["access"] == "read_write" and store.archived_at is None
             by = {"type": "session_actor", "session_id": ids.spell("sesn", session.id)}
-            kept = done.memory.get(id, Kept())
-            kept, told = await remember(
-                self._memories, store, place, kept, by if writable else None
+            before = done.memory.get(id, Kept())
+            after, told = await remember(
+                self._memories, store, place, before, by if writable else None
             )
-            if kept != done.memory.get(id):
-                done.memory[id] = kept
-                await self._write(session, done)
+            if after != before:
+                await self._note(session, partial(_remembered, id, after))
             where = resource["mount_path"]
             found += [Failed(message=f"{where}{path}: {why}") for path, why in told]
         return found
@@ -209,10 +218,13 @@ class Rooms:
 
         return await asyncio.to_thread(read)
 
-    async def _write(self, session: Session, done: Done) -> None:
+    async def _note(self, session: Session, change: Callable[[Done], object]) -> None:
+        """Write down that something was done, unless the directory is gone."""
         place = self._mounts.beside(session)
 
         def write() -> None:
+            if not (self._work / session.id).is_dir():
+                return
             draft = place.with_name(f".{ids.new_id()}")
             try:
                 draft.write_bytes(msgspec.json.encode(done))
@@ -220,10 +232,25 @@ class Rooms:
             finally:
                 draft.unlink(missing_ok=True)
 
-        try:
-            await asyncio.to_thread(write)
-        except OSError as error:
-            raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
+        async with self._noting:
+            done = await self._read(session)
+            change(done)
+            try:
+                await asyncio.to_thread(write)
+            except OSError as error:
+                raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
+
+
+def _tried(id: str, done: Done) -> None:
+    done.tried.append(id)
+
+
+def _untried(id: str, done: Done) -> None:
+    done.tried = [each for each in done.tried if each != id]
+
+
+def _remembered(store: str, kept: Kept, done: Done) -> None:
+    done.memory[store] = kept
 
 
 def _put(roots: Roots, name: str, files: dict[str, bytes]) -> None:

@@ -14,6 +14,7 @@ from segue.model import ids
 from segue.model.lifecycle import StopReason
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.test_files import uploaded
 from tests.doors.rest.test_skills import FILES, skill
 
 Act = Callable[[Path], object]
@@ -291,21 +292,32 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         assert "Say ahoy." in str(model.requests[1]["messages"])
 
 
-async def test_nobody_waits_for_a_clone_but_the_first_turn(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A git that clones when it is told to.
+def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git that clones when a file is there."""
     go, program = tmp_path / "go", tmp_path / "bin" / "git"
     program.parent.mkdir()
     wait = f"while [ ! -e {go} ]; do sleep 0.02; done"
     program.write_text(f'#!/bin/sh\n{wait}\nfor last; do :; done\nmkdir "$last"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    given = {"type": "github_repository", "url": "https://example.com/a/b"}
+    return go
+
+
+async def cloning(api: Api) -> dict[str, Any]:
+    """A request for a session with a repository."""
+    return {
+        "agent": await api.built_in("agents"),
+        "environment_id": await api.built_in("environments"),
+        "resources": [{"type": "github_repository", "url": "https://example.com/a/b"}],
+    }
+
+
+async def test_nobody_waits_for_a_clone_but_the_first_turn(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = slow_git(tmp_path, monkeypatch)
     async with open_api(tmp_path, clone=["https://"], runners=runners(hand)) as api:
-        body = {"agent": await api.built_in("agents"), "resources": [given]}
-        body["environment_id"] = await api.built_in("environments")
-        session = await api.ok("POST", "/v1/sessions", body)
+        session = await api.ok("POST", "/v1/sessions", await cloning(api))
         id = ids.parse(session["id"]) or ""
         clone = Path(session["cwd"]) / "workspace/b"
         # Interrupted while it waits, a turn ends; what it waited for goes on.
@@ -340,3 +352,37 @@ async def test_a_clone_that_a_dead_process_left_is_made_by_the_next_turn(
         assert [each["type"] for each in told].count("session.error") == 2
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_what_is_mounted_is_put_there_once(tmp_path: Path, hand: Hand) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        file = await uploaded(api, b"one")
+        first = {"type": "file", "file_id": file["id"], "mount_path": "/a"}
+        session = await api.session(resources=[first])
+        later = {**first, "mount_path": "/b"}
+        await api.ok("POST", f"/v1/sessions/{session['id']}/resources", later)
+        seen: list[str] = []
+
+        def change(cwd: Path) -> None:
+            for name in ("a", "b"):
+                seen.append((cwd / name).read_text())
+                (cwd / name).write_text("changed")
+
+        hand.act = change
+        for _ in range(2):
+            await api.say(session["id"], "on")
+        assert seen == ["one", "one", "changed", "changed"]
+
+
+async def test_a_session_is_deleted_while_its_clone_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = slow_git(tmp_path, monkeypatch)
+    async with open_api(tmp_path / "data", clone=["https://"]) as api:
+        body = await cloning(api)
+        session = await api.ok("POST", "/v1/sessions", body)
+        await asyncio.sleep(0.05)
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        go.touch()
+        await api.hub.rooms.ready()
+        assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()

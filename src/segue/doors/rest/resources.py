@@ -259,7 +259,7 @@ async def add(call: Call) -> dict[str, Any]:
         return (*before, made)
 
     try:
-        await call.hub.mounts.mount(session, made)
+        await call.hub.rooms.add(session, made)
         await call.hub.set_resources(call.principal, session.id, edit)
     except Exception:
         await call.hub.mounts.unmount(session, made)
