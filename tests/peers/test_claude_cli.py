@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from segue import LOCAL, Hub, claude, open_hub
-from segue.model.content import Image, Text
+from segue.model.content import Image, Text, plain
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -28,6 +29,7 @@ from segue.model.event import (
     ToolResult,
     UserMessage,
 )
+from segue.model.query import Query
 
 pytestmark = pytest.mark.full
 T = TypeVar("T")
@@ -449,3 +451,37 @@ def test_it_goes_on_with_a_fork_that_the_store_made(cli: Claude) -> None:
     info = claude.get_session_info(forked)
     assert info is not None
     assert info.custom_title == "Forked"
+
+
+def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(cli: Claude) -> None:
+    id = cli.say("first words")
+    cli.model.delay = 3
+    job = {"description": "a job", "prompt": "inner job", "subagent_type": "general-purpose"}
+    cli.model.calls = {"Agent": job}
+
+    async def look(hub: Hub) -> Any:
+        seen, spoken = [(await hub.get(LOCAL, id)).status], list[str]()
+        answering = asyncio.ensure_future(asyncio.to_thread(cli.say, "second words", resume=id))
+        while not answering.done():
+            seen.append((await hub.get(LOCAL, id)).status)
+            await asyncio.sleep(0.05)
+        assert await answering == id
+        seen.append((await hub.get(LOCAL, id)).status)
+        for thread in await hub.threads(LOCAL, id):
+            assert (thread.kind, thread.title) == ("general-purpose", "a job")
+            async for event in hub.thread(LOCAL, id, thread.id):
+                if isinstance(event.body, UserMessage):
+                    spoken.append(plain(event.body.content))
+        found = (await hub.search(LOCAL, Query(text='"inner job"'))).found
+        return seen, spoken, [each.session.id for each in found], await hub.get(LOCAL, id)
+
+    seen, spoken, found, session = cli.within(look)
+    assert [status for status, _ in groupby(seen)] == ["idle", "running", "idle"]
+    assert spoken[:1] == ["inner job"] and found == [id]
+    # What it used is what the program itself counted, with its agent's.
+    (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
+    told = [json.loads(line) for line in path.read_bytes().splitlines()]
+    (*_, spent) = [entry for entry in told if entry["type"] == "cost-state"]
+    assert session.usage.cost == round(spent["totalCostUSD"] * 1e6) > 0
+    used = spent["modelUsage"].values()
+    assert session.usage.input_tokens == sum(each["inputTokens"] for each in used)
