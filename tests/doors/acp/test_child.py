@@ -16,6 +16,7 @@ from tests.doors.acp.house import House
 from tests.doors.acp.test_mcp import call, stdio
 
 PROGRAMS = Path(__file__).parent.parent.parent / "agents" / "acp" / "programs"
+EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
 SCRIPT = "hello\n/think hm\n/say hi\n/tool ls a\n/plan one; x two\n/ask May I?"
 
 
@@ -52,6 +53,39 @@ async def test_an_editor_sees_another_agent_s_turn_as_it_would_ours(
     async with house.hub() as hub:
         titles = [session.title for session in (await hub.list(LOCAL)).sessions]
     assert titles == ["hello", "hello"]
+
+
+@pytest.mark.parametrize("child", ["echo", "segue"])
+async def test_an_agent_may_keep_its_sessions_in_the_same_store(
+    house: House, version: int, child: str
+) -> None:
+    words = [sys.executable, "-m", "segue", "acp", "--data-dir", str(house.data)]
+    if child == "echo":
+        words = [
+            "env",
+            f"SEGUE_DATA_DIR={house.data}",
+            sys.executable,
+            str(EXAMPLES / "echo_agent.py"),
+        ]
+    agent = f"acp:{shlex.join(words)}"
+    async with house.child(version, "--agent", agent) as (client, _):
+        id = await client.new("/")
+        assert await client.run(id, "/say one") == "end_turn"
+        said = conversation(client.updates())[-1]
+        assert said == ("agent", "You said: /say one" if child == "echo" else "one")
+    # Both have theirs, and neither has one that nobody has said anything in.
+    async with house.hub() as hub:
+        sessions = {session.id: session for session in (await hub.list(LOCAL)).sessions}
+        own = sessions.pop(id)
+        (theirs,) = sessions.values()
+        assert own.native_id == theirs.id
+        assert (own.messages, theirs.messages) == (2, 2)
+    async with house.child(version, "--agent", agent) as (client, _):
+        await client.open("resume", id, "/")
+        assert await client.run(id, "/say two") == "end_turn"
+    async with house.hub() as hub:
+        assert (await hub.get(LOCAL, theirs.id)).messages == 4
+        assert len((await hub.list(LOCAL)).sessions) == 2
 
 
 async def test_it_goes_on_where_it_was_in_any_process(house: House, version: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from segue.model import ids
 from segue.model.principal import LOCAL
 from tests.doors.acp.conversation import conversation
-from tests.doors.acp.harness import Client, Refused, is_rest
+from tests.doors.acp.harness import Client, Refused, Update, is_rest
 from tests.doors.acp.house import House
 
 SCRIPT = (
@@ -333,6 +333,25 @@ async def test_a_session_is_known_by_its_rest_spelling_too(house: House, version
         await client.ask("session/prompt", client.prompting(spelt, "hello"))
         await client.ask("session/close", {"sessionId": spelt})
         await prompt_refused(client, id)
+
+
+@pytest.mark.parametrize("method", ["load", "resume"])
+async def test_a_client_hears_of_a_session_by_the_id_that_it_gave(
+    house: House, version: int, method: str
+) -> None:
+    async with house.inside(version) as client:
+        id = await client.new("/")
+        await client.run(id, "hello")
+        await close(client, id)
+        spelt = ids.spell("sesn", id)
+        before = len(client.log)
+        await client.open(method, spelt, "/")
+        await client.run(spelt, "/ask May I?")
+        await client.ask("session/prompt", client.prompting(id, "/ask May I?"))
+        await client.eventually(lambda: len(client.asked) == 2)
+        told = [each for each in client.log[before:] if isinstance(each, Update)]
+        assert {each.session for each in told} == {spelt}
+        assert [each["sessionId"] for each in client.asked] == [spelt, spelt]
 
 
 # close

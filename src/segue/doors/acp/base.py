@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ...acp import v1
-from ...acp.rpc import NOT_FOUND, Connection, RpcError
+from ...acp.rpc import Connection
 from ...hub import Hub
 from ...model import ids
 from ...model.event import AgentRef
@@ -16,7 +16,7 @@ from ...model.session import Session
 from . import options
 from .capabilities import Offers
 from .door import Program
-from .opened import Opened
+from .opened import Opened, unknown
 
 
 class Client(NamedTuple):
@@ -89,7 +89,3 @@ class Base:
 def any_id(spelt: str) -> str:
     """A session's id in any spelling; what is none names nothing, and stays as it is."""
     return ids.parse(spelt, "sesn") or spelt
-
-
-def unknown(spelt: str) -> RpcError:
-    return RpcError(NOT_FOUND, f"session not found: {spelt}", {"sessionId": spelt})

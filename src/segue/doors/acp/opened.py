@@ -72,14 +72,17 @@ class Opened:
         session: Session,
         view: View,
         version: int,
+        name: str | None = None,
     ) -> None:
+        """`name` is the session's id as the client spells it, and so is told it."""
         self._hub = hub
         self._principal = principal
         self._connection = connection
         self._view = view
         self._version = version
         self._session = session
-        self._questions = Questions(hub, principal, connection, session.id, version)
+        self._name = name or session.id
+        self._questions = Questions(hub, principal, connection, session.id, version, self._name)
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
         # Prompts and cancels reach the hub in the order in which they came.
@@ -147,7 +150,7 @@ class Opened:
         async with self._order:
             session = await self._hub.get(self._principal, self.id)
             if self._closed or session.shelf == "trash":
-                raise RpcError(NOT_FOUND, f"session not found: {self.id}", {"sessionId": self.id})
+                raise unknown(self._name)
             self._prompts[turn_id] = future
             try:
                 await self._hub.prompt(self._principal, self.id, content, turn_id=turn_id)
@@ -320,7 +323,11 @@ class Opened:
         self._prompts.clear()
 
     async def _send(self, update: Any) -> None:
-        await self._connection.notify("session/update", {"sessionId": self.id, "update": update})
+        await self._connection.notify("session/update", {"sessionId": self._name, "update": update})
+
+
+def unknown(spelt: str) -> RpcError:
+    return RpcError(NOT_FOUND, f"session not found: {spelt}", {"sessionId": spelt})
 
 
 def stop_reason(reason: str) -> wire.StopReason:

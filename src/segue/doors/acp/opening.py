@@ -51,7 +51,8 @@ class Opening(Base):
         made_with["native_id"] = begun.native_id
         try:
             session = await self._hub.create(self._principal, id=begun.id, **made_with)
-        except Conflict:  # it counts its sessions, from the beginning in every process
+        except Conflict:
+            # It counts its sessions, from the beginning in every process, or has them in our store.
             session = await self._hub.create(self._principal, **made_with)
         change = ConfigChanged(options=begun.keep(session.id))
         return await self._hub.configure(self._principal, session.id, change)
@@ -92,7 +93,7 @@ class Opening(Base):
             await self._shut(session.id)
             session = await self._hub.take_in(self._principal, session.id, await self._agent_ref())
             session = await self._rooted(session, roots)
-            opened = self._follower(session)
+            opened = self._follower(session, request.session_id)
             if replay:
                 await opened.replay()
             if replay or self._version == 2:
@@ -135,9 +136,11 @@ class Opening(Base):
         roots = tuple(dict.fromkeys(given))
         return roots, read_servers(request.mcp_servers, self._version)
 
-    def _follower(self, session: Session) -> Opened:
+    def _follower(self, session: Session, name: str | None = None) -> Opened:
         view: View = View1(self._client) if self._version == 1 else View2()
-        return Opened(self._hub, self._principal, self._connection, session, view, self._version)
+        return Opened(
+            self._hub, self._principal, self._connection, session, view, self._version, name
+        )
 
     async def _begin(
         self, opened: Opened, session: Session, connected: Connected, *, new: bool = False

@@ -23,13 +23,21 @@ class Questions:
     """The open questions of one session, as one client is asked them."""
 
     def __init__(
-        self, hub: Hub, principal: Principal, connection: Connection, id: str, version: int
+        self,
+        hub: Hub,
+        principal: Principal,
+        connection: Connection,
+        id: str,
+        version: int,
+        name: str,
     ) -> None:
+        """`name` is the session's id as the client spells it."""
         self._hub = hub
         self._principal = principal
         self._connection = connection
         self._id = id
         self._version = version
+        self._name = name
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, body: PermissionAsked, call: ToolCall | None) -> None:
@@ -107,9 +115,9 @@ class Questions:
                     content=view1.tool_content(call.content) or UNSET,
                     raw_input=UNSET if call.input is None else call.input,
                 )
-            return v1.PermissionRequest(session_id=self._id, tool_call=fields, options=choices)
+            return v1.PermissionRequest(session_id=self._name, tool_call=fields, options=choices)
         if call is None:
-            return v2.PermissionRequest(session_id=self._id, title=body.title, options=choices)
+            return v2.PermissionRequest(session_id=self._name, title=body.title, options=choices)
         subject = v2.ToolCallSubject(
             tool_call=v2.ToolCallFields(
                 tool_call_id=call_id,
@@ -120,5 +128,5 @@ class Questions:
             )
         )
         return v2.PermissionRequest(
-            session_id=self._id, title=body.title, options=choices, subject=subject
+            session_id=self._name, title=body.title, options=choices, subject=subject
         )
