@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model import cursor as cursors
-from segue.model.cursor import Cursor, Mark, decode, encode, fingerprint
+from segue.model.cursor import (
+    Cursor,
+    Mark,
+    Place,
+    decode,
+    decode_place,
+    encode,
+    fingerprint,
+)
 from segue.model.errors import InvalidCursor
 from segue.model.query import Position, Query
 
@@ -94,3 +102,24 @@ def test_filters_are_told_apart_and_paging_is_not() -> None:
         Query(created_gte=5),
     ]
     assert len({plain, *map(fingerprint, others)}) == len(others) + 1
+
+
+places = st.builds(
+    Place,
+    of=st.text(max_size=40),
+    descending=st.booleans(),
+    number=st.integers(-(2**62), 2**62),
+    text=st.text(max_size=40),
+)
+
+
+@given(places)
+def test_a_place_is_read_back_and_is_no_cursor(place: Place) -> None:
+    token = encode(place, KEY, "local")
+    assert decode_place(token, KEY, "local") == place
+    with pytest.raises(InvalidCursor):
+        decode(token, KEY, "local")
+    with pytest.raises(InvalidCursor):
+        decode_place(token, KEY, "other")
+    with pytest.raises(InvalidCursor):
+        decode_place(TOKEN, KEY, "local")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from ..model import clock, text
+from ..model import cursor as cursors
+from ..model.cursor import Place
 from ..model.errors import InvalidInput, NotFound
 from ..model.event import Created, Event
 from ..model.principal import Principal
@@ -55,6 +57,14 @@ class Reading(Base):
         NotFound if there is none, `naming.Ambiguous` if there are several. `trash` looks there.
         """
         return await naming.named(self, principal, name, trash=trash, titles=titles)
+
+    async def mark(self, principal: Principal, place: Place) -> str:
+        """A place in a list of anything but sessions, as a cursor."""
+        return cursors.encode(place, await self.store.cursor_key(), principal.workspace)
+
+    async def marked(self, principal: Principal, token: str) -> Place:
+        """The place that a cursor of `mark` names; InvalidCursor for anything else."""
+        return cursors.decode_place(token, await self.store.cursor_key(), principal.workspace)
 
     async def between(
         self, principal: Principal, low: str, high: str, *, limit: int = 50

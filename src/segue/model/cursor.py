@@ -3,7 +3,8 @@
 A cursor carries its order and position and, for lists by last activity, the change marks of the
 first page: activity moves sessions while a client pages, and once the ordinary pages are through,
 further pages sweep what changed since those marks, in id order. Signed with the store's own key
-and bound to the workspace, a cursor can be neither forged nor carried elsewhere.
+and bound to the workspace, a cursor can be neither forged nor carried elsewhere. Lists of other
+things, which do not move, have cursors of a plainer kind, sealed alike.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import binascii
 import hmac
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -45,7 +46,19 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     filters: bytes = b""
 
 
-_decoder = msgspec.msgpack.Decoder(Cursor)
+class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A place in another list: `of` says which one, as `events:` and the id of a session."""
+
+    of: str
+    descending: bool
+    number: int
+    text: str
+
+
+T = TypeVar("T")
+
+_cursors = msgspec.msgpack.Decoder(Cursor)
+_places = msgspec.msgpack.Decoder(Place)
 
 
 @lru_cache(maxsize=64)  # every page of a list asks for the same one
@@ -54,7 +67,7 @@ def fingerprint(query: Query) -> bytes:
     return blake2b(codec.encode(query.filters()), digest_size=8).digest()
 
 
-def encode(cursor: Cursor, key: bytes, workspace: str) -> str:
+def encode(cursor: Cursor | Place, key: bytes, workspace: str) -> str:
     payload = bytes([_VERSION]) + msgspec.msgpack.encode(cursor)
     token = payload + _sign(payload, key, workspace)
     return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
@@ -62,6 +75,15 @@ def encode(cursor: Cursor, key: bytes, workspace: str) -> str:
 
 def decode(token: str, key: bytes, workspace: str) -> Cursor:
     """The cursor, or InvalidCursor for anything that `encode` did not make here."""
+    return _decode(token, key, workspace, _cursors)
+
+
+def decode_place(token: str, key: bytes, workspace: str) -> Place:
+    """The same for a place."""
+    return _decode(token, key, workspace, _places)
+
+
+def _decode(token: str, key: bytes, workspace: str, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
         raw = token.encode("ascii")
         data = base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True)
@@ -77,7 +99,10 @@ def decode(token: str, key: bytes, workspace: str) -> Cursor:
         raise InvalidCursor("invalid page cursor")
     if payload[0] != _VERSION:
         raise InvalidCursor("this page cursor is of another version; start from the first page")
-    return _decoder.decode(payload[1:])
+    try:
+        return decoder.decode(payload[1:])
+    except msgspec.ValidationError:  # of the other kind
+        raise InvalidCursor("invalid page cursor") from None
 
 
 def _sign(payload: bytes, key: bytes, workspace: str) -> bytes:

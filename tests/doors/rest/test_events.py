@@ -1,9 +1,11 @@
 """Sending events, and reading them back as a list."""
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from segue.agents.base import Turn
@@ -150,6 +152,26 @@ async def test_events_are_filtered_by_type_and_time(tmp_path: Path) -> None:
         assert "types" in await api.fails(400, "GET", path, **{"types[]": "nonsense"})
         for wrong in ("x", "page_x", "page_" + "A" * 30):
             assert await api.fails(400, "GET", path, page=wrong) == "invalid page cursor"
+
+
+async def test_a_cursor_is_good_for_its_own_list_and_order_only(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        one, two = (await api.session())["id"], (await api.session())["id"]
+        for id in (one, two):
+            await api.say(id, "/say hello")
+        path = f"/v1/sessions/{one}/events"
+        page = (await api.ok("GET", path, limit=2))["next_page"]
+        assert (await api.ok("GET", path, page=page))["data"]
+        changed = page[:-1] + ("A" if page[-1] != "A" else "Q")
+        data = base64.urlsafe_b64encode(msgspec.msgpack.encode((f"events:{one}", False, 3, "0")))
+        for wrong in (changed, "page_" + data.decode().rstrip("=")):
+            assert await api.fails(400, "GET", path, page=wrong) == "invalid page cursor"
+        for elsewhere in (f"/v1/sessions/{two}/events", "/v1/sessions", "/v1/agents", "/v1/files"):
+            assert await api.fails(400, "GET", elsewhere, page=page) == "invalid page cursor"
+        sessions = (await api.ok("GET", "/v1/sessions", limit=1))["next_page"]
+        assert await api.fails(400, "GET", path, page=sessions) == "invalid page cursor"
+        said = await api.fails(400, "GET", path, page=page, order="desc")
+        assert said == "page token order does not match request"
 
 
 async def asking(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:

@@ -225,9 +225,11 @@ async def versions(call: Call) -> Page[AgentOut]:
     record = await records.find(call, "agent", call.path["agent_id"])
     limit = call.params.limit(20, 100)
     token = call.params.text("page")
-    below = None if token is None else paging.parse(token, "versions")[0]
+    of = f"versions:{record.id}"
+    below = None if token is None else (await paging.parse(call, token, of))[0]
     rows = await call.hub.records.versions(record, below=below, limit=limit + 1)
-    following = paging.spell("versions", rows[limit - 1].version) if len(rows) > limit else None
+    more = len(rows) > limit
+    following = await paging.spell(call, of, rows[limit - 1].version) if more else None
     return Page(data=[show(row) for row in rows[:limit]], next_page=following)
 
 

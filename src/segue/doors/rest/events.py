@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...model.errors import InvalidCursor, InvalidInput
+from ...model.errors import InvalidInput
 from ...model.event import Event
 from ...model.session import Session
 from . import paging
@@ -47,8 +47,11 @@ async def page(
     A cursor names the next item by its event and its place among what that event shows as.
     """
     limit = call.params.limit(1000, 1000)
-    kind = "events:desc" if descending else "events:asc"
-    seq, place = _position(call.params.text("page"), kind)
+    of = f"events:{session.id}"
+    seq, place = None, 0
+    if token := call.params.text("page"):
+        seq, text = await paging.parse(call, token, of, descending=descending)
+        place = int(text)
     kinds: set[str] = set().union(*(_KINDS.get(name, ()) for name in types))
     if types and not kinds:
         return {"data": [], "next_page": None}
@@ -85,7 +88,7 @@ async def page(
     following = None
     if len(found) > limit:
         after = found[limit]
-        following = paging.spell(kind, after[0], str(after[1]))
+        following = await paging.spell(call, of, after[0], str(after[1]), descending=descending)
     told = found[:limit]
     if any(ends_turn(item) for _, _, item in told):  # the caller knows now
         await call.door.told.note(call.principal, session.id, max(seq for seq, _, _ in told))
@@ -98,15 +101,6 @@ def _types(call: Call) -> frozenset[str]:
         if name not in _KINDS and name not in UNMADE:
             raise InvalidInput(f"types: {name!r} is no type of event")
     return given
-
-
-def _position(token: str | None, kind: str) -> tuple[int | None, int]:
-    if token is None:
-        return None, 0
-    seq, place = paging.parse(token, kind)
-    if not place.isascii() or not place.isdigit() or len(place) > 6 or seq < 1:
-        raise InvalidCursor("invalid page cursor")
-    return seq, int(place)
 
 
 def _inside(event: Event, since: int | None, until: int | None) -> bool:

@@ -129,14 +129,15 @@ async def list_(call: Call) -> FilePage:
         return await _before(call, before, limit)
     after: Position | None = None
     if token := params.text("page"):
-        after = Position(*paging.parse(token, KIND))
+        after = Position(*await paging.parse(call, token, KIND))
     elif last := params.text("after_id"):
         record = await records.find(call, KIND, last, field="after_id")
         after = Position(record.created_at, record.id)
     rows = await call.hub.records.list(call.workspace, KIND, after=after, limit=limit + 1)
     following = None
     if len(rows) > limit:
-        following = paging.spell(KIND, rows[limit - 1].created_at, rows[limit - 1].id)
+        last_one = rows[limit - 1]
+        following = await paging.spell(call, KIND, last_one.created_at, last_one.id)
     return _page(rows[:limit], following)
 
 
@@ -158,10 +159,11 @@ async def _scoped(call: Call, scope: str, limit: int) -> FilePage:
         return _page([], None)
     names = [each["file_id"] for each in session.resources if each["type"] == "file"]
     token = call.params.text("page")
-    start = 0 if token is None else max(0, paging.parse(token, "scope")[0])
+    of = f"scope:{session.id}"
+    start = 0 if token is None else (await paging.parse(call, token, of))[0]
     rows = await _some(call, names[start : start + limit])
     more = start + limit < len(names)
-    return _page(rows, paging.spell("scope", start + limit) if more else None)
+    return _page(rows, await paging.spell(call, of, start + limit) if more else None)
 
 
 async def _before(call: Call, name: str, limit: int) -> FilePage:

@@ -144,8 +144,9 @@ async def list_(call: Call) -> Page[Memory | MemoryPrefix]:
     if not (prefix.startswith("/") and prefix.endswith("/")):
         raise InvalidInput("path_prefix: must begin and end with /")
     token = call.params.text("page")
-    after = "" if token is None else paging.parse(token, "memories")[1]
     store = await the_store(call)
+    of = f"memories:{store.id}"
+    after = "" if token is None else (await paging.parse(call, token, of))[1]
     shown: dict[str, Record | None] = {}
     async for memory in call.hub.memories.all(store):
         path = memory.body["path"]
@@ -160,7 +161,7 @@ async def list_(call: Call) -> Page[Memory | MemoryPrefix]:
         one = shown[name]
         found.append(MemoryPrefix(path=name) if one is None else await show(call, one, chosen))
     more = len(names) > limit
-    following = paging.spell("memories", 0, names[limit - 1]) if more else None
+    following = await paging.spell(call, of, 0, names[limit - 1]) if more else None
     return Page(data=found, next_page=following)
 
 

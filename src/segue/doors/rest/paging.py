@@ -1,43 +1,33 @@
-"""Opaque positions in lists other than the sessions': `page_` and the position in base64url.
-
-They are not signed: each is good in its own list only, and can name nothing but a place in what
-its bearer may read anyway.
-"""
+"""Places in lists other than the sessions': `page_` and a cursor, good in the list it is of."""
 
 from __future__ import annotations
 
-import base64
-import binascii
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from ...model.cursor import Place
 from ...model.errors import InvalidCursor
+
+if TYPE_CHECKING:
+    from .call import Call
 
 PREFIX = "page_"
 
-_decoder = msgspec.msgpack.Decoder(tuple[str, int, str])
+
+async def spell(
+    call: Call, of: str, number: int, text: str = "", *, descending: bool = False
+) -> str:
+    place = Place(of=of, descending=descending, number=number, text=text)
+    return PREFIX + await call.hub.mark(call.principal, place)
 
 
-def spell(kind: str, number: int, text: str = "") -> str:
-    data = msgspec.msgpack.encode((kind, number, text))
-    return PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def parse(token: str, kind: str) -> tuple[int, str]:
-    """What `spell` was given for this kind of list; InvalidCursor for anything else."""
-    raw = strip(token)
-    try:
-        padded = raw.encode("ascii") + b"=" * (-len(raw) % 4)
-        data = base64.b64decode(padded, altchars=b"-_", validate=True)
-        made_for, number, text = _decoder.decode(data)
-    except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise InvalidCursor("invalid page cursor") from None
-    if made_for != kind or not -(1 << 62) < number < 1 << 62:
-        same = made_for.split(":")[0] == kind.split(":")[0]
-        raise InvalidCursor(
-            "page token order does not match request" if same else "invalid page cursor"
-        )
-    return number, text
+async def parse(call: Call, token: str, of: str, *, descending: bool = False) -> tuple[int, str]:
+    """What `spell` was given for this list; InvalidCursor for anything else."""
+    place = await call.hub.marked(call.principal, strip(token))
+    if place.of != of:
+        raise InvalidCursor("invalid page cursor")
+    if place.descending != descending:
+        raise InvalidCursor("page token order does not match request")
+    return place.number, place.text
 
 
 def strip(token: str) -> str:

@@ -109,7 +109,7 @@ async def page(
     window = call.params.window()
     after: Position | None = None
     if token := call.params.text("page"):
-        after = Position(*paging.parse(token, kind))
+        after = Position(*await paging.parse(call, token, kind))
     elif window.high is not None:
         after = Position(window.high + 1, "")
     found: list[Record] = []
@@ -130,7 +130,7 @@ async def page(
     following = None
     if len(found) > limit:
         last = found[limit - 1]
-        following = paging.spell(kind, last.created_at, last.id)
+        following = await paging.spell(call, kind, last.created_at, last.id)
     return Page(data=[render(row) for row in found[:limit]], next_page=following)
 
 

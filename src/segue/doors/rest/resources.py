@@ -232,11 +232,12 @@ async def list_(call: Call) -> Page[dict[str, Any]]:
     session = await call.session()
     limit = call.params.limit(1000, 1000)
     token = call.params.text("page")
-    start = 0 if token is None else max(0, paging.parse(token, "resources")[0])
+    of = f"resources:{session.id}"
+    start = 0 if token is None else (await paging.parse(call, token, of))[0]
     more = start + limit < len(session.resources)
     return Page(
         data=session.resources[start : start + limit],
-        next_page=paging.spell("resources", start + limit) if more else None,
+        next_page=await paging.spell(call, of, start + limit) if more else None,
     )
 
 

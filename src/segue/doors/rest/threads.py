@@ -48,7 +48,7 @@ async def list_(call: Call) -> Page[Thread]:
         if name not in get_args(Status):
             raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
     if token := call.params.text("page"):
-        paging.parse(token, "threads")
+        await paging.parse(call, token, f"threads:{session.id}")
         return Page(data=[], next_page=None)
     shown = await _show(call, session)
     found = [shown] if not wanted or shown.status in wanted else []

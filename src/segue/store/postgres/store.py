@@ -23,6 +23,7 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
     def __init__(self, database: Database, watcher: Watcher) -> None:
         self._database = database
         self._watcher = watcher
+        self._cursor_key: bytes | None = None
 
     @classmethod
     async def open(cls, url: str) -> Self:
@@ -42,8 +43,10 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
         return {"commits": self._database.commits, "queue": self._database.queued}
 
     async def cursor_key(self) -> bytes:
-        rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
-        return bytes(rows[0][0])
+        if self._cursor_key is None:  # it never changes, and every page needs it
+            rows = await self._database.fetch("SELECT value FROM meta WHERE name = 'cursor_key'")
+            self._cursor_key = bytes(rows[0][0])
+        return self._cursor_key
 
     async def check(self) -> list[str]:
         sql = "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class t ON t.oid = indrelid"
