@@ -138,6 +138,33 @@ except StopIteration as done:
     assert not loaded(code) & {"asyncio", "asyncpg", "rich", "click", "uvicorn"}
 
 
+def test_listing_files_that_are_indexed_needs_none_of_what_reads_them(tmp_path: Path) -> None:
+    project = tmp_path / "claude" / "projects" / "-w"
+    project.mkdir(parents=True)
+    line = '{"type":"user","uuid":"u","message":{"role":"user","content":"hi"}}'
+    (project / "11111111-1111-4111-8111-111111111111.jsonl").write_text(line + "\n")
+    code = f"""
+import sys
+from pathlib import Path
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
+from segue.store.sqlite import SQLiteStore
+root = Path({str(tmp_path)!r})
+source = ClaudeSource(root / "index", Home(str(root / "claude")))
+hub = Hub(SQLiteStore.open(root / "segue.db"), root, sources=[source])
+try:
+    hub.list(LOCAL).send(None)
+except StopIteration as done:
+    assert len(done.value.sessions) == 1
+"""
+    reading = {f"segue.sources.claude.{name}" for name in ("scan", "history", "updating")}
+    assert loaded(code) >= reading
+    others = {"asyncio", "logging", "subprocess", "tempfile"}
+    assert not loaded(code) & (reading | others)
+
+
 @pytest.mark.parametrize("tool", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]])
 def test_the_code_is_clean(tool: list[str]) -> None:
     root = Path(__file__).parent.parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +51,8 @@ class Transcripts(Base):
 
         Conflict when Claude Code has a session of that id: nothing is written over.
         """
+        import tempfile
+
         _local(principal)
         session = await self._stored(principal, id)
         mirror = self.mirror(principal)

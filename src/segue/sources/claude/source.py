@@ -6,7 +6,6 @@ changed are read, from where they ended. Histories are read from the transcripts
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from .histories import Histories
     from .locate import Place
-
-log = logging.getLogger("segue.claude")
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
@@ -112,6 +109,9 @@ class ClaudeSource:
                 return question(self.index)
 
     def _renew(self) -> None:
+        import logging
+
+        log = logging.getLogger("segue.claude")
         log.info("the index of Claude Code's sessions is damaged and made anew: %s", self._path)
         self.index.renew()
         self._write(self._differences(self.index, None))
