@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from segue.doors.acp import door
 from segue.model.principal import LOCAL
 from tests.doors.acp.conversation import conversation
 from tests.doors.acp.house import House
@@ -277,6 +278,18 @@ async def test_its_ways_to_log_in_are_ours(house: House, version: int, terminal:
             stdout=asyncio.subprocess.PIPE,
         )
         assert (await process.communicate())[0] == b"signed in with mine\n"
+
+
+async def test_one_that_does_not_start_keeps_nobody_waiting(
+    house: House, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "GREETING_SECONDS", 0.1)
+    program = door.Program("acp:mute", {"kind": "acp", "command": "sleep 600"})
+    async with house.inside(version, greet=False, program=program) as client:
+        (method,) = (await client.initialize())["authMethods"]
+        assert "segue-local" in method.values()
+    mine = [each.cmdline() for each in psutil.Process().children()]
+    assert ["sleep", "600"] not in mine
 
 
 async def test_what_it_switches_on_and_off_can_be_switched(house: House, version: int) -> None:

@@ -39,6 +39,7 @@ VERSIONS = (v1.VERSION, v2.VERSION)
 _LOGINS = ("authenticate", "auth/login")
 _LOGOUTS = ("logout", "auth/logout")
 OTHER = "acp"  # the kind of agent that somebody else made
+GREETING_SECONDS = 10.0  # that a client is kept waiting for such an agent's start
 
 T = TypeVar("T")
 log = logging.getLogger("segue.acp")
@@ -79,9 +80,13 @@ class Door:
         self._hub: Hub | None = None
         self._held: Sessions | None = None
         self._logins: list[wire.Login] = []  # those of the program's agent
+        self._asking: asyncio.Future[None] | None = None  # it for them
 
     async def close(self) -> None:
         """The client is gone: cancel what it began, let its sessions go."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         if self._held is not None:
             await self._held.close()
 
@@ -158,11 +163,15 @@ class Door:
         """How one logs in: an agent of somebody else's is asked, which starts it."""
         guard = await self._guard()
         if guard is not None:
-            try:
-                self._logins = list(await guard.logins())
-            except SegueError as error:  # which whoever opens a session is told
-                log.warning("%s", error.message)
+            self._asking = asyncio.ensure_future(self._learn(guard))
+            await asyncio.wait([self._asking], timeout=GREETING_SECONDS)
         return logins(self._offers, self._logins, terminal)
+
+    async def _learn(self, guard: Guarded) -> None:
+        try:
+            self._logins = list(await guard.logins())
+        except SegueError as error:  # which whoever opens a session is told
+            log.warning("%s", error.message)
 
     async def _initialize(self, params: Any) -> Any:
         given = params if isinstance(params, dict) else {}
