@@ -92,7 +92,7 @@ class Door:
 
     async def request(self, method: str, params: Any) -> Any:
         if method == "initialize":
-            return await self._initialize(params)
+            return await self._asked(self._initialize(params), None)
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
         self._settled = True
