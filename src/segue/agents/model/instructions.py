@@ -33,8 +33,8 @@ of the skill first, then do as it says; other files that it names lie beside it:
 def instructions(
     settings: Settings, roots: Sequence[str], resources: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """The system prompt: the agent's own or ours, then the place with what is in it, then what was
-    appended. `resources` are the session's."""
+    """The system prompt: the agent's own or ours, then the place, if it is wanted, with what is in
+    it, then what was appended. `resources` are the session's."""
     directories = "\n".join(f"- {root}" for root in dict.fromkeys(roots))
     place = (
         f"Working directory: {roots[0]}\n"
@@ -42,8 +42,8 @@ def instructions(
         f"System: {platform.system()}, shell bash" + (", as root" if _is_root() else "")
     )
     parts = [
-        settings.system or DEFAULT,
-        place,
+        DEFAULT if settings.system is None else settings.system,
+        place if settings.place else None,
         _memory(roots[0], resources),
         _skills(settings.skills),
         settings.append_system,

@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     system: str | None = None
     append_system: str | None = None
+    place: bool = True  # whether the system prompt says where the agent is
     max_turns: int = 100
     max_tokens: int | None = None
     context: int | None = None
@@ -101,6 +102,7 @@ def read(spec: Mapping[str, Any]) -> Settings:
         "base_url": spec.get("base_url") or (config.get("model.base_url") if same else None),
         "system": spec.get("system"),
         "append_system": spec.get("append_system"),
+        "place": spec.get("place"),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

@@ -54,6 +54,8 @@ def overrides(model: str, options: Options) -> dict[str, Any]:
     named = {
         "model": f"anthropic:{model}" if model.startswith("claude-") else model,
         "system": options.get("system_prompt"),
+        # The prompt is the program's alone.
+        "place": None if options.get("system_prompt") is None else False,
         "append_system": options.get("append_system_prompt"),
         "max_turns": options.get("max_turns"),
         "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),

@@ -71,6 +71,7 @@ class ClaudeSource:
         self._listeners: list[Callable[[str], None]] = []
         self._told: Mapping[str, int] = {}  # what those have heard of which run
         self._watching: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()  # the watching that is no more wanted
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
         self.watched = False  # whether the system tells of what happens to the files
         self._looked_at = 0.0
@@ -78,6 +79,10 @@ class ClaudeSource:
 
     async def close(self) -> None:
         self._stop_watching()
+        if self._ending:
+            import asyncio
+
+            await asyncio.wait(self._ending)
         self._closing = True
         await self._read_out()
         if self._opened is not None:
@@ -335,6 +340,8 @@ class ClaudeSource:
         self.watched = False
         if self._watching is not None:
             self._watching.cancel()
+            self._ending.add(self._watching)
+            self._watching.add_done_callback(self._ending.discard)
             self._watching = None
 
     def tell(self, since: Mark) -> Mark:
