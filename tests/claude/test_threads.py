@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from segue.model.session import Thread
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
-from tests.claude.entries import VERSIONS, Home, S, assistant, user
+from tests.claude.entries import VERSIONS, Home, S, as_line, assistant, user
 from tests.claude.house import append, delegated, listed, opened
+from tests.claude.test_hostile import ODD
 
 ASIDE: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
 
@@ -125,6 +127,42 @@ async def test_words_of_an_agent_that_is_gone_or_rewritten_are_not_kept(
         append(path, user("u3", "a2", "thanks"))
         assert await listed(hub, text="kingfisher") == []
         assert await listed(hub, text="nine") == [S]
+
+
+@pytest.mark.parametrize("make", ODD)
+async def test_odd_files_among_the_agents_hide_nothing(
+    home: Home, make: Callable[[Path], None]
+) -> None:
+    path, file = delegated(home)
+    make(file.with_name("agent-odd.jsonl"))
+    make(file.with_name("workflows"))
+    append(path, user("u3", "a2", "more", toolUseResult={"agentId": "../../../etc/passwd"}))
+    async with opened(home) as (hub, _):
+        for _ in range(2):
+            assert await listed(hub, text="kingfisher") == [S]
+            for thread in await hub.threads(LOCAL, S):
+                if thread.id == "a1b2c3":
+                    assert await spoken(hub, thread.id) == ["Count them", "A kingfisher, too"]
+            with pytest.raises(NotFound):
+                await spoken(hub, "../../../etc/passwd")
+            append(path, user("u4", "u3", "and more"))
+
+
+async def test_damage_in_an_agent_s_transcript_costs_its_line_alone(home: Home) -> None:
+    path, file = delegated(home)
+    half = as_line(user("s3", "s2", "An owl", **ASIDE))
+    file.write_bytes(b"\xff\xfe nonsense\n" + file.read_bytes() + b"\0\0\0" + half + half[:40])
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="kingfisher owl") == [S]
+        with file.open("ab") as torn:
+            torn.write(half[40:])
+        append(path, user("u3", "a2", "more"))
+        assert await spoken(hub, "a1b2c3") == [
+            "Count them",
+            "A kingfisher, too",
+            "An owl",
+            "An owl",
+        ]
 
 
 async def test_an_imported_session_keeps_its_agents(home: Home) -> None:

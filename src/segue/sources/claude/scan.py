@@ -41,6 +41,7 @@ from .read import Entry
 
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
 _STARTING = frozenset({"Task", "Agent"})
+_LONG = 128  # characters of a call's id
 _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)  # of an agent
 _EARLIEST = 1_740_355_200_000_000  # February 24, 2025: before it there was no Claude Code
 _MARK = 64  # bytes before the end, by which a file is known again
@@ -182,7 +183,7 @@ def _count(known: Known, body: AnyBody, at: int | None, inherited: bool) -> None
 def _start(known: Known, entry: Entry, body: AnyBody, place: int) -> None:
     """Which call started an agent: the result of the call names it."""
     if isinstance(body, ToolCall):
-        if body.name in _STARTING and len(known.calls) < MANY:
+        if body.name in _STARTING and len(known.calls) < MANY and len(body.call_id) <= _LONG:
             known.calls[body.call_id] = place
     elif isinstance(body, ToolResult):
         told = entry.get("toolUseResult")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RESPONSES = 256  # the last ones, which are known again
 _MODELS = 64  # that are told apart; nobody has as many
-_LONG = 256  # characters of a model's name
+_LONG = 256  # characters of a name, of a model or of a response
 _MOST = 1 << 50  # millionths of a dollar
 
 
@@ -41,7 +41,7 @@ def spend(known: Known, entry: Entry, inherited: bool) -> None:
     if inherited:
         return
     spent = replace(spent, cost=_micros(entry.get("costUSD")))
-    if isinstance(id, str) and id:
+    if _is_name(id):
         before = known.responses.pop(id, None)
         known.responses[id] = max(before or 0, spent.output_tokens)
         if len(known.responses) > _RESPONSES:
@@ -80,5 +80,5 @@ def _micros(dollars: Any) -> int:
     return round(dollars * 1e6)
 
 
-def _is_name(model: Any) -> TypeGuard[str]:
-    return isinstance(model, str) and 0 < len(model) <= _LONG
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= _LONG
