@@ -74,3 +74,36 @@ def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
     assert run("show", S, "--agent", "a1b2c3").stdout == "> Count them\nA kingfisher, too\n"
     refused = run("show", S, "--agent", "nobody")
     assert refused.returncode == 2 and "no thread nobody" in refused.stderr
+
+
+def test_broken_transcripts_are_found_and_healed(run: Run, home: Home) -> None:
+    path = home.projects / "-w" / f"{S}.jsonl"
+    assert run("claude", "doctor").returncode == 0
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"type":"user","torn')
+    sick = run("claude", "doctor")
+    assert (sick.returncode, sick.stdout) == (1, f"{S}  line 3 torn\n")
+    healed = run("claude", "doctor", "--repair", S[:8])
+    assert healed.returncode == 0 and "healed" in healed.stdout
+    assert path.read_bytes() == whole and len(list(path.parent.glob("*.bak"))) == 1
+    assert run("claude", "doctor", S).stdout == ""
+
+
+def test_one_is_kept_moved_and_written_as_a_document(run: Run, home: Home, tmp_path: Path) -> None:
+    path = home.projects / "-w" / f"{S}.jsonl"
+    before = path.stat().st_mtime
+    assert run("claude", "pin", S, "--days", "90").stdout.startswith("kept until 20")
+    assert path.stat().st_mtime > before + 59 * 86400
+    assert run("claude", "pin", S, "--off").returncode == 0
+    refused = run("claude", "pin", S, "--days", "0")
+    assert refused.returncode == 2 and "positive" in refused.stderr
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    assert run("claude", "relocate", S, str(moved)).returncode == 0
+    assert S in run("list", "--cwd", str(moved)).stdout
+    assert "the needle" in run("claude", "export", S).stdout
+    run("claude", "export", S, "--html", "-o", str(tmp_path / "page.html"))
+    assert "<html" in (tmp_path / "page.html").read_text()
+    run("import", S)
+    refused = run("claude", "pin", S)
+    assert refused.returncode == 2 and "not read from Claude Code" in refused.stderr

@@ -202,6 +202,7 @@ _COMMANDS = {
     "acp": "acp",
     "agents": "api.command",
     "archive": "changing",
+    "claude": "claude",
     "completion": "completion",
     "config": "config",
     "delete": "changing",

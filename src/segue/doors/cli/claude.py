@@ -1,0 +1,153 @@
+"""`segue claude`: what Claude Code's own files need now and then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import IO, TYPE_CHECKING, TypeVar
+
+import click
+
+from ...model import clock
+from ...model.errors import Conflict, InvalidInput
+from ...model.query import Query
+from .listing import every
+from .main import Where, located
+from .naming import session_argument
+from .output import one_line
+
+if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
+    from ...model.session import Session
+
+T = TypeVar("T")
+
+
+@click.group("claude")
+def claude_command() -> None:
+    """Claude Code's own files: check and heal them, keep them, let them follow a project.
+
+    Example: segue claude doctor
+    """
+
+
+@claude_command.command("doctor")
+@click.argument("session", required=False)
+@click.option("--repair", is_flag=True, help="Heal what can be; the old file stays beside.")
+@located
+def doctor(where: Where, session: str | None, repair: bool) -> None:
+    """Find torn, NUL-padded, glued and otherwise broken lines, in one transcript or in all.
+
+    Nothing is changed without --repair. The exit code is 1 if something is left to heal.
+
+    Example: segue claude doctor --repair 5f1c9a52
+    """
+    from ... import claude
+    from ...sources.claude.live import SessionIsLive
+
+    async def names(hub: Hub, principal: Principal) -> list[str]:
+        if session is not None:
+            return [await _own(hub, principal, session)]
+        found, _ = await every(hub, principal, Query(source="claude", archived="include"))
+        return [each.native_id or each.id for each in found]
+
+    checked = left = 0
+    for id in where.read(names):
+        try:
+            found = _tried(partial(claude.doctor, id, repair=repair))
+        except SessionIsLive as error:
+            click.echo(f"{id}  {error.message}")
+            left += 1
+            continue
+        checked += 1
+        if found.healthy:
+            continue
+        kinds = ", ".join(f"line {each.line} {each.kind}" for each in found.findings[:5])
+        more = f" and {len(found.findings) - 5} more" if len(found.findings) > 5 else ""
+        click.echo(f"{id}  {kinds}{more}")
+        if found.backup is None:
+            left += 1
+        else:
+            click.echo(f"      healed; the file as it was: {one_line(found.backup)}")
+    click.echo(f"{checked} transcript{'s' * (checked != 1)} read", err=True)
+    if left:
+        sys.exit(1)
+
+
+@claude_command.command("pin")
+@session_argument
+@click.option("--days", default=365, show_default=True, help="For how long.")
+@click.option("--off", is_flag=True, help="Take the pin off again.")
+@located
+def pin(where: Where, session: str, days: int, off: bool) -> None:
+    """Keep a session from Claude Code's cleanup, which deletes files after 30 days.
+
+    The cleanup goes by the age of the file, so a pin dates it ahead. The next prompt in the
+    session dates it back: pin it again.
+
+    Example: segue claude pin 5f1c9a52 --days 90
+    """
+    from ... import claude
+
+    id = _named(where, session)
+    if off:
+        _tried(lambda: claude.unpin_session(id))
+        return
+    until = _tried(lambda: claude.pin_session(id, days=days))
+    click.echo(f"kept until {clock.to_rfc3339(until * 1000)[:10]}")
+
+
+@claude_command.command("relocate")
+@session_argument
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, resolve_path=True))
+@located
+def relocate(where: Where, session: str, directory: str) -> None:
+    """Let a session follow its project: DIRECTORY is where the project is now.
+
+    Example: segue claude relocate 5f1c9a52 ~/work/renamed
+    """
+    from ... import claude
+
+    id = _named(where, session)
+    _tried(lambda: claude.relocate_session(id, directory))
+
+
+@claude_command.command("export")
+@session_argument
+@click.option("--html", is_flag=True, help="One page of HTML instead of Markdown.")
+@click.option("-o", "--output", type=click.File("w", encoding="utf-8"), help="The file to write.")
+@located
+def export(where: Where, session: str, html: bool, output: IO[str] | None) -> None:
+    """Write a session's conversation as a document.
+
+    Example: segue claude export 5f1c9a52 --html -o session.html
+    """
+    from ... import claude
+
+    id = _named(where, session)
+    made = _tried(lambda: (claude.export_html if html else claude.export_markdown)(id))
+    click.echo(made.encode("utf-8", "replace").decode(), output, nl=False)
+
+
+def _named(where: Where, session: str) -> str:
+    return where.read(lambda hub, principal: _own(hub, principal, session))
+
+
+async def _own(hub: Hub, principal: Principal, session: str) -> str:
+    """What Claude Code calls a session that is in its files."""
+    found: Session = await hub.named(principal, session)
+    if await hub.keeper(principal, found.id) != "claude":
+        raise InvalidInput(f"session {found.id} is not read from Claude Code's files")
+    return found.native_id or found.id
+
+
+def _tried(work: Callable[[], T]) -> T:
+    """What a function of the library gives, its errors as those of this command."""
+    try:
+        return work()
+    except FileExistsError as error:
+        raise Conflict(str(error)) from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(error)) from None
