@@ -89,7 +89,7 @@ def highlight(text: str, language: str, _: str = "") -> str:
 
 def sendable(text: str) -> str:
     """The text, with a mark for every character that a page cannot hold."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():  # as most are, and quick to see
         return text
     return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
