@@ -65,11 +65,14 @@ async def test_nothing_keeps_anybody_from_using_it(house: House) -> None:
         await page.goto(f"{house.url}/s/{session.id}")
         await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
         assert await serious(page) == []
-        await page.goto(f"{house.url}/?q=parser")
-        assert await serious(page) == []
+        for path in ("/?q=parser", "/?q=unheard-of", "/?group=project", f"/s/{session.id}/share"):
+            await page.goto(house.url + path)
+            assert await serious(page) == []
     page = await house.stranger()
-    await page.goto(f"{house.url}/login")
-    assert await serious(page) == []
+    house.excuse("404")
+    for path in ("/login", "/shared/local/x/y"):
+        await page.goto(house.url + path)
+        assert await serious(page) == []
 
 
 async def test_searching_while_one_types_leads_to_the_message(house: House) -> None:

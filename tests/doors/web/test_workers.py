@@ -1,7 +1,8 @@
-"""The same pages from several processes, over either store: whoever answers, it is one place."""
+"""The pages as `segue serve` serves them: from several processes, over either store, and again."""
 
 import asyncio
 import re
+import socket
 from pathlib import Path
 
 import httpx2
@@ -30,6 +31,41 @@ def test_a_browser_is_at_home_at_every_worker(
             page = httpx2.get(server.url, cookies=cookies)
             assert page.status_code == 200 and "Over here" in page.text
             assert httpx2.get(server.url).status_code == 401
+
+
+def test_a_server_that_is_killed_and_started_again_finds_its_browsers_waiting(
+    studio: Studio, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = str(sock.getsockname()[1])
+    with serving(tmp_path, "--port", port) as server:
+        page = studio.do(_begin(studio, server))
+        server.process.kill()
+        server.process.wait()
+        studio.do(expect(page.locator("#offline")).to_be_visible())
+        studio.do(page.locator("#text").fill("/say still here"))
+    with serving(tmp_path, "--port", port):
+        studio.do(_go_on(page))
+
+
+async def _begin(studio: Studio, server: Server) -> Page:
+    context = await studio.browser.new_context()
+    page = await context.new_page()
+    link = next(word for word in server.told.split() if "/login?token=" in word)
+    await page.goto(link)
+    await page.get_by_role("button", name="Begin a session").click()
+    await expect(page.locator("#text")).to_be_visible()
+    return page
+
+
+async def _go_on(page: Page) -> None:
+    """What was typed is there, and nobody has to sign in again."""
+    await expect(page.locator("#offline")).to_be_hidden(timeout=30_000)
+    await expect(page.locator("#text")).to_have_value("/say still here")
+    await page.locator("#text").press("Control+Enter")
+    await expect(page.locator(".item.agent").last).to_contain_text("still here")
+    await expect(page.locator("#head .status")).to_have_text("idle")
+    await page.context.close()
 
 
 async def _talk(studio: Studio, server: Server) -> dict[str, str]:
