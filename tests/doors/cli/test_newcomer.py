@@ -246,3 +246,15 @@ def test_colour_is_for_terminals_that_want_it(
             seen.append(colour.search(screen.child.before) is not None)
     assert seen[1] is False
     assert seen[0] or words == ("list",)  # in which nothing needs one
+
+
+def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    evil = "\x1b]0;owned\x07 needle \x1b[2J\x9b31m"
+    run("prompt", "new", f"/say {evil}", "--title", f"Title {evil}")
+    for words in (("search", "needle"), ("list",), ("show", "title")):
+        assert not re.search(r"[\x07\x1b\x9b]", run(*words).stdout)
+        with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+            screen.child.expect(pexpect.EOF)
+            assert not re.search(rb"\x07|\x1b\]|\x1b\[2J|\xc2\x9b", screen.child.before)

@@ -144,9 +144,10 @@ def show_list(sessions: list[Session], format: str | None, nothing: str) -> None
     elif not sessions:
         click.echo(nothing, err=True)
     elif sys.stdout.isatty():
-        from .tables import sessions_table, show
+        from .pager import show_text
+        from .tables import session_lines
 
-        show(sessions_table(sessions))
+        show_text(session_lines(sessions))
     else:
         from .output import show_sessions
 
@@ -187,9 +188,10 @@ def _show_found(found: list[Found], format: str | None) -> None:
     elif not found:
         click.echo("Nothing found.", err=True)
     elif sys.stdout.isatty():
-        from .tables import found_table, show
+        from .pager import show_text
+        from .tables import session_lines
 
-        show(found_table(found))
+        show_text(session_lines([each.session for each in found], found))
     else:
         from .output import show_found
 

@@ -51,12 +51,13 @@ def show_found(results: Iterable[Found]) -> None:
     """A session and its snippet, the words that matched in bold."""
     for found in results:
         show_sessions([found.session])
+        snippet = safe(found.snippet)
         text, end = "", 0
         for mark in found.marks:
-            text += found.snippet[end : mark.start]
-            text += click.style(found.snippet[mark.start : mark.stop], bold=True)
+            text += snippet[end : mark.start]
+            text += click.style(snippet[mark.start : mark.stop], bold=True)
             end = mark.stop
-        click.echo(f"      {text}{found.snippet[end:]}")
+        click.echo(f"      {text}{snippet[end:]}")
 
 
 def show_event(event: Event) -> None:

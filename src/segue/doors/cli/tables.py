@@ -1,4 +1,4 @@
-"""Tables for a terminal, by rich; long ones go through the reader's pager."""
+"""Sessions and numbers in the columns of a terminal; what is long goes through the pager."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
 from ...hub import Found
 from ...model import clock
 from ...model.session import Session
-from .output import one_line, tilde
+from .output import one_line, safe, tilde
 from .pager import show_text
-from .picker.width import fit_end, width
+from .picker.width import cut, fit_end, width
 from .times import age
 
 _AGE = 4  # columns
+NARROW = 60  # columns; in fewer there is no room for places
 
 
 def show(table: Any) -> None:
@@ -33,40 +36,51 @@ def columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
-def found_table(results: Sequence[Found]) -> Any:
-    """Sessions, each with its snippet below it."""
-    from rich.text import Text
+def session_lines(sessions: Sequence[Session], found: Sequence[Found] = ()) -> str:
+    """Which, when, how long, what, where; below each session the snippet that a search found.
 
-    snippets = []
-    for found in results:
-        snippets.append(Text(found.snippet))
-        for mark in found.marks:
-            snippets[-1].stylize("bold yellow", mark.start, mark.stop)
-    return sessions_table([found.session for found in results], snippets)
+    Where there is little room, the title gives way; where there is very little, the place goes.
 
-
-def sessions_table(sessions: Sequence[Session], below: Sequence[Any] = ()) -> Any:
-    """Which, when, how long, what, where. Where there is little room, the title gives way."""
-    from rich.table import Table
-
+    By hand: rich takes longer to import than the list to read, and minutes for a long one.
+    """
     now = clock.now()
     names = short([session.id for session in sessions])
     counts = [str(session.messages) for session in sessions]
-    places = [fit_end(one_line(tilde(session.cwd)), columns() // 4) for session in sessions]
-    widths = [max(map(width, cells)) for cells in (names, counts, places)]
-    room = max(12, columns() - sum(widths) - _AGE - 4 * len("  "))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True, width=widths[0])
-    table.add_column(justify="right", no_wrap=True, width=_AGE)
-    table.add_column(justify="right", style="dim", no_wrap=True, width=widths[1])
-    table.add_column(overflow="ellipsis", no_wrap=True, max_width=room)
-    table.add_column(style="dim", no_wrap=True, width=widths[2])
+    part = columns() // 4 if columns() >= NARROW else 0
+    places = [fit_end(one_line(tilde(session.cwd)), part) if part else "" for session in sessions]
+    titles = [one_line(session.title or "(untitled)") for session in sessions]
+    besides = [marks(session) for session in sessions]
+    lengths = [sum(1 + width(mark) for mark, _ in beside) for beside in besides]
+    most = max(map(len, counts))
+    indent = len(names[0]) + _AGE + most + 3 * len("  ")
+    longest = max(width(title) + length for title, length in zip(titles, lengths, strict=True))
+    room = min(longest, max(8, columns() - indent - len("  ") - max(map(width, places))))
+    lines = []
     for at, session in enumerate(sessions):
-        when, title = age(session.active_at, now), _title(session, room)
-        table.add_row(names[at], when, counts[at], title, places[at])
-        if below:
-            table.add_row("", "", "", below[at], "")
-    return table
+        title = cut(titles[at], max(4, room - lengths[at]))
+        space = " " * (room - width(title) - lengths[at])
+        beside = "".join(" " + click.style(mark, **style) for mark, style in besides[at])
+        lines.append(
+            f"{click.style(names[at], dim=True)}  {age(session.active_at, now):>{_AGE}}"
+            f"  {click.style(counts[at].rjust(most), dim=True)}"
+            f"  {title if session.title else click.style(title, dim=True)}{beside}{space}"
+            f"  {click.style(places[at], dim=True)}"
+        )
+        if found:
+            snippet = _highlighted(found[at], columns() - indent)
+            lines.append(" " * indent + snippet)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _highlighted(found: Found, room: int) -> str:
+    """A snippet with the words that were found in it marked, as much as there is room for."""
+    shown = cut(safe(found.snippet), room)
+    text, end = "", 0
+    for mark in found.marks:
+        start, stop = (min(each, len(shown)) for each in (mark.start, mark.stop))
+        text += shown[end:start] + click.style(shown[start:stop], bold=True, fg="yellow")
+        end = stop
+    return text + shown[end:]
 
 
 def short(ids: Sequence[str]) -> list[str]:
@@ -78,29 +92,17 @@ def short(ids: Sequence[str]) -> list[str]:
     return [id[:length] for id in ids]
 
 
-def _title(session: Session, room: int) -> Any:
-    """The title with what is to be said beside it, of which nothing is cut."""
-    from rich.text import Text
-
-    beside = Text()
-    for mark, style in marks(session):
-        beside.append(f" {mark}", style)
-    title = Text(one_line(session.title or "(untitled)"), "" if session.title else "dim")
-    title.truncate(max(4, room - beside.cell_len), overflow="ellipsis")
-    return title + beside
-
-
-def marks(session: Session) -> Sequence[tuple[str, str]]:
-    """What is to be said of a session beside its title, with a colour for it."""
-    found = []
+def marks(session: Session) -> list[tuple[str, dict[str, Any]]]:
+    """What is to be said of a session beside its title, with a style for it."""
+    found: list[tuple[str, dict[str, Any]]] = []
     if session.tag:
-        found.append((f"#{one_line(session.tag)}", "cyan"))
+        found.append((f"#{one_line(session.tag)}", {"fg": "cyan"}))
     if session.source != "segue":
-        found.append((session.source, "magenta"))
+        found.append((session.source, {"fg": "magenta"}))
     if session.status != "idle":
-        found.append((session.status, "green" if session.status == "running" else "red"))
+        found.append((session.status, {"fg": "green" if session.status == "running" else "red"}))
     elif session.pending:
-        found.append(("waiting for an answer", "yellow"))
+        found.append(("waiting for an answer", {"fg": "yellow"}))
     if session.shelf != "live":
-        found.append((session.shelf, "dim"))
+        found.append((session.shelf, {"dim": True}))
     return found

@@ -14,15 +14,21 @@ def width(text: str) -> int:
 
 def fit(text: str, columns: int) -> str:
     """The text in exactly so many columns: cut with an ellipsis, or filled with spaces."""
+    text = cut(text, columns)
+    return text + " " * (columns - width(text))
+
+
+def cut(text: str, columns: int) -> str:
+    """The text, or as much of it as fits, with an ellipsis."""
     if width(text) <= columns:
-        return text + " " * (columns - width(text))
+        return text
     kept, used = "", 0
     for char in text:
         if used + _of(char) > columns - 1:
             break
         kept += char
         used += _of(char)
-    return kept + "…" + " " * (columns - used - 1)
+    return kept + "…"
 
 
 def fit_end(text: str, columns: int) -> str:
