@@ -16,12 +16,12 @@ These names are the whole public API; each is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own is not worth its import, which every command would wait for
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .agents.base import Agent, Answer, Turn
     from .doors.acp.serve import serve_acp
     from .doors.python import (
@@ -149,6 +149,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'segue' has no attribute {name!r}")
+    from importlib import import_module
+
     home = import_module(f".{_HOME[name]}", __name__)
     value = import_module(f".{name}", home.__name__) if home.__name__ == "segue.model" else None
     value = getattr(home, name) if value is None else value

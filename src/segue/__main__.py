@@ -1,6 +1,15 @@
-"""`python -m segue` is the `segue` command."""
+"""The `segue` command, which `python -m segue` is too."""
 
-from .doors.cli import main
+import sys
+
+
+def main() -> None:
+    try:
+        from .doors.cli import main
+    except KeyboardInterrupt:  # as soon as that: what is imported need not be read about
+        sys.exit(130)
+    main()
+
 
 if __name__ == "__main__":
     main()

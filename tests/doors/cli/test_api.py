@@ -167,6 +167,9 @@ def test_a_server_and_the_store_print_the_same(run: Run, tmp_path: Path) -> None
         refused = run("sessions", "list", "--base-url", server.url, "--format-error", "jsonl")
         assert (refused.returncode, "401" in refused.stderr) == (1, True)
         assert json.loads(refused.stdout)["error"]["type"] == "authentication_error"
+        assert "--api-key" in refused.stderr
+        wrong = run("sessions", "list", "--base-url", server.url, "--api-key", "wrong")
+        assert (wrong.returncode, "--api-key" in wrong.stderr) == (1, False)
         told = run("sessions", "list", *there, "--debug", "--max-items", "0")
         shown = run("sessions", "list", *there, "--debug", "--max-items", "1").stderr
         assert told.stdout == "" and server.key not in shown and "[redacted]" in shown

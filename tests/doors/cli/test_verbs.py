@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -222,6 +223,24 @@ def test_ctrl_c_ends_the_turn_and_then_the_conversation(
     child.close()
     assert child.exitstatus == 130
     assert child.isalive() is False
+
+
+INTERRUPTED = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from segue.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_is_quiet_however_soon_it_comes(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_ctrl_c_at_a_question_ends_the_turn_too(run: Run, environment: dict[str, str]) -> None:

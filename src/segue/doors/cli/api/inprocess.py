@@ -57,7 +57,8 @@ class InProcess(httpx2.AsyncBaseTransport):
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
-                started.set_result((message["status"], list(message["headers"])))
+                if not started.done():  # whoever asked may not wait any more
+                    started.set_result((message["status"], list(message["headers"])))
                 return
             if piece := message.get("body"):
                 pieces.put_nowait(piece)
@@ -66,8 +67,13 @@ class InProcess(httpx2.AsyncBaseTransport):
 
         call = asyncio.ensure_future(self._door(_scope(request), receive, send))
         # The door answers every failure; it does not end without having begun an answer.
-        status, headers = await started
-        return httpx2.Response(status, headers=headers, stream=_Body(call, pieces))
+        body_to_come = _Body(call, pieces)
+        try:
+            status, headers = await started
+        except asyncio.CancelledError:
+            await body_to_come.aclose()
+            raise
+        return httpx2.Response(status, headers=headers, stream=body_to_come)
 
 
 def _scope(request: httpx2.Request) -> dict[str, Any]:
