@@ -142,6 +142,15 @@ class Records:
         own = record.id == agent_id(record.workspace)
         return own or (record.workspace, record.id) in self._agents
 
+    async def agent_named(self, workspace: str, name: str) -> str:
+        """The id of the agent of that name, the newest if there are several; else the name."""
+        wanted = name.casefold()
+        await self.prepare(workspace)
+        async for record in self.all(workspace, "agent"):
+            if str(record.body.get("name", "")).casefold() == wanted:
+                return record.id
+        return name
+
     async def agent_names(self, workspace: str, agents: Iterable[str]) -> dict[str, str]:
         """What the agents of these ids are called, of those that are known."""
         names: dict[str, str] = {}

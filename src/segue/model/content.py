@@ -82,6 +82,24 @@ def as_content(value: str | Block | Iterable[Block]) -> Content:
     return tuple(value)
 
 
+def worded(block: Block) -> str:
+    """A block in words: its text or, of what is none, what it is called."""
+    match block:
+        case Text() | Resource(text=str()):
+            return block.text or ""
+        case Diff():
+            return f"{'new file' if block.old is None else 'changed'}: {block.path}"
+        case ResourceLink():
+            name = block.title or block.name
+            return f"{name}: {block.uri}" if name and name != block.uri else block.uri
+        case Image() | Audio():
+            return f"[{block.mime}]"
+        case Resource():
+            return f"[{block.uri or block.mime or 'resource'}]"
+        case Other():
+            return f"[{block.dialect}]"
+
+
 def plain(content: Sequence[Block], separator: str = "\n\n") -> str:
     """The text in some content, blocks of other kinds left out."""
     parts = []

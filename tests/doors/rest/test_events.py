@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from segue.agents.base import Turn
+from segue.doors.rest.blocks import write
 from segue.hub import Runners
 from segue.model import ids
-from segue.model.content import Image, as_content
-from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult
+from segue.model.content import Image, Resource, ResourceLink, as_content
+from segue.model.event import AgentMessage, Compacted, Failed, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.test_files import uploaded
@@ -337,10 +338,20 @@ async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -
         await api.ok("DELETE", f"/v1/files/{named['id']}")
         found = await api.hub.events(api.principal, ids.parse(id) or "", types=("user_message",))
         assert "a=b" in str(found) and "iVBORw==" in str(found)
+        # At other doors a document is known by its title.
+        assert isinstance(found[0].body, UserMessage)
+        held = [each for each in found[0].body.content if isinstance(each, Resource | ResourceLink)]
+        assert [each.uri for each in held] == ["t", "t", "document", page["url"]]
         (told,) = await api.events(id, **{"types[]": "user.message"})
         assert told["content"] == content
         gone = {"type": "user.message", "content": [{"type": "document", "source": file}]}
         await api.fails(404, "POST", f"/v1/sessions/{id}/events", {"events": [gone]})
+
+
+def test_what_nobody_told_the_type_of_is_no_pdf() -> None:
+    (shown,) = write([Resource(uri="file:///a/b", data="AAAA")])
+    assert shown["source"]["media_type"] == "application/octet-stream"
+    assert shown["title"] == "file:///a/b"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from segue.model import ids
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
@@ -36,6 +37,17 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
         assert "<strong>Done</strong>" in page
         assert "grep" in page and "found" in page
         assert 'class="completed"' in page
+
+
+async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        agent = await site.hub.records.program("local", "Painter", {"kind": "demo"})
+        await site.hub.create(LOCAL, title="Hers", agent=agent)
+        await site.hub.create(LOCAL, title="Not hers")
+        for name in (agent.id, ids.spell("agent", agent.id), "painter"):
+            page = await site.get(f"/?agent={name}")
+            assert ">Hers<" in page and "Not hers" not in page and "agent Painter" in page
+        assert ">Hers<" not in await site.get("/?agent=nobody")
 
 
 async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 
 from ...hub import Found
 from ...model import clock
-from ...model.content import Content, Diff, plain
+from ...model.content import Content, plain, worded
 from ...model.event import (
     AgentMessage,
     AgentThought,
@@ -107,11 +107,7 @@ def thread_text(thread: Thread) -> str:
 def printable(content: Content) -> str:
     """Text that cannot move the cursor or ring the bell, differences as such."""
     parts = [plain(content)]
-    for block in content:
-        if isinstance(block, Diff):
-            parts.append(f"{'changed' if block.old is not None else 'new'}: {block.path}")
-        elif not hasattr(block, "text"):
-            parts.append(f"[{type(block).__name__.lower()}]")
+    parts += [worded(block) for block in content if getattr(block, "text", None) is None]
     return safe("\n".join(part for part in parts if part))
 
 

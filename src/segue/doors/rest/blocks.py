@@ -10,19 +10,20 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, to_builtins
 
 from ...model.content import (
-    Audio,
     Block,
     Content,
-    Diff,
     Image,
     Other,
     Resource,
     ResourceLink,
     Text,
+    worded,
 )
 from .bodies import Body
 
 _DIALECT = "rest"
+UNTITLED = "document"  # the address, elsewhere, of a document that came without a title
+UNTYPED = "application/octet-stream"
 Media = Annotated[str, Meta(min_length=3, max_length=255)]
 
 
@@ -94,15 +95,21 @@ def _included(block: ImageIn | DocumentIn, id: str, file: Uploaded) -> Block:
     encoded = base64.b64encode(file.data).decode()
     if isinstance(block, ImageIn):
         return Image(mime=file.mime, data=encoded, extra={_DIALECT: {"file_id": id}})
-    about = {"file_id": id, "title": block.title, "context": block.context}
-    extra = {_DIALECT: {name: value for name, value in about.items() if value is not None}}
+    extra = _about(block, file_id=id)
     try:
         text = file.data.decode() if file.mime != "application/pdf" else None
     except UnicodeDecodeError:
         text = None
+    address = block.title or UNTITLED
     if text is not None:
-        return Resource(uri="", text=text, mime=file.mime, extra=extra)
-    return Resource(uri="", data=encoded, mime=file.mime, extra=extra)
+        return Resource(uri=address, text=text, mime=file.mime, extra=extra)
+    return Resource(uri=address, data=encoded, mime=file.mime, extra=extra)
+
+
+def _about(block: DocumentIn, **more: str) -> dict[str, Any]:
+    """What is said of a document, as it comes back through this door."""
+    about = {**more, "title": block.title, "context": block.context}
+    return {_DIALECT: {name: value for name, value in about.items() if value is not None}}
 
 
 def _read(block: BlockIn | SearchResultIn, files: Mapping[str, Uploaded]) -> Block:
@@ -117,16 +124,14 @@ def _read(block: BlockIn | SearchResultIn, files: Mapping[str, Uploaded]) -> Blo
             return Image(uri=url)
         case ImageIn() | SearchResultIn():
             return Other(dialect=_DIALECT, raw=to_builtins(block))
-        case DocumentIn(source=source, title=title, context=context):
-            said = {"title": title, "context": context}
-            kept = {name: value for name, value in said.items() if value is not None}
-            extra = {_DIALECT: kept} if kept else {}
+        case DocumentIn(source=source, title=title):
+            extra, address = _about(block), title or UNTITLED
             if isinstance(source, TextSource):
-                return Resource(uri="", text=source.data, mime=source.media_type, extra=extra)
+                return Resource(uri=address, text=source.data, mime=source.media_type, extra=extra)
             if isinstance(source, URLSource):
-                return ResourceLink(uri=source.url, name=title or "", extra=extra)
+                return ResourceLink(uri=source.url, name=title or "", title=title, extra=extra)
             assert isinstance(source, Base64Source)  # the only one left
-            return Resource(uri="", data=source.data, mime=source.media_type, extra=extra)
+            return Resource(uri=address, data=source.data, mime=source.media_type, extra=extra)
 
 
 def write(content: Sequence[Block]) -> list[dict[str, Any]]:
@@ -136,7 +141,7 @@ def write(content: Sequence[Block]) -> list[dict[str, Any]]:
 
 def words(content: Sequence[Block]) -> list[dict[str, Any]]:
     """Content where only text may stand."""
-    return [_text(_worded(block)) for block in content]
+    return [_text(worded(block)) for block in content]
 
 
 def _write(block: Block) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def _write(block: Block) -> dict[str, Any]:
         case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
             return _with_source("image", type="url", url=uri)
         case Resource() if block.text is None and block.data is not None:
-            source = {"type": "base64", "media_type": block.mime or "application/pdf"}
+            source = {"type": "base64", "media_type": block.mime or UNTYPED}
             return _document(block, **source, data=block.data)
         case Resource(text=str(text)):
             return _document(block, type="text", media_type="text/plain", data=text)
@@ -159,7 +164,7 @@ def _write(block: Block) -> dict[str, Any]:
             return _document(block, type="url", url=block.uri)
         case Other(dialect="rest", raw=raw) if isinstance(raw, dict):
             return raw
-    return _text(_worded(block))
+    return _text(worded(block))
 
 
 def _came_as(block: Image | Resource) -> str | None:
@@ -172,30 +177,16 @@ def _with_source(kind: str, **source: str) -> dict[str, Any]:
 
 
 def _document(block: Resource | ResourceLink, **source: str) -> dict[str, Any]:
-    said = block.extra.get(_DIALECT, {})
-    title = said.get("title") or (block.title if isinstance(block, ResourceLink) else None)
-    about = {"title": title or block.uri or None, "context": said.get("context")}
+    said = block.extra.get(_DIALECT)
+    if said is None:  # it came by another door
+        title = block.title if isinstance(block, ResourceLink) else None
+        said = {"title": title or block.uri or None}
+    about = {"title": said.get("title"), "context": said.get("context")}
     return {**_with_source("document", **source), **about}
 
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _worded(block: Block) -> str:
-    match block:
-        case Text() | Resource(text=str()):
-            return block.text or ""
-        case Diff():
-            return f"{'new file' if block.old is None else 'changed'}: {block.path}"
-        case ResourceLink():
-            return f"{block.name}: {block.uri}" if block.name else block.uri
-        case Image() | Audio():
-            return f"[{block.mime}]"
-        case Resource():
-            return f"[{block.uri or block.mime or 'resource'}]"
-        case Other():
-            return f"[{block.dialect}]"
 
 
 def output(value: Any) -> list[dict[str, Any]]:

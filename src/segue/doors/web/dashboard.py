@@ -58,7 +58,7 @@ async def page(call: Call) -> Response:
     }
     if call.scripted:
         return call.page("dashboard.html", **values)
-    filters = listing.filters_of(call)
+    filters = await listing.filters_of(call)
     return call.page(
         "app.html", inner="dashboard.html", **await listing.sidebar(call, filters), **values
     )

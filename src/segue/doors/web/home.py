@@ -14,7 +14,7 @@ from .call import Call
 
 async def home(call: Call) -> Response:
     """The list; a session that was just deleted can be had back from here."""
-    filters = listing.filters_of(call)
+    filters = await listing.filters_of(call)
     if call.request.headers.get("x-segue") == "list":
         return call.page("sessions.html", **await listing.sidebar(call, filters))
     values: dict[str, Any] = {"notice": await _deleted(call)}

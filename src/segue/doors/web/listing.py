@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 from starlette.responses import HTMLResponse, Response
 
-from ...model import clock, text
+from ...model import clock, ids, text
 from ...model.principal import Principal
 from ...model.query import Query, matches
 from ...model.session import Session
@@ -75,7 +75,7 @@ async def first(call: Call, filters: Filters) -> list[Session]:
 
 async def page(call: Call) -> Response:
     """Rows alone, for a list that is scrolled or searched."""
-    made = await read(call, filters_of(call), call.param("cursor") or None)
+    made = await read(call, await filters_of(call), call.param("cursor") or None)
     return HTMLResponse(made.html)
 
 
@@ -92,8 +92,15 @@ async def facets(call: Call) -> Response:
     return HTMLResponse(str(made))
 
 
-def filters_of(call: Call) -> Filters:
-    return Filters(call.request.query_params)
+async def filters_of(call: Call) -> Filters:
+    """The list's filters, the agent by its id, however it was named."""
+    params = dict(call.request.query_params)
+    if agent := params.get("agent"):
+        found = ids.parse(agent, "agent")
+        params["agent"] = found or await call.hub.records.agent_named(
+            call.principal.workspace, agent
+        )
+    return Filters(params)
 
 
 async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:

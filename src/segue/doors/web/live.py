@@ -46,7 +46,7 @@ async def stream(call: Call) -> Response:
         call,
         session,
         after,
-        listing.filters_of(call),
+        await listing.filters_of(call),
         int(since) if since.isascii() and since.isdecimal() else 0,
     )
     return StreamingResponse(

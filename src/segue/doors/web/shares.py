@@ -22,7 +22,7 @@ async def page(call: Call) -> Response:
     values: dict[str, Any] = {"session": session, "link": link, "base": f"/s/{session.id}"}
     if call.scripted:
         return call.page("share.html", **values)
-    filters = listing.filters_of(call)
+    filters = await listing.filters_of(call)
     return call.page(
         "app.html", inner="share.html", **await listing.sidebar(call, filters), **values
     )

@@ -186,7 +186,7 @@ async def page(call: Call) -> Response:
     values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
     if call.scripted:
         return call.page("session.html", **values)
-    filters = listing.filters_of(call)
+    filters = await listing.filters_of(call)
     return call.page(
         "app.html", inner="session.html", **await listing.sidebar(call, filters), **values
     )
