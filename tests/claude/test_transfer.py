@@ -497,6 +497,26 @@ def command(tmp_path: Path, *arguments: str) -> Result:
     return CliRunner().invoke(segue, [*arguments, "--data-dir", str(tmp_path / "data")])
 
 
+def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
+    home: Home, tmp_path: Path
+) -> None:
+    path, out = home.talk(cwd="/w"), tmp_path / "out.jsonl"
+    out.write_text("what was there")
+    assert isinstance(
+        command(tmp_path, "export", S2, "--format", "claude", "-o", str(out)).exception,
+        errors.NotFound,
+    )
+    assert out.read_text() == "what was there"
+    copied = command(tmp_path, "export", S, "--format", "claude", "-o", str(out))
+    assert (copied.exit_code, out.read_bytes()) == (0, path.read_bytes())
+    assert sorted(each.name for each in tmp_path.glob("out*")) == ["out.jsonl"]
+    shown = command(tmp_path, "export", S, "--format", "claude", "-o", "-")
+    assert shown.stdout_bytes == path.read_bytes()
+    os.truncate(path, 5)  # no session is left in it: nothing comes of the export, nor goes
+    command(tmp_path, "export", S, "--format", "claude", "-o", str(out))
+    assert len(out.read_bytes()) > 5
+
+
 def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     path = home.talk(cwd="/w")
     taken = command(tmp_path, "import", S)

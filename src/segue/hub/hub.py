@@ -33,15 +33,12 @@ from ..store.base import Record, Store
 from .editing import Editing, at_rest
 from .reading import Reading
 from .runners import CLAUDE_CODE, Runners
-from .transcripts import Transcripts
+from .transcripts import CLAUDE, Transcripts
 
 if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
     from .inbox import Prompt, Said
     from .turns import Hold, Turns
-
-
-CLAUDE = "claude"
 
 
 class Hub(Reading, Editing, Transcripts):

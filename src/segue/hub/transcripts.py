@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..sources.claude.whole import Whole
     from .mirror import Mirror
 
+CLAUDE = "claude"
 T = TypeVar("T")
 
 
@@ -82,7 +83,12 @@ class Transcripts(Base):
             return await _aside(write)
 
     async def claude_transcript(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
-        """The lines of the transcript that `export_claude` would write."""
+        """The lines of the transcript that `export_claude` would write, or that Claude Code has."""
+        _, source = await self._find(principal, id)
+        if source is not None and source.name == CLAUDE:
+            for line in (await _aside(lambda: _read(id))).lines:
+                yield line.data() + b"\n"
+            return
         session = await self._stored(principal, id)
         async for line in self.mirror(principal).lines(session):
             yield line.data() + b"\n"

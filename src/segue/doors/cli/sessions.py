@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import IO
 
 import click
 
@@ -30,9 +31,14 @@ from .talking import show_made
     show_default=True,
     help="`segue`: for `segue import`, whole. `claude`: for `claude --resume`.",
 )
-@click.option("-o", "--output", type=click.File("wb"), help="The file to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="The file to write; `-` is standard output.",
+)
 @located
-def export_command(where: Where, session: str, form: str, output: IO[bytes] | None) -> None:
+def export_command(where: Where, session: str, form: str, output: str | None) -> None:
     """Write a session to a file, or to where Claude Code looks for its own.
 
     \b
@@ -42,18 +48,40 @@ def export_command(where: Where, session: str, form: str, output: IO[bytes] | No
 
     async def export(hub: Hub, principal: Principal) -> None:
         id = (await hub.named(principal, session)).id
-        if form == "segue":
-            put = write if output is None else output.write
-            async for line in hub.export(principal, id):
-                put(line)
-        elif output is not None:
-            async for line in hub.claude_transcript(principal, id):
-                output.write(line)
-        else:
+        if form == "claude" and output is None:
             click.echo(await hub.export_claude(principal, id))
             click.echo(f"Go on with it: claude --resume {id}", err=True)
+            return
+        lines = hub.export if form == "segue" else hub.claude_transcript
+        with _file(output or "-") as put:
+            async for line in lines(principal, id):
+                put(line)
 
     where.run(export)
+
+
+@contextmanager
+def _file(path: str) -> Iterator[Callable[[bytes], object]]:
+    """Writes a file that takes the place of one that is there when it is whole, and not before."""
+    if path == "-":
+        yield write
+        return
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, or a device
+        with open(path, "wb") as out:
+            yield out.write
+        return
+    path = os.path.realpath(path)  # a link stays one
+    unfinished = f"{path}.{os.getpid()}.part"
+    try:
+        with open(unfinished, "xb") as out:
+            yield out.write
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
 
 
 @click.command("import")

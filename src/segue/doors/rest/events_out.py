@@ -83,7 +83,7 @@ TYPES: dict[str, tuple[str, ...]] = {
         "session.thread_status_terminated",
     ),
     "model_asked": ("span.model_request_start",),
-    "model_called": ("span.model_request_start", "span.model_request_end"),
+    "model_called": ("span.model_request_end",),
     "interrupted": ("user.interrupt", "session.error"),
     "compacted": ("agent.thread_context_compacted",),
     "failed": ("session.error",),
@@ -192,16 +192,12 @@ class View:
                     yield shown
             case ModelAsked():
                 yield _event(event, "span.model_request_start")
-            case ModelCalled():
-                if body.asked is None:  # nobody said when it began
-                    start = _event(event, "span.model_request_start", extra_id="start")
-                    yield start
+            # A request of which nobody told the beginning is no span; the session's usage has it.
+            case ModelCalled(asked=str(asked)):
                 yield _event(
                     event,
                     "span.model_request_end",
-                    model_request_start_id=(
-                        start["id"] if body.asked is None else ids.spell("sevt", body.asked)
-                    ),
+                    model_request_start_id=ids.spell("sevt", asked),
                     is_error=body.is_error,
                     model_usage=_model_usage(body.usage),
                 )
