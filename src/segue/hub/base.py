@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .live import Live
     from .memories import Memories
     from .mounts import Mounts
+    from .outputs import Outputs
     from .rooms import Rooms
     from .shares import Shares
     from .skills import Skills
@@ -94,6 +95,12 @@ class Base:
         return Files(self.store, self.records)
 
     @cached_property
+    def outputs(self) -> Outputs:
+        from .outputs import Outputs
+
+        return Outputs(self.records, self.files)
+
+    @cached_property
     def memories(self) -> Memories:
         from .memories import Memories
 
@@ -131,7 +138,9 @@ class Base:
         from .rooms import Rooms
 
         work = self.data_dir / WORK
-        return Rooms(self.store, work, self.records, self.mounts, self.memories, self.skills)
+        return Rooms(
+            self.store, work, self.records, self.mounts, self.memories, self.skills, self.outputs
+        )
 
     @property
     def live(self) -> Live:

@@ -153,6 +153,7 @@ class Editing(Base):
             await source.delete(id)
             return
         await self.store.purge(principal.workspace, id, at_rest)
+        await self.outputs.discard(session)
         await self.mounts.discard(session)
 
     async def fork(
@@ -273,6 +274,7 @@ class Editing(Base):
     async def _discard(self, steps: Sequence[retaining.Step]) -> None:
         for action, session in steps:
             if action == "purge":
+                await self.outputs.discard(session)
                 await self.mounts.discard(session)
 
     async def _change(

@@ -8,6 +8,9 @@ from ..model.errors import InvalidInput
 
 GIT_SECONDS = 5
 
+# Where an agent puts what people are to have, in a directory of the session's own.
+OUTPUTS = "mnt/session/outputs"
+
 
 def real(path: str) -> str:
     """The normalised path with its links resolved, whether or not it exists."""

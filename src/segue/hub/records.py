@@ -49,6 +49,10 @@ class Records:
             raise NotFound(which)
         return found
 
+    async def find(self, workspace: str, kind: str, id: str) -> Record | None:
+        """The newest version, if there is one."""
+        return await self._store.get_record(workspace, kind, id)
+
     async def update(self, record: Record, body: dict[str, Any]) -> Record:
         """The next version; Conflict if somebody else made one since `record` was read."""
         changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())

@@ -26,6 +26,7 @@ from ..model.session import Session
 from ..store.base import Record, Store
 from .memories import Memories
 from .mounts import Mounts
+from .outputs import Outputs
 from .records import Records
 from .remembering import Kept, Mounted, remember
 from .skills import KIND as SKILL
@@ -53,6 +54,7 @@ class Rooms:
         mounts: Mounts,
         memories: Memories,
         skills: Skills,
+        outputs: Outputs,
     ) -> None:
         self._store = store
         self._work = work
@@ -60,6 +62,7 @@ class Rooms:
         self._mounts = mounts
         self._memories = memories
         self._skills = skills
+        self._outputs = outputs
         self._locks: dict[str, asyncio.Lock] = {}
         self._noting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,17 +112,18 @@ class Rooms:
             return [Failed(message=f"the session's directory could not be made ready: {error}")]
 
     async def leave(self, session: Session) -> list[Failed]:
-        """Take back what a turn changed in memories; what of it was not possible."""
-        if not _stores(session) or not self._own(session):
+        """Take what a turn has made and changed; what of it was not possible."""
+        if not self._own(session):
             return []
         lock = self._lock(session)
         if lock.locked():  # a clone is under way: the next turn sees to it, and this one ends
             return []
         try:
             async with lock:
-                return await self._remember(session)
+                made = await self._outputs.collect(session, self._work / session.id)
+                return [*made, *await self._remember(session)]
         except (SegueError, OSError) as error:
-            return [Failed(message=f"what changed in memories could not be kept: {error}")]
+            return [Failed(message=f"what the turn made could not be kept: {error}")]
 
     async def equip(
         self, session: Session, named: Sequence[dict[str, Any]]

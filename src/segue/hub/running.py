@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +35,7 @@ from ..model.session import Session
 from ..store.base import Delta, InboxItem, Lease, Store
 from .inbox import Prompt, Result
 from .live import Live, Name
+from .places import OUTPUTS
 from .titles import title_from
 
 if TYPE_CHECKING:
@@ -149,9 +151,14 @@ class Running:
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
-            furnished = bool(self.session.resources)
-            wrong = await self._around.rooms.leave(self.session) if furnished else []
-            await self._end(turn, reason, wrong)
+            await self._end(turn, reason, await self._leave())
+
+    async def _leave(self) -> list[Failed]:
+        """Have what the turn made in the session's directory kept; most make nothing there."""
+        session = self.session
+        if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
+            return await self._around.rooms.leave(session)
+        return []
 
     async def _answer_in_room(self, turn: Turn) -> StopReason:
         """The agent's answer, once the session's directory is as it should be."""

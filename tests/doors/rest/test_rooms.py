@@ -290,6 +290,7 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         assert f"{session['cwd']}/skills/greeting/SKILL.md" in system and "Says ahoy." in system
         assert f"{session['cwd']}/mnt/memory/my-notes" in system and "Be brief." in system
         assert "Say ahoy." in str(model.requests[1]["messages"])
+        assert f"{session['cwd']}/mnt/session/outputs" in system
 
 
 def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -386,3 +387,40 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
         go.touch()
         await api.hub.rooms.ready()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
+
+
+async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("S3CRET")
+    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+        session = await api.session()
+
+        def make(cwd: Path) -> None:
+            top = cwd / "mnt/session/outputs"
+            (top / "deep").mkdir(parents=True)
+            (top / "report.pdf").write_bytes(b"%PDF")
+            (top / "deep/a.txt").write_text("a" * 3_000_000)
+            (top / "link").symlink_to(secret)
+            os.link(secret, top / "other")
+            os.mkfifo(top / "pipe")
+
+        async def made() -> dict[str, bytes]:
+            files = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
+            assert all(each["scope"]["id"] == session["id"] for each in files)
+            paths = [(each["filename"], f"/v1/files/{each['id']}/content") for each in files]
+            return {name: (await api.raw("GET", path)).content for name, path in paths}
+
+        hand.act = make
+        await api.say(session["id"], "on")
+        assert await made() == {"report.pdf": b"%PDF", "deep/a.txt": b"a" * 3_000_000}
+        hand.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(b"%PDF-2")
+        await api.say(session["id"], "on")
+        hand.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
+        await api.say(session["id"], "on")
+        assert (await made())["report.pdf"] == b"%PDF-2" and len(await made()) == 2
+        # One more that people upload is nobody's output; all that is the session's goes with it.
+        await uploaded(api, b"mine")
+        assert len((await api.ok("GET", "/v1/files"))["data"]) == 3
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        (left,) = (await api.ok("GET", "/v1/files"))["data"]
+        assert left["scope"] is None

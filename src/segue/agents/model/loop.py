@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
@@ -29,7 +31,11 @@ class Loop:
         self._context = context
         self._requests = Requests(turn, model, settings)
         self._toolbox = Toolbox(turn, context, settings, servers)
-        self._instructions = instructions(settings, turn.roots, turn.session.resources)
+        session = turn.session
+        # A directory that was made for the session bears its name.
+        own = os.path.basename(session.cwd) == session.id
+        outputs = os.path.join(session.cwd, "mnt/session/outputs") if own else None
+        self._instructions = instructions(settings, turn.roots, session.resources, outputs)
         self._conversation = Conversation()
         self._said = ""
         self._left = settings.max_turns

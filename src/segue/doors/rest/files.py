@@ -152,12 +152,13 @@ async def _some(call: Call, names: Any) -> list[Record]:
 
 
 async def _scoped(call: Call, scope: str, limit: int) -> FilePage:
-    """The files of a session: those that are mounted into it."""
+    """The files of a session: those that are mounted into it, then those that it made."""
     try:
         session = await call.session(scope)
     except NotFound:
         return _page([], None)
     names = [each["file_id"] for each in session.resources if each["type"] == "file"]
+    names += [ids.spell("file", each.body["file"]) for each in await call.hub.outputs.of(session)]
     token = call.params.text("page")
     of = f"scope:{session.id}"
     start = 0 if token is None else (await paging.parse(call, token, of))[0]
