@@ -294,6 +294,8 @@ async def test_a_provider_that_says_the_context_is_full_makes_room_for_itself(ho
         await house.play("First", session)
         bodies = await house.play("Second", session)
     assert len(of(bodies, "compacted")) == 1 and said(bodies) == ["Two."]
+    # Every request has an end, the one for which there was no room too.
+    assert [body.is_error for body in of(bodies, "model_called")] == [True, False, False]
 
 
 @pytest.mark.parametrize("model", ["openai-chat:local", "ollama:qwen3"])

@@ -118,6 +118,16 @@ async def test_what_is_cancelled_is_interrupted(house: House, where: str) -> Non
     assert after.outcomes[0].completed_at is not None and after.status == "idle"
 
 
+async def test_a_grader_that_reads_too_much_says_so(house: House) -> None:
+    full = Fail(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum")
+    async with house:
+        house.answers([Say("Done.")], [full])
+        bodies, session = await reach(house)
+    assert session.stop_reason == "error"
+    assert "the grader has looked at" in of(bodies, "failed")[0].message
+    assert [body.is_error for body in of(bodies, "model_called")] == [False, True]
+
+
 async def test_an_error_interrupts_it_too(house: House) -> None:
     async with house:
         house.answers([Fail(401, "authentication_error", "no")])

@@ -43,6 +43,7 @@ async def compact(
                 ) from None
     text = response.text
     if not text:
+        await turn.emit(called)
         raise ModelFailed(
             "the model did not sum up the conversation",
             "compaction_limit_reached_error",

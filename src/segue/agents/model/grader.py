@@ -24,7 +24,7 @@ from ...model.event import OutcomeDefined, Usage
 from ..base import Turn
 from ..tools import BUILT_IN, Context, ToolError
 from .conversation import wanted
-from .request import Requests
+from .request import ContextFull, ModelFailed, Requests
 
 MAX_REQUESTS = 12
 _LOOKS = ("read", "glob", "grep")
@@ -76,12 +76,16 @@ async def grade(
     spent = Usage()
     for number in range(MAX_REQUESTS):
         last = number == MAX_REQUESTS - 1
-        response, called, _ = await requests.ask(
-            messages,
-            [_VERDICT] if last else [*tools, _VERDICT],
-            shown=False,
-            must_call="verdict" if last else None,
-        )
+        try:
+            response, called, _ = await requests.ask(
+                messages,
+                [_VERDICT] if last else [*tools, _VERDICT],
+                shown=False,
+                must_call="verdict" if last else None,
+            )
+        except ContextFull:
+            why = "what the grader has looked at does not fit into the model's context"
+            raise ModelFailed(why, "model_request_failed_error", tried=False) from None
         await turn.emit(called)
         spent += called.usage
         messages.append(response)

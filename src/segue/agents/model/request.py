@@ -112,6 +112,7 @@ class Requests:
                 response = await self._once(messages, tools, options, stored if shown else None)
                 return response, self._called(response, began, shown), stored
             except errors.ModelContextWindowExceededError as error:
+                await self._turn.emit(self._failure())
                 raise ContextFull from error
             except (errors.AgentRunError, errors.UserError, ValueError) as error:
                 # ValueError: a stream that is not what it says, which no client has a name for.
@@ -174,20 +175,22 @@ class Requests:
             again = False
         turn = self._turn
         await turn.finish(partial=True, extra={DIALECT: {"discarded": True}})
-        called = ModelCalled(
-            usage=Usage(), asked=self._asked, model=self._settings.model, is_error=True
-        )
         if not again or attempt > self._settings.retries:
-            await turn.emit(called)
+            await turn.emit(self._failure())
             raise ModelFailed(message, code, tried=again or attempt > 1) from error
         await turn.emit(
-            called,
+            self._failure(),
             Failed(message=message, code=code, retry="retrying"),
             StatusChanged(status="rescheduling", turn=turn.id),
         )
         pause = min(self._settings.backoff * 2 ** (attempt - 1), MAX_DELAY)
         await asyncio.sleep(max(asked, pause * random.uniform(0.5, 1.0)))
         await turn.emit(StatusChanged(status="running", turn=turn.id))
+
+    def _failure(self) -> ModelCalled:
+        """The end of a request that got no answer."""
+        model = self._settings.model
+        return ModelCalled(usage=Usage(), asked=self._asked, model=model, is_error=True)
 
     def _called(self, response: ModelResponse, began: float, counted: bool) -> ModelCalled:
         """`counted` says that the request was the conversation as it is."""
