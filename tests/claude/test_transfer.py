@@ -33,6 +33,7 @@ from segue.model.event import (
 from segue.sources.claude import whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+from tests.claude.house import opened
 
 T = TypeVar("T")
 
@@ -536,3 +537,23 @@ def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     assert path.read_bytes() == before
     again = command(tmp_path, "export", S, "--format", "claude")
     assert isinstance(again.exception, errors.Conflict)
+
+
+async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -> None:
+    def answer(uuid: str, parent: str, id: str) -> dict[str, Any]:
+        made = assistant(uuid, parent, id=id)
+        made["message"] |= {"model": "m", "usage": {"input_tokens": 5}}
+        return made
+
+    home.write([user("u1", None, "one"), answer("a1", "u1", "r1")])
+    forked = claude.fork_session(S).session_id
+    path = home.projects / "-w" / f"{forked}.jsonl"
+    before = path.read_bytes() + as_line(answer("a2", "a1", "r2"))
+    path.write_bytes(before)
+    async with opened(home) as (hub, _):
+        read = await hub.get(LOCAL, forked)
+        session, _ = await hub.import_claude(LOCAL, forked)
+        assert session.fork is not None and session.fork.session == S
+        assert session.usage.input_tokens == read.usage.input_tokens == 5
+        assert session.messages == read.messages == 3 and session.days == read.days
+        assert b"".join([line async for line in hub.claude_transcript(LOCAL, forked)]) == before

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..model import clock, ids
 from ..model.errors import Conflict, NotFound
-from ..model.event import AnyBody, Draft, Event, Foreign, InfoChanged
+from ..model.event import AnyBody, Created, Draft, Event, Foreign, InfoChanged
 from ..model.query import Query, position
 from ..model.session import Session, Thread
 from ..sources.claude import kept, summary
@@ -67,6 +67,7 @@ class _History:
         self._whole = whole
         self._begin = kept.created(whole.project, whole.session, whole.lines, "/")
         self._begun = self._begin[0].at or clock.now()
+        self._begin[0] = self._forked(self._begin[0])
 
     def __iter__(self) -> Iterator[Event]:
         for seq, draft in enumerate(self._drafts(), 1):
@@ -80,6 +81,18 @@ class _History:
             yield from kept.drafts(whole.session, path, self._counted(lines), self._begun, taken)
         if whole.archived:
             yield Draft(body=InfoChanged(archived=True, extra=kept.MORE))
+
+    def _forked(self, created: Draft) -> Draft:
+        """The creation with how much of what follows was taken over from another session."""
+        body = created.body
+        if not isinstance(body, Created) or body.fork is None:
+            return created
+        upto, inherits = 1, False
+        for seq, draft in enumerate(self._drafts(), 1):
+            told = kept.is_inherited(draft.body)
+            inherits = inherits if told is None else told
+            upto = seq if inherits else upto
+        return replace(created, body=replace(body, fork=replace(body.fork, seq=upto)))
 
     def _counted(self, lines: Iterable[Line]) -> Iterator[Line]:
         for line in lines:

@@ -160,6 +160,15 @@ def drafts(
                 yield Draft(id=id, at=at, body=body)
 
 
+def is_inherited(body: AnyBody) -> bool | None:
+    """Whether a fork took the entry over; None for what only adds to the event before."""
+    told = (body.extra.get(DIALECT) or {}).get(_KEPT) or {}
+    if "more" in told:
+        return None
+    entry = told.get("entry") or (body.raw if isinstance(body, Foreign) else None)
+    return isinstance(entry, dict) and _parent(entry) is not None
+
+
 def forgotten(path: str) -> Foreign:
     """That an agent's transcript was deleted."""
     return _foreign(None, path, {"path": path})
@@ -228,7 +237,8 @@ class Telling:
 
     def __init__(self, session: Session, *, joined: bool = True) -> None:
         self._name = name(session)
-        self._forked = session.fork is not None
+        # A fork of ours; one of Claude Code's own has its lines already.
+        self._forked = session.fork is not None and DIALECT not in session.extra
         self._joined = joined
         self._composer = Composer(self._name, session.cwd, session.git_branch)
         self._native: list[Event] = []
@@ -421,8 +431,6 @@ def _line(body: AnyBody, told: dict[str, Any]) -> Line:
 
 def _renamed(line: Line, session: str) -> Line:
     """A line that a fork took over, with the fork's id."""
-    if all(entry.get("sessionId", session) == session for entry in line.entries):
-        return line
     entries = [
         {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
     ]

@@ -199,7 +199,7 @@ def session(
     title, by = _title(known, path, beside)
     if known.sidechain or not title:
         return None
-    changed = known.mtime_ns // 1000
+    changed = min(known.mtime_ns // 1000, clock.now())  # a pin dates the file ahead
     begun = known.begun_at
     if begun is None:
         # Files with nothing but the summary of another session tell no time, and the file's own
