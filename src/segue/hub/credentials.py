@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ..model import clock
-from ..model.errors import Conflict, NotFound
 from ..model.session import Session
 from ..secret import SecretBox
 from ..store.base import Record
@@ -55,11 +54,8 @@ class Credentials:
     async def find(self, session: Session, url: str) -> Record | None:
         """The credential for a server: in the first of the session's vaults that has one."""
         for vault in session.vault_ids:
-            try:
-                held_in = await self._records.get(session.workspace, "vault", vault)
-            except NotFound:
-                continue
-            if held_in.archived_at is None:
+            held_in = await self._records.find(session.workspace, "vault", vault)
+            if held_in is not None and held_in.archived_at is None:
                 for record in await self._records.list(session.workspace, kind(vault), limit=MOST):
                     named = record.body["auth"].get("mcp_server_url")
                     if named is not None and _same(named, url):
@@ -80,8 +76,10 @@ class Credentials:
 
     async def _renewed(self, record: Record, held: str | None, private: bool) -> str | None:
         """A new access token, by the vault's refresh token; None if there is none to be had."""
-        record = await self._records.get(record.workspace, record.kind, record.id)
-        now = self._open(record, "access_token")
+        known = await self._records.find(record.workspace, record.kind, record.id)
+        if known is None or known.archived_at is not None:
+            return None
+        record, now = known, self._open(known, "access_token")
         if now != held:
             return now  # somebody else was quicker
         refresh = record.body["auth"].get("refresh")
@@ -99,21 +97,21 @@ class Credentials:
             name: self.seal(record.workspace, record.id, name, value)
             for name, value in fresh.items()
         }
-        auth = {**record.body["auth"], "expires_at": _expiry(given)}
-        body = {**record.body, "auth": auth, "secrets": {**record.body["secrets"], **sealed}}
-        try:
-            await self._records.amend(replace(record, body=body))
-        except (Conflict, NotFound):
-            return None  # archived or deleted meanwhile
+        # The exchange took its time: what was forgotten or replaced meanwhile stays so.
+        latest = await self._records.find(record.workspace, record.kind, record.id)
+        if latest is None or latest.archived_at is not None:
+            return None
+        if latest.body["secrets"] != record.body["secrets"]:
+            return self._open(latest, "access_token")
+        auth = {**latest.body["auth"], "expires_at": _expiry(given)}
+        body = {**latest.body, "auth": auth, "secrets": {**latest.body["secrets"], **sealed}}
+        await self._records.amend(replace(latest, body=body))
         return fresh["access_token"]
 
     async def _theirs(self, record: Record, held: str | None) -> str | None:
         """The token that another process fetched while we were refused one."""
-        try:
-            record = await self._records.get(record.workspace, record.kind, record.id)
-        except NotFound:
-            return None
-        now = self._open(record, "access_token")
+        known = await self._records.find(record.workspace, record.kind, record.id)
+        now = None if known is None else self._open(known, "access_token")
         return None if now == held else now
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from segue.hub import credentials
 from segue.model import ids
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, open_api
@@ -153,4 +154,31 @@ async def test_a_token_is_for_its_own_server_and_workspace(tmp_path: Path) -> No
         for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
             assert await keyring.token(other) is None
         await api.ok("POST", f"{credential}/archive")
+        assert await keyring.token(url) is None
+
+
+async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path) as api:
+        refresh = {
+            "client_id": "us",
+            "refresh_token": "again",
+            "token_endpoint": "https://a.example/token",
+            "token_endpoint_auth": {"type": "none"},
+        }
+        url = "https://a.example/mcp"
+        auth = {"type": "mcp_oauth", "mcp_server_url": url, "access_token": "stale"}
+        held, credential = await vault(api, {**auth, "refresh": refresh})
+        session = await api.session(vault_ids=[held])
+
+        async def slowly(*_: Any) -> dict[str, Any]:
+            await api.ok("POST", f"{credential}/archive")
+            return {"access_token": "new", "refresh_token": "more"}
+
+        monkeypatch.setattr(credentials, "_exchange", slowly)
+        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(found, private=False)
+        assert await keyring.token(url, "stale") is None
+        assert (await api.ok("GET", credential))["archived_at"] is not None
         assert await keyring.token(url) is None
