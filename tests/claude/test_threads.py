@@ -24,6 +24,8 @@ from tests.claude.entries import VERSIONS, Home, S, as_line, assistant, user
 from tests.claude.house import append, delegated, listed, opened
 from tests.claude.test_hostile import ODD
 
+BEGUN = 1767225600_000_000
+SPENT = Usage(input_tokens=7, output_tokens=2)
 ASIDE: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
 
 
@@ -51,7 +53,9 @@ async def test_an_agent_s_conversation_is_read(home: Home) -> None:
     async with opened(home) as (hub, _):
         (call,) = await hub.events(LOCAL, S, types=("tool_call",))
         (thread,) = await hub.threads(LOCAL, S)
-        assert thread == Thread("a1b2c3", call.seq, None, "Explore", "count birds")
+        assert thread == Thread(
+            "a1b2c3", call.seq, None, "Explore", "count birds", BEGUN, BEGUN, SPENT
+        )
         assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
         ids = [event.id async for event in hub.thread(LOCAL, S, "a1b2c3")]
         ids += [event.id async for event in hub.history(LOCAL, S)]
@@ -178,7 +182,9 @@ async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
         assert found.snippet == "A kingfisher, too"
         (call,) = await hub.events(LOCAL, S, types=("tool_call",))
         (thread,) = await hub.threads(LOCAL, S)
-        assert thread == Thread("a1b2c3", call.seq, None, "Explore", "count birds")
+        assert thread == Thread(
+            "a1b2c3", call.seq, None, "Explore", "count birds", BEGUN, BEGUN, SPENT
+        )
         assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
         bodies = [event.body async for event in hub.conversation(LOCAL, S)]
         assert not any("kingfisher" in str(each) for each in bodies if each.thread is None)

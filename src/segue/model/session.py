@@ -111,6 +111,9 @@ class Thread(NamedTuple):
     parent: str | None = None
     kind: str | None = None
     title: str | None = None
+    created_at: int | None = None
+    active_at: int | None = None
+    usage: Usage = Usage()
 
 
 decode_session: codec.Decoder[Session] = codec.Decoder(Session)

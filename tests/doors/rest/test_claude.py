@@ -11,6 +11,7 @@ from segue.model import ids
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, assistant, call, result, user
+from tests.claude.house import delegated
 from tests.doors.rest.api import Api, open_api
 
 ID = ids.spell("sesn", S)
@@ -134,3 +135,30 @@ async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) ->
         other = await api.other("elsewhere")
         assert (await other.ok("GET", "/v1/sessions"))["data"] == []
         await other.fails(404, "GET", PATH)
+
+
+async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home: Home) -> None:
+    delegated(home)
+    async with open_with(tmp_path, home) as api:
+        primary, other = (await api.ok("GET", f"{PATH}/threads"))["data"]
+        assert (primary["parent_thread_id"], other["parent_thread_id"]) == (None, primary["id"])
+        assert primary["agent"]["name"] == "Claude Code"
+        agent = other["agent"]
+        assert (agent["name"], agent["description"]) == ("Explore", "count birds")
+        assert (other["usage"]["input_tokens"], other["status"]) == (7, "idle")
+        assert await api.ok("GET", f"{PATH}/threads/{other['id']}") == other
+        path = f"{PATH}/threads/{other['id']}/events"
+        shown = (await api.ok("GET", path))["data"]
+        assert [each["type"] for each in shown][:2] == ["user.message", "agent.message"]
+        assert shown[1]["content"] == [{"type": "text", "text": "A kingfisher, too"}]
+        page = await api.ok("GET", path, limit=1)
+        following = await api.ok("GET", path, limit=1, page=page["next_page"])
+        assert [page["data"][0], following["data"][0]] == shown[:2]
+        one = await api.ok("GET", f"{PATH}/threads", limit=1)
+        two = await api.ok("GET", f"{PATH}/threads", limit=1, page=one["next_page"])
+        assert [each["id"] for each in one["data"]] == [primary["id"]]
+        assert (two["data"], two["next_page"]) == ([other], None)
+        await api.fails(400, "POST", f"{PATH}/threads/{other['id']}/archive")
+        await api.fails(400, "GET", f"{PATH}/threads/{other['id']}/stream")
+        own = ids.spell("sesn", ids.derived_id("nobody"))
+        await api.fails(404, "GET", f"/v1/sessions/{own}/threads/{other['id']}")

@@ -91,7 +91,8 @@ class Agents:
         self, workspace: str, ref: AgentRef | None, *, roster: bool = True
     ) -> dict[str, Any]:
         """The same as a dict; without `roster`, as a member of one."""
-        ref = ref or await self._hub.records.built_in_agent(workspace)
+        built_in = await self._hub.records.built_in_agent(workspace)  # with which the others exist
+        ref = ref or built_in
         try:
             record = await self._hub.records.get(workspace, "agent", ref.id, ref.version)
             found = _settings(record)

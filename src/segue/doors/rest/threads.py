@@ -1,4 +1,7 @@
-"""Threads: a session has one, its primary thread, which is the session seen from inside."""
+"""Threads: the primary one, which is the session seen from inside, and those of other agents.
+
+The latter are what a session's agent had others do, where the tool that keeps it tells.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ from typing import Any, get_args
 from msgspec import convert
 from starlette.responses import StreamingResponse
 
-from ...model import clock
+from ...model import clock, ids
 from ...model.errors import InvalidInput, NotFound
 from ...model.lifecycle import STATUSES, Status
 from ...model.session import Session
+from ...model.session import Thread as Other
 from . import events, paging
 from . import stream as streaming
 from .agent_out import ThreadAgent
 from .bodies import Out, Page
 from .call import Call
-from .session_out import UsageOut, show_thread, thread_id
+from .session_out import UsageOut, show_thread, thread_id, usage
 
 
 class ThreadStats(Out, frozen=True):
@@ -29,7 +33,7 @@ class ThreadStats(Out, frozen=True):
 class Thread(Out, frozen=True, tag_field="type", tag="session_thread"):
     id: str
     session_id: str
-    parent_thread_id: None
+    parent_thread_id: str | None
     workflow_run_id: None
     agent: ThreadAgent
     status: Status
@@ -42,44 +46,95 @@ class Thread(Out, frozen=True, tag_field="type", tag="session_thread"):
 
 async def list_(call: Call) -> Page[Thread]:
     session = await call.session()
-    call.params.limit(1000, 1000)
     wanted = call.params.many("statuses")
     for name in wanted:
         if name not in get_args(Status):
             raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
+    limit = call.params.limit(1000, 1000)
+    of, first = f"threads:{session.id}", 0
     if token := call.params.text("page"):
-        await paging.parse(call, token, f"threads:{session.id}")
-        return Page(data=[], next_page=None)
-    shown = await _show(call, session)
-    found = [shown] if not wanted or shown.status in wanted else []
-    return Page(data=found, next_page=None)
+        first, _ = await paging.parse(call, token, of)
+    found = [await _show(call, session)]
+    for thread in await call.hub.threads(call.principal, session.id):
+        found.append(await _show(call, session, thread))
+    found = [each for each in found if not wanted or each.status in wanted]
+    more = len(found) > first + limit
+    return Page(
+        data=found[first : first + limit],
+        next_page=await paging.spell(call, of, first + limit) if more else None,
+    )
 
 
 async def retrieve(call: Call) -> Thread:
-    return await _show(call, await _session(call))
+    return await _show(call, *await _found(call))
 
 
 async def archive(call: Call) -> Thread:
-    await _session(call)
-    raise InvalidInput("the primary thread cannot be archived; archive the session")
+    await _found(call)
+    raise InvalidInput("a thread cannot be archived; archive the session")
 
 
 async def list_events(call: Call) -> dict[str, Any]:
-    return await events.page(call, await _session(call))
+    session, thread = await _found(call)
+    if thread is None:
+        return await events.page(call, session)
+    limit, of = call.params.limit(1000, 1000), f"events:{session.id}:{thread.id}"
+    at = (0, 0)
+    if token := call.params.text("page"):
+        begin, within = await paging.parse(call, token, of)
+        at = begin, int(within)
+    view = await events.view_from(call, session, session)
+    number, found = 0, list[Any]()
+    async for event in call.hub.thread(call.principal, session.id, thread.id):
+        number += 1
+        for place, shown in enumerate(await view.show(event)):
+            if (number, place) < at:
+                continue
+            if len(found) == limit:
+                following = await paging.spell(call, of, number, str(place))
+                return {"data": found, "next_page": following}
+            found.append(shown)
+    return {"data": found, "next_page": None}
 
 
 async def stream(call: Call) -> StreamingResponse:
-    return await streaming.respond(call, await _session(call))
+    session, thread = await _found(call)
+    if thread is not None:
+        raise InvalidInput("only the primary thread is streamed; list this one's events")
+    return await streaming.respond(call, session)
 
 
-async def _session(call: Call) -> Session:
+async def _found(call: Call) -> tuple[Session, Other | None]:
+    """The session, and which of its threads is meant; None for the primary one."""
     session = await call.session()
     given = call.path["thread_id"]
-    if given != thread_id(session.id):
-        raise NotFound(f"thread {given} not found")
-    return session
+    if given == thread_id(session.id):
+        return session, None
+    for thread in await call.hub.threads(call.principal, session.id):
+        if given == _id(session, thread):
+            return session, thread
+    raise NotFound(f"thread {given} not found")
 
 
-async def _show(call: Call, session: Session) -> Thread:
+def _id(session: Session, thread: Other) -> str:
+    return ids.spell("sthr", ids.derived_id(session.id, "thread", thread.id))
+
+
+async def _show(call: Call, session: Session, thread: Other | None = None) -> Thread:
     agent = await call.door.agents.snapshot(call.workspace, session.agent, roster=False)
-    return convert(show_thread(session, agent, clock.now()), Thread)
+    shown = show_thread(session, agent, clock.now())
+    if thread is not None:
+        begun = thread.created_at or session.created_at
+        ended = max(begun, thread.active_at or begun)
+        stats = {"active_seconds": 0.0, "startup_seconds": 0.0}
+        shown |= {
+            "id": _id(session, thread),
+            "parent_thread_id": thread_id(session.id),
+            "agent": {**agent, "name": thread.kind or agent["name"], "description": thread.title},
+            "status": "idle" if session.archived_at is None else "terminated",
+            "stats": {**stats, "duration_seconds": (ended - begun) / 1e6},
+            "usage": usage(thread.usage, 0.0),
+            "created_at": clock.to_datetime(begun),
+            "updated_at": clock.to_datetime(ended),
+        }
+    return convert(shown, Thread)

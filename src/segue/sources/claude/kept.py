@@ -27,12 +27,13 @@ from ...model.event import (
     ModelCalled,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from ...model.session import Session, Thread
 from ...model.text import searchable
 from . import read
 from .compose import DIALECT, Composer
-from .events import Translator
+from .events import Translator, usage
 from .layout import is_uuid, project_key, real
 from .prompt import prompt
 from .read import Entry
@@ -350,6 +351,8 @@ class Threads:
         self._calls: dict[str, int] = {}
         self._started: dict[str, int] = {}
         self._paths: dict[str, Entry] = {}  # and what is told of each
+        self._times: dict[str, tuple[int, int]] = {}
+        self._spent: dict[str, dict[str, Usage]] = {}  # by path and response
 
     def take(self, event: Event) -> None:
         body = event.body
@@ -364,8 +367,13 @@ class Threads:
                 self._paths.pop(path, None)
                 continue
             about = self._paths.setdefault(path, {})
+            self._times[path] = self._times.get(path, (event.at, 0))[0], event.at
             if isinstance(body, Foreign) and isinstance(body.raw, dict):
                 about.update(body.raw if body.raw.get("type") == ABOUT else {})
+                message = body.raw.get("message")
+                if isinstance(message, dict) and isinstance(message.get("usage"), dict):
+                    spent = self._spent.setdefault(path, {})
+                    spent[str(message.get("id"))] = usage(message["usage"])
 
     def found(self) -> dict[str, Thread]:
         """By the path of its transcript, in the order of their beginning."""
@@ -377,7 +385,9 @@ class Threads:
         seq = self._started.get(id) or self._calls.get(_text(about.get("toolUseId")) or "")
         parent = _text(about.get("parentAgentId"))
         kind, title = _text(about.get("agentType")), _text(about.get("description"))
-        return Thread(id, seq, parent, kind, title)
+        begun, ended = self._times[path]
+        spent = sum(self._spent.get(path, {}).values(), Usage())
+        return Thread(id, seq, parent, kind, title, begun, ended, spent)
 
 
 def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:

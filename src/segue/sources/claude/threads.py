@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ...model.event import AnyBody, Event
+from ...model.event import AnyBody, Event, Usage
 from ...model.session import Thread
 from . import files, scan, subagents
 from .history import Reader
@@ -85,14 +85,17 @@ def listed(path: str, known: Known) -> list[Thread]:
     for id, file in transcripts(path, known.started).items():
         about = subagents.about(file)
         call, parent = subagents.started_by(about)
-        seq = known.started.get(id) or known.calls.get(call or "")
+        agent = known.agents.get(id) or Known()
         found.append(
             Thread(
                 id=id,
-                seq=seq,
+                seq=known.started.get(id) or known.calls.get(call or ""),
                 parent=parent,
                 kind=_text(about, "agentType"),
                 title=_text(about, "description"),
+                created_at=agent.begun_at,
+                active_at=agent.active_at,
+                usage=sum(agent.models.values(), Usage()),
             )
         )
     if known.inline is not None:
