@@ -9,9 +9,10 @@ is lost, since then nothing counts as deleted.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from .skills import KIND as SKILL
 from .skills import MAIN, Skills
 
 SKILLS = "skills"
+LOOK_SECONDS = 0.05
+_LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Done(msgspec.Struct, kw_only=True):
@@ -64,7 +67,6 @@ class Rooms:
         self._skills = skills
         self._outputs = outputs
         self._locks: dict[str, asyncio.Lock] = {}
-        self._noting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -88,11 +90,11 @@ class Rooms:
             await asyncio.wait(self._tasks)
 
     async def _begin(self, session: Session, again: str | None) -> None:
-        async with self._lock(session):
-            if again is not None:
-                await self._note(session, partial(_untried, again))
-            for wrong in await self._mount(session):
-                with suppress(NotFound):  # the session was deleted meanwhile
+        with suppress(NotFound, OSError):  # the session was deleted meanwhile
+            async with self._alone(session):
+                if again is not None:
+                    await self._note(session, partial(_untried, again))
+                for wrong in await self._mount(session):
                     await self._store.change(session.workspace, session.id, _telling(wrong))
 
     async def add(self, session: Session, resource: dict[str, Any]) -> None:
@@ -106,7 +108,8 @@ class Rooms:
         if not session.resources or not self._own(session):
             return []
         try:
-            async with self._lock(session):
+            os.makedirs(session.cwd, mode=0o700, exist_ok=True)
+            async with self._alone(session):
                 return [*await self._mount(session), *await self._remember(session)]
         except (SegueError, OSError) as error:
             return [Failed(message=f"the session's directory could not be made ready: {error}")]
@@ -115,11 +118,10 @@ class Rooms:
         """Take what a turn has made and changed; what of it was not possible."""
         if not self._own(session):
             return []
-        lock = self._lock(session)
-        if lock.locked():  # a clone is under way: the next turn sees to it, and this one ends
-            return []
         try:
-            async with lock:
+            async with self._alone(session, wait=False) as alone:
+                if not alone:  # a clone is under way: the next turn sees to it, and this one ends
+                    return []
                 made = await self._outputs.collect(session, self._work / session.id)
                 return [*made, *await self._remember(session)]
         except (SegueError, OSError) as error:
@@ -155,15 +157,14 @@ class Rooms:
         """Where a skill is, in the session's directory; None if something else is in its place."""
         root, name = self._work / session.id, version.body["name"]
         main = root / SKILLS / name / MAIN
-        async with self._lock(session):
-            done = await self._read(session)
-            if done.skills.get(name) != version.id or not main.exists():
-                files = await self._skills.files(version)
-                try:
-                    await asyncio.to_thread(_put, Roots([str(root)], strict=False), name, files)
-                except ToolError:
-                    return None
-                await self._note(session, lambda done: done.skills.update({name: version.id}))
+        done = await self._read(session)
+        if done.skills.get(name) != version.id or not main.exists():
+            files = await self._skills.files(version)
+            try:
+                await asyncio.to_thread(_put, Roots([str(root)], strict=False), name, files)
+            except ToolError:
+                return None
+            await self._note(session, lambda done: done.skills.update({name: version.id}))
         return str(main)
 
     async def _mount(self, session: Session) -> list[Failed]:
@@ -208,19 +209,23 @@ class Rooms:
     def _own(self, session: Session) -> bool:
         return session.cwd == str(self._work / session.id)
 
-    def _lock(self, session: Session) -> asyncio.Lock:
-        return self._locks.setdefault(session.id, asyncio.Lock())
+    @asynccontextmanager
+    async def _alone(self, session: Session, *, wait: bool = True) -> AsyncIterator[bool]:
+        """While nobody else is at work in the directory, in this process or another.
+
+        Whether that is so, without `wait`; OSError where there is no directory.
+        """
+        lock = self._locks.setdefault(session.id, asyncio.Lock())
+        if lock.locked() and not wait:
+            yield False
+            return
+        async with lock, _held(self._work / session.id) as handle:
+            while not (alone := _locked(handle)) and wait:
+                await asyncio.sleep(LOOK_SECONDS)
+            yield alone
 
     async def _read(self, session: Session) -> Done:
-        place = self._mounts.beside(session)
-
-        def read() -> Done:
-            try:
-                return msgspec.json.decode(place.read_bytes(), type=Done)
-            except (OSError, msgspec.DecodeError):
-                return Done()
-
-        return await asyncio.to_thread(read)
+        return await asyncio.to_thread(_written, self._mounts.beside(session))
 
     async def _note(self, session: Session, change: Callable[[Done], object]) -> None:
         """Write down that something was done, unless the directory is gone."""
@@ -229,20 +234,46 @@ class Rooms:
         def write() -> None:
             if not (self._work / session.id).is_dir():
                 return
+            handle = os.open(self._work, _LOOK)
             draft = place.with_name(f".{ids.new_id()}")
             try:
+                fcntl.flock(handle, fcntl.LOCK_EX)  # for as long as this takes
+                done = _written(place)
+                change(done)
                 draft.write_bytes(msgspec.json.encode(done))
                 os.replace(draft, place)
             finally:
                 draft.unlink(missing_ok=True)
+                os.close(handle)
 
-        async with self._noting:
-            done = await self._read(session)
-            change(done)
-            try:
-                await asyncio.to_thread(write)
-            except OSError as error:
-                raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
+        try:
+            await asyncio.to_thread(write)
+        except OSError as error:
+            raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
+
+
+@asynccontextmanager
+async def _held(directory: Path) -> AsyncIterator[int]:
+    handle = os.open(directory, _LOOK)
+    try:
+        yield handle
+    finally:
+        os.close(handle)  # and with it the lock goes
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+def _written(place: Path) -> Done:
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=Done)
+    except (OSError, msgspec.DecodeError):
+        return Done()
 
 
 def _tried(id: str, done: Done) -> None:

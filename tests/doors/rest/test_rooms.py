@@ -1,6 +1,7 @@
 """A session's directory around a turn: memories as files, skills, clones that nobody waits for."""
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -424,3 +425,17 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         (left,) = (await api.ok("GET", "/v1/files"))["data"]
         assert left["scope"] is None
+
+
+async def test_two_processes_are_not_at_work_in_one_directory(tmp_path: Path, hand: Hand) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one")
+        await notes.attach()
+        other = os.open(notes.top.parents[2], os.O_RDONLY)
+        fcntl.flock(other, fcntl.LOCK_EX)  # as another worker does while it clones
+        turn = asyncio.create_task(notes.turn())
+        await asyncio.sleep(0.2)
+        assert not turn.done() and not notes.top.exists()
+        os.close(other)
+        await turn
+        assert (notes.top / "a").read_text() == "one"

@@ -147,7 +147,7 @@ def _refuse(schedule: object, budget: object) -> None:
     if isinstance(schedule, Schedule):
         raise InvalidInput("schedule: this server runs deployments on request only")
     if isinstance(budget, sessions.Budget):
-        raise InvalidInput("budget: this server has no price list to hold a session to")
+        raise InvalidInput("budget: this server holds no session to a budget")
 
 
 async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:

@@ -168,7 +168,7 @@ async def create(call: Call) -> SessionOut:
     given = await call.body(Create)
     if given.budget is not None:
         details = {"error_code": "model_not_budgetable"}
-        told = "budget: this server has no price list to hold a session to"
+        told = "budget: this server holds no session to a budget"
         raise InvalidInput(told, details=details)
     made_with = await prepare(call, given)
     return await one(call, await make(call, made_with, given.initial_events, title=given.title))
