@@ -341,10 +341,42 @@ def test_a_fork_has_the_transcript_under_its_own_id_with_calls_closed(run: Run) 
         fork = await room.hub.fork(LOCAL, S, at=at)
         project = claude.project_key_for_directory("/w")
         loaded = await room.load({"project_key": project, "session_id": fork.id})
-        assert loaded[:3] == [{**entry, "sessionId": fork.id} for entry in talk()[:3]]
+        own = {"sessionId": fork.id}
+        asked, said = (loaded[1]["uuid"], loaded[2]["uuid"])
+        assert not {asked, said} & {U + "1", U + "2"}
+        assert loaded[:3] == [
+            {**talk()[0], **own},
+            {**talk()[1], **own, "uuid": asked},
+            {**talk()[2], **own, "uuid": said, "parentUuid": asked},
+        ]
         (block,) = loaded[3]["message"]["content"]
         assert (block["tool_use_id"], block["is_error"]) == ("t1", True)
-        assert loaded[3]["parentUuid"] == loaded[3]["sourceToolAssistantUUID"] == U + "2"
+        assert loaded[3]["parentUuid"] == loaded[3]["sourceToolAssistantUUID"] == said
+
+    run(body)
+
+
+@BOTH
+def test_forks_of_forks_have_ids_of_their_own_and_the_whole_conversation(run: Run) -> None:
+    async def body(room: Room) -> None:
+        cut = boundary(U + "5", U + "6", [U + "4"])
+        summary = user(U + "6", U + "5", "So far: light.", isCompactSummary=True)
+        await room.append(*talk(), cut, summary)
+        told = ["So far: light.", [{"type": "text", "text": "Rayleigh."}]]
+        seen, id = set[str](), S
+        for number in range(7, 10):
+            key: SessionKey = {"project_key": "-w", "session_id": id}
+            messages = await claude.get_session_messages_from_store(room.store, id, "/w")
+            assert [each.message["content"] for each in messages] == told
+            entries = [entry for entry in await room.load(key) if "uuid" in entry]
+            await room.append(*entries, key=key)  # all of them are known already
+            assert [entry for entry in await room.load(key) if "uuid" in entry] == entries
+            ids = {entry["uuid"] for entry in entries}
+            assert len(ids) == number - 1 and not ids & seen
+            await room.append(user(U + str(number), messages[-1].uuid, "More", cwd="/w"), key=key)
+            told.append("More")
+            seen |= {*ids, U + str(number)}
+            id = (await room.hub.fork(LOCAL, id)).id
 
     run(body)
 

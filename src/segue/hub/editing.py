@@ -25,7 +25,7 @@ from ..model.event import (
 from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Ability, Source
-from ..store.base import Decide
+from ..store.base import Decide, copied
 from . import places, transfer
 from . import retention as retaining
 from .base import Base
@@ -186,7 +186,7 @@ class Editing(Base):
         taken: list[Event] = []
         if source is not None:
             whole = [event async for event in source.conversation(id) if 1 < event.seq <= upto]
-            taken = [replace(event, seq=seq) for seq, event in enumerate(whole, 2)]
+            taken = [copied(replace(event, seq=seq)) for seq, event in enumerate(whole, 2)]
             upto = len(taken) + 1
         cwd = places.absolute(cwd or parent.cwd)
         workspace = principal.workspace

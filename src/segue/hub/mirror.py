@@ -118,8 +118,8 @@ class Mirror:
             try:
                 if session is None:
                     await self._begin(key, lines, cwd)
-                else:
-                    await self._extend(session.id, key, lines)
+                elif new := await self._unknown(session, key, lines):
+                    await self._extend(session.id, key, new)
                 return
             except _Moved:
                 continue
@@ -236,6 +236,17 @@ class Mirror:
             await self._store.change(self._workspace, id, decide)
         except NotFound:
             raise _Moved from None
+
+    async def _unknown(self, session: Session, key: Key, lines: Sequence[Line]) -> Sequence[Line]:
+        """The lines that a fork did not take over, under the ids that they have in it."""
+        if session.fork is None or key.path:
+            return lines
+        found = []
+        for line in lines:
+            id = kept.own_id(line)
+            if id is None or await self._store.locate(self._workspace, session.id, id) is None:
+                found.append(line)
+        return found
 
     async def _take_all(self, whole: Whole) -> tuple[Session, int]:
         key = Key(whole.project, whole.session)

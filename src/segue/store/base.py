@@ -162,7 +162,10 @@ class Store(Protocol):
     async def fork(
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
     ) -> Session:
-        """A new session: `created`, copies of the events up to `upto`, then what `tail` adds."""
+        """A new session: `created`, copies of the events up to `upto`, then what `tail` adds.
+
+        The copies are `copied`: they have ids of their own.
+        """
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         """Remove a session and all that belongs to it, unless `guard` raises."""
@@ -322,6 +325,15 @@ def extend(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Eve
     for event in events:
         session = fold.apply(session, event)
     return session, events
+
+
+# Events that are looked for by their ids: other events name them, or count them once.
+NAMED = ("model_asked", "model_called", "permission_asked")
+
+
+def copied(event: Event) -> Event:
+    """An event as a fork takes it over: under an id of its own."""
+    return event if event.type in NAMED else msgspec.structs.replace(event, id=ids.new_id())
 
 
 def number(drafts: Drafts, last: int, at: int) -> list[Event]:

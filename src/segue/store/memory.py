@@ -36,6 +36,7 @@ from .base import (
     Signal,
     Store,
     begin,
+    copied,
     extend,
 )
 
@@ -163,10 +164,10 @@ class MemoryStore(Store):
             raise errors.InvalidInput(f"session {id} has events 1 to {last}, no {upto}")
         at = clock.now()
         session, events = begin(workspace, new_id, [created], at)
-        for copied in parent.events:
-            if 1 < copied.seq <= upto:
-                session = fold.apply(session, copied)
-                events.append(copied)
+        for taken in parent.events:
+            if 1 < taken.seq <= upto:
+                session = fold.apply(session, taken)
+                events.append(copied(taken))
         session, added = extend(session, tail(session), at)
         return self._insert(session, events + added)
 

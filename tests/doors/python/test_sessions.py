@@ -332,6 +332,23 @@ async def test_the_session_functions_serve_native_and_claude_sessions_alike(
     assert len(await segue.list_sessions(limit=1, offset=1)) == 1
 
 
+async def test_a_fork_has_the_messages_under_ids_of_its_own() -> None:
+    result = await segue.prompt("/say one\n/tool grep foo\n/say two", model="demo")
+    before = await segue.get_session_messages(result.session_id)
+    fork = await segue.fork_session(result.session_id)
+    after = await segue.get_session_messages(fork.session_id)
+    assert [each.message["content"] for each in after] == [
+        each.message["content"] for each in before
+    ]
+    assert not {each.uuid for each in after} & {each.uuid for each in before}
+    again = await segue.fork_session(fork.session_id, up_to_message_id=after[1].uuid)
+    (first, second, *_) = await segue.get_session_messages(again.session_id)
+    assert (first.message, second.message["content"]) == (
+        after[0].message,
+        after[1].message["content"],
+    )
+
+
 async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:
     with pytest.raises(InvalidInput, match="model"):
         segue.create_session(model="")

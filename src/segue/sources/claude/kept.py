@@ -187,6 +187,12 @@ def _foreign(raw: Any, path: str, told: dict[str, Any]) -> Foreign:
     return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: {_KEPT: told}})
 
 
+def own_id(line: Line) -> str | None:
+    """The id of the first event of a line with one entry."""
+    uuid = _uuid(line)
+    return uuid.lower() if uuid and is_uuid(uuid) else None
+
+
 def _id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
     message = entry.get("message")
     response = message.get("id") if isinstance(message, dict) else None
@@ -240,6 +246,9 @@ class Telling:
         self._name = name(session)
         # A fork of ours; one of Claude Code's own has its lines already.
         self._forked = session.fork is not None and DIALECT not in session.extra
+        self._inherited = session.fork.seq if session.fork is not None and self._forked else 0
+        self._ids: dict[str, str] = {}  # of inherited entries: what they are here
+        self._held: Line | None = None  # a compaction's boundary, until its summary is known
         self._joined = joined
         self._composer = Composer(self._name, session.cwd, session.git_branch)
         self._native: list[Event] = []
@@ -252,23 +261,54 @@ class Telling:
         if told is None:
             self._native.append(event)
         elif not told.keys() & {"path", "more", "glued"}:
+            kept = _line(event.body, told)
+            uuid = _uuid(kept) if event.seq <= self._inherited else None
+            if uuid is not None:
+                self._ids[uuid] = event.id
+            yield from self._let_go()
             before = self._composer.last
-            yield from self.rest()
+            yield from self._composed()
             if before and self._composer.last and before != self._composer.last:
                 self._followed[before] = self._composer.last
-            kept = _line(event.body, told)
-            if self._joined and self._followed:
-                kept = _behind(kept, self._followed)
-            if self._forked:
-                kept = _renamed(kept, self._name)
-            for entry in kept.entries:
-                self._composer.passed(entry)
-            yield kept
+            if uuid is not None and "compactMetadata" in kept.entries[0]:
+                self._held = kept
+            else:
+                yield self._passed(kept)
 
     def rest(self) -> Iterator[Line]:
+        """The lines that nothing more can be told of, when all events are taken."""
+        yield from self._let_go()
+        yield from self._composed()
+
+    def _let_go(self) -> Iterator[Line]:
+        held, self._held = self._held, None
+        if held is not None:
+            yield self._passed(held)
+
+    def _composed(self) -> Iterator[Line]:
         """The lines of what did not come from a transcript."""
         native, self._native = self._native, []
         return (Line((entry,)) for entry in self._composer.entries(native))
+
+    def _passed(self, line: Line) -> Line:
+        """A line as it stands here."""
+        if _uuid(line) in self._ids:
+            line = self._fresh(line)
+        if self._joined and self._followed:
+            line = _behind(line, self._followed)
+        if self._forked:
+            line = _renamed(line, self._name)
+        for entry in line.entries:
+            self._composer.passed(entry)
+        return line
+
+    def _fresh(self, line: Line) -> Line:
+        """A line that a fork took over, with the ids that are the fork's own."""
+        (entry,) = line.entries
+        parent = _text(entry.get("parentUuid"))
+        if parent is not None and parent not in self._ids:  # known to a fork in between alone
+            entry = {**entry, "parentUuid": self._composer.last}
+        return Line(({key: _exchanged(value, self._ids) for key, value in entry.items()},))
 
 
 def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
@@ -445,6 +485,20 @@ def _renamed(line: Line, session: str) -> Line:
         {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
     ]
     return Line(tuple(entries)) if len(entries) == 1 else line
+
+
+def _uuid(line: Line) -> str | None:
+    """The id of a line with one entry."""
+    return _text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
+
+
+def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
+    """A value with the ids in it that stand for others."""
+    if isinstance(value, str):
+        return ids.get(value, value)
+    if isinstance(value, dict):
+        return {key: _exchanged(each, ids) for key, each in value.items()}
+    return [_exchanged(each, ids) for each in value] if isinstance(value, list) else value
 
 
 def _behind(line: Line, followed: Mapping[str, str]) -> Line:

@@ -13,7 +13,7 @@ from typing import Any
 from ...model import clock, codec, errors, event, fold, text
 from ...model.event import Draft, Event
 from ...model.session import Session, decode_session
-from ..base import MAX_SEQ, Decide, Drafts, Lease, Signal, begin, extend
+from ..base import MAX_SEQ, NAMED, Decide, Drafts, Lease, Signal, begin, extend
 from ..listing import SHELVES, columns
 from .connection import Connection, Database, Row
 from .shared import HELD, PK, lease_lost, not_found
@@ -21,6 +21,8 @@ from .watch import Watcher
 from .words import vectors
 
 _COPIED = 2_000  # events of a fork that are fetched at a time
+# As `copied` has it.
+_OWN_ID = f"CASE WHEN type IN {NAMED} THEN id ELSE gen_random_uuid()::text END"
 # From one directory to the next along the index, however many sessions each has.
 _IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND shelf = $2"
 _IN_ORDER += " AND status <> 'by cwd'"
@@ -142,11 +144,12 @@ class Sessions:
             insertion = _insertion(session, batch, _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # They came here to be folded; the copies are made where the originals are.
-            for table, names in (
-                ("events", "seq, id, at, type, version, body"),
-                ("search", "seq, part, words"),
+            for table, own, names in (
+                ("events", {"id": _OWN_ID}, "seq, at, type, version, body"),
+                ("search", {}, "seq, part, words"),
             ):
-                sql = f"INSERT INTO {table} (session, {names}) SELECT $1, {names} FROM {table}"
+                sql = f"INSERT INTO {table} ({', '.join(['session', *own])}, {names})"
+                sql += f" SELECT {', '.join(['$1', *own.values()])}, {names} FROM {table}"
                 sql += " WHERE session = $2 AND seq > 1 AND seq <= $3"
                 await connection.execute(sql, pk, parent, upto)
             await _add(connection, pk, _batches(added))

@@ -20,6 +20,7 @@ from ..base import (
     Record,
     Signal,
     begin,
+    copied,
     extend,
 )
 from ..listing import columns
@@ -121,9 +122,9 @@ def fork(
     session, events = begin(workspace, new_id, [created], tx.at)
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
-        copied = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
-        session = fold.apply(session, copied)
-        events.append(copied)
+        taken = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
+        session = fold.apply(session, taken)
+        events.append(copied(taken))
     session, added = extend(session, tail(session), tx.at)
     insert(tx, session, events + added)
     return session
