@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import _transcripts
-from _common import Bench, Times, scratch
+from _common import Bench, Times, Words, scratch
 
 from segue import claude
 from segue.hub import Hub
@@ -152,7 +153,29 @@ async def lists(bench: Bench, home: Path, directory: Path) -> None:
             if not limit and counts["TypeScript SDK"] != counts["no index"]:
                 told = counts["TypeScript SDK"], counts["no index"]
                 bench.note(f"The TypeScript SDK listed {told[0]:,} of {told[1]:,} sessions.")
+        await searches(bench, hub, source)
     node.close()
+
+
+async def searches(bench: Bench, hub: Hub, source: ClaudeSource) -> None:
+    """Searches with snippets, as a server does them, which is told when files change."""
+    if find_spec("watchfiles") is None:
+        bench.note("watchfiles is not there: searches were not measured")
+        return
+    changes = hub.changes(LOCAL)
+    waiting = asyncio.ensure_future(anext(changes))
+    while not source.watched:
+        await asyncio.sleep(0.05)
+    words = Words().all
+    for name, first in (("common", 0), ("middling", 1000), ("rare", 30_000)):
+        took: list[float] = []
+        for word in words[first : first + 40]:
+            await source.refresh()  # not in the way of what is measured
+            begun = time.perf_counter()
+            await hub.search(LOCAL, Query(text=word, limit=20))
+            took.append(time.perf_counter() - begun)
+        bench.row(f"a search with snippets, a {name} word", segue=Times(took).median * 1e3)
+    waiting.cancel()
 
 
 async def first_index(bench: Bench, home: Path, directory: Path) -> None:
