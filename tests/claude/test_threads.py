@@ -13,7 +13,7 @@ import pytest
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.errors import NotFound
-from segue.model.event import AgentMessage, ToolCall, Usage, UserMessage
+from segue.model.event import AgentMessage, AnyBody, ToolCall, Usage, UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Thread
@@ -194,6 +194,14 @@ async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
         assert await hub.threads(LOCAL, native.id) == []
 
 
+async def copied(tmp_path: Path, home: Path, id: str, thread: str) -> list[AnyBody]:
+    """What an agent did, as an imported copy of its session tells it."""
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        (path,) = (home / "projects").glob(f"*/{id}.jsonl")
+        await hub.import_claude(LOCAL, str(path))
+        return [event.body async for event in hub.thread(LOCAL, id, thread)]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -> None:
     """Every call that an agent answered leads to what the agent did, in every layout."""
@@ -214,5 +222,8 @@ async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -
                 results = (await hub.search(LOCAL, Query(text=words, limit=1000))).found
                 assert session.id in {one.session.id for one in results}
                 answered += 1
+                if thread.id != "sidechain":  # which are the session's own lines
+                    copy = await copied(tmp_path, homes / version, session.id, thread.id)
+                    assert copy == [each.body for each in said]
     expected = {"1.0.128": 1, "2.0.0": 1, "2.0.76": 1, "2.1.19": 1, "2.1.112": 2, "2.1.325": 2}
     assert answered == expected.get(version, 0)

@@ -186,10 +186,16 @@ def _start(known: Known, entry: Entry, body: AnyBody, place: int) -> None:
         if body.name in _STARTING and len(known.calls) < MANY and len(body.call_id) <= _LONG:
             known.calls[body.call_id] = place
     elif isinstance(body, ToolResult):
-        told = entry.get("toolUseResult")
-        agent = told.get("agentId") if isinstance(told, dict) else None
-        if isinstance(agent, str) and _NAME.fullmatch(agent) and len(known.started) < MANY:
+        agent = agent_of(entry)
+        if agent is not None and len(known.started) < MANY:
             known.started[agent] = known.calls.get(body.call_id, place)
+
+
+def agent_of(entry: Entry) -> str | None:
+    """The agent that an entry with the result of its call names."""
+    told = entry.get("toolUseResult")
+    agent = told.get("agentId") if isinstance(told, dict) else None
+    return agent if isinstance(agent, str) and _NAME.fullmatch(agent) else None
 
 
 def session(

@@ -16,7 +16,7 @@ from .read import Entry
 from .values import SessionMessage
 from .ways import is_said
 
-_AGENT = re.compile(r"agent-(.+)\.jsonl", re.S)
+AGENT = re.compile(r"agent-(.+)\.jsonl", re.S)
 _DEEPEST = 32
 
 
@@ -28,7 +28,7 @@ def transcripts(session: str) -> Iterator[tuple[str, str]]:
 def _within(directory: str, depth: int) -> Iterator[tuple[str, str]]:
     found = sorted(files.names(directory), key=lambda entry: entry.name)
     for entry in found:
-        named = _AGENT.fullmatch(entry.name)
+        named = AGENT.fullmatch(entry.name)
         if named and _is(entry, directory=False):
             yield named[1], entry.path
     for entry in found:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from . import files, kept, sidecar, subagents
+from . import files, kept, scan, sidecar, subagents, threads
 from .kept import Line
 from .layout import Home, is_uuid, project_key
 from .read import Entry
@@ -75,12 +75,24 @@ def read(path: str) -> Whole:
         cwd = first("cwd", lambda cwd: isinstance(cwd, str) and cwd != "")
         project = project_key("/" if cwd is None else cwd)
     agents = {}
-    for _, agent in subagents.transcripts(path):
+    for id, agent in threads.transcripts(path, _started(path, lines)).items():
+        below = agent_path(path, agent)
+        # Old versions kept it beside the session's, new ones look for it below.
+        below = f"subagents/agent-{id}" if below.startswith(".") else below
         try:
-            agents[agent_path(path, agent)] = Lines(agent, subagents.about(agent))
+            agents[below] = Lines(agent, subagents.about(agent))
         except files.Unreadable:
             continue
     return Whole(project, name, lines, agents, bool(sidecar.archived(path)))
+
+
+def _started(path: str, lines: Lines) -> dict[str, None]:
+    """The agents that results of calls name, where old versions left transcripts beside."""
+    names = files.names(os.path.dirname(path))
+    if not any(subagents.AGENT.fullmatch(each.name) for each in names):
+        return {}
+    told = (scan.agent_of(entry) for line in lines for entry in line.entries)
+    return dict.fromkeys(id for id in told if id is not None)
 
 
 def _is_entry(entry: Entry) -> bool:
