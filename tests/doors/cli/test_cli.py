@@ -145,4 +145,4 @@ def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
         assert "Still there" in run("list").stdout
         done = run("rename", id, "Other")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "lock" in done.stderr
+    assert "lock" in done.stderr and "try again" in done.stderr

@@ -30,9 +30,14 @@ def test_a_command_like_no_other_is_told_where_they_are_listed(run: Run) -> None
     assert run("xyzzy").stderr == told
 
 
-def test_the_first_help_is_not_cut_off(run: Run) -> None:
-    shown = run("--help").stdout.partition("Commands:")[2]
-    assert "..." not in shown
+@pytest.mark.parametrize("group", ["", "keys", "config", "trash", "claude", "sessions", "agents"])
+def test_no_help_is_cut_off(run: Run, group: str) -> None:
+    shown = run(*group.split(), "--help").stdout.partition("Commands:")[2]
+    assert shown and "..." not in shown
+
+
+def test_the_first_help_has_whole_sentences(run: Run) -> None:
+    shown = run("--help").stdout
     assert "from which `segue restore` takes them back" in " ".join(shown.split())
 
 

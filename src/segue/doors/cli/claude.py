@@ -13,7 +13,7 @@ from ...model import clock
 from ...model.errors import Conflict, InvalidInput
 from ...model.query import Query
 from .listing import every
-from .main import Where, located
+from .main import Group, Where, located
 from .naming import session_argument
 from .output import one_line
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@click.group("claude")
+@click.group("claude", cls=Group)
 def claude_command() -> None:
     """Claude Code's own files: check and heal them, keep them, let them follow a project.
 

@@ -12,10 +12,10 @@ from ...hub.config import SETTINGS
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
 from .formats import formatted, write_rows
-from .main import Where, located
+from .main import Group, Where, located
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def config_command() -> None:
     """Settings of a workspace: which model answers, and what its tools may do.
 

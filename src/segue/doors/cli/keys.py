@@ -9,12 +9,12 @@ from ...model import clock
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
 from .formats import formatted, write_rows
-from .main import Where, located
+from .main import Group, Where, located
 from .output import one_line
 from .views import key_fields
 
 
-@click.group("keys")
+@click.group("keys", cls=Group)
 def keys_command() -> None:
     """Make, list and revoke API keys. A key opens its own workspace and nothing else.
 

@@ -20,7 +20,7 @@ import click
 
 from ... import __version__
 from ...home import data_dir, open_hub
-from ...model.errors import SegueError, StoreError
+from ...model.errors import SegueError, StoreError, StoreLocked
 from ...model.principal import Principal, check_workspace
 
 if TYPE_CHECKING:
@@ -196,6 +196,9 @@ def located(command: F) -> F:
     return wrapped  # type: ignore[return-value]  # the same command, with `where` filled in
 
 
+_ADVICE: dict[type[SegueError], str] = {
+    StoreLocked: "; try again, or end what holds it (`fuser` and `lsof` tell)",
+}
 _PLACES = ("--data-dir", "--workspace", "--database-url", "--sources")
 # Each command, and the module that has it.
 _COMMANDS = {
@@ -234,7 +237,17 @@ _COMMANDS = {
 }
 
 
-class _Lazy(click.Group):
+class Group(click.Group):
+    """Commands whose help shows the whole first sentence of each."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        rows = [(name, command.get_short_help_str(200)) for name, command in found if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class _Lazy(Group):
     """Commands by name, each imported when it is called or helped."""
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -255,13 +268,6 @@ class _Lazy(click.Group):
                 return None
             command = found
         return command
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each command with the whole of its first sentence."""
-        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
-        rows = [(name, command.get_short_help_str(200)) for name, command in found if command]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(context, _command_first(args))
@@ -370,7 +376,7 @@ def _run(args: list[str] | None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except SegueError as error:
-        click.echo(f"segue: {error.message}", err=True)
+        click.echo(f"segue: {error.message}{_ADVICE.get(type(error), '')}", err=True)
         for session in getattr(error, "meant", ()):
             from .output import one_line
 

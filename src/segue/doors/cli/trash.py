@@ -10,7 +10,7 @@ from ...model.query import Query
 from .changing import ask, assured
 from .formats import formatted
 from .listing import every, show_list
-from .main import Where, located
+from .main import Group, Where, located
 from .progress import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _QUERY = Query(trash=True)
 
 
-@click.group("trash")
+@click.group("trash", cls=Group)
 def trash_command() -> None:
     """The deleted sessions: list them, or delete them for good. `segue restore` takes them back.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..main import Where, located
+from ..main import Group, Where, located
 from .failure import Failure, missing, unknown, usage
 from .output import FORMATS
 from .table import AGENTS, ENVIRONMENTS, EVENTS, SESSIONS, VERSIONS, Action, Flag
@@ -26,7 +26,7 @@ _SHARED = (
 )
 
 
-class ApiGroup(click.Group):
+class ApiGroup(Group):
     """A resource. What it does not know is exit code 3."""
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
