@@ -181,7 +181,7 @@ async def built(
             leftover.unlink()
         store = SQLiteStore.open(unfinished)
         # Some thousand at a time: the writer commits what waits for it in groups.
-        while batch := [made for made, _ in zip(sessions, range(4000), strict=False)]:
+        while batch := [made for _, made in zip(range(4000), sessions, strict=False)]:
             await asyncio.gather(*(store.create(WORKSPACE, id, drafts) for id, drafts in batch))
         await _rested(unfinished)
         await store.close()
