@@ -513,6 +513,9 @@ def test_the_command_copies_a_transcript_that_is_claude_codes_alone(
     assert sorted(each.name for each in tmp_path.glob("out*")) == ["out.jsonl"]
     shown = command(tmp_path, "export", S, "--format", "claude", "-o", "-")
     assert shown.stdout_bytes == path.read_bytes()
+    lost = command(tmp_path, "export", S, "-o", str(tmp_path / "gone" / "out.jsonl"))
+    assert isinstance(lost.exception, OSError)
+    assert lost.exception.filename == str(tmp_path / "gone" / "out.jsonl")
     os.truncate(path, 5)  # no session is left in it: nothing comes of the export, nor goes
     command(tmp_path, "export", S, "--format", "claude", "-o", str(out))
     assert len(out.read_bytes()) > 5
@@ -537,6 +540,7 @@ def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     assert path.read_bytes() == before
     again = command(tmp_path, "export", S, "--format", "claude")
     assert isinstance(again.exception, errors.Conflict)
+    assert "-o FILE" in str(again.exception)
 
 
 async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -> None:

@@ -49,7 +49,10 @@ def export_command(where: Where, session: str, form: str, output: str | None) ->
     async def export(hub: Hub, principal: Principal) -> None:
         id = (await hub.named(principal, session)).id
         if form == "claude" and output is None:
-            click.echo(await hub.export_claude(principal, id))
+            try:
+                click.echo(await hub.export_claude(principal, id))
+            except Conflict as error:
+                raise Conflict(f"{error.message}; -o FILE writes it there instead") from None
             click.echo(f"Go on with it: claude --resume {id}", err=True)
             return
         lines = hub.export if form == "segue" else hub.claude_transcript
@@ -78,9 +81,11 @@ def _file(path: str) -> Iterator[Callable[[bytes], object]]:
             out.flush()
             os.fsync(out.fileno())
         os.replace(unfinished, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+    except BaseException as error:
+        with suppress(OSError):
             os.unlink(unfinished)
+        if isinstance(error, OSError) and error.filename == unfinished:
+            error.filename = path
         raise
 
 
@@ -119,7 +124,8 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
         if not os.path.exists(session) and not session.endswith(".jsonl"):
             named = ids.parse(session) or (await hub.named(principal, session)).id
         made, count = await hub.import_claude(principal, named)
-        click.echo(f"{count} new lines." if count else "Nothing is new.", err=True)
+        lines = "1 new line." if count == 1 else f"{count} new lines."
+        click.echo(lines if count else "Nothing is new.", err=True)
         return made
 
     show_made(where.run(take), format)
