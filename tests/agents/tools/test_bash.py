@@ -171,6 +171,8 @@ async def test_a_shell_that_is_left_alone_is_closed(place: Place) -> None:
         "kill -0 {pid}",
         "mknod d c 1 3",
         "mount -t tmpfs none .",
+        "unshare -Urm mount -o remount,rw,bind /usr",
+        "unshare -Urm sh -c 'umount -l /proc && cat {secret}'",
         "echo > /dev/tcp/127.0.0.1/{port}",
         "echo > /dev/udp/127.0.0.1/{port}",
         "{python} -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{top}/sock\")'",
