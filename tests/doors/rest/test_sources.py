@@ -48,6 +48,8 @@ async def test_what_a_source_cannot_hold_is_refused_or_laid_over_it(tmp_path: Pa
         assert "metadata" in told
         told = await api.fails(400, "POST", f"{path}/events", {"events": [message("go on")]})
         assert id in told and "fork or import" in told
-        assert "deleted" in await api.fails(400, "DELETE", path)
         assert (await api.ok("POST", f"{path}/archive"))["status"] == "terminated"
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
+        await api.ok("DELETE", path)
+        await api.fails(404, "GET", path)
+        assert await source.get(made.id) is not None
