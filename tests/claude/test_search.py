@@ -115,6 +115,24 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
         assert not any("FROM search" in sql and "LIMIT" not in sql for sql in statements)
 
 
+async def test_what_another_process_takes_away_meanwhile_is_still_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.talk(say="needle")
+    async with opened(home) as (hub, source), opened(home) as (_, other):
+        await listed(hub)
+        has = words.Words.has
+
+        def late(self: words.Words, pk: int) -> bool:
+            with other.index.writing() as writing:
+                writing.remove(str(home.projects / "-w" / f"{S}.jsonl"))
+            return has(self, pk)
+
+        monkeypatch.setattr(words.Words, "has", late)
+        found = await source.page(Query(text="needle"))
+        assert [session.id for session in found] == [S]
+
+
 async def test_what_is_shown_is_read_from_its_own_line(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

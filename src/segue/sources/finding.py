@@ -86,9 +86,10 @@ def page(
         if query.text is None:
             rows = list(islice(walk("row"), query.limit))
         else:
-            pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
-            sql = "SELECT row FROM files WHERE pk = ?"
-            rows = [index.execute(sql, (pk,)).fetchone()[0] for pk in pks]
+            with index.snapshot():
+                pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
+                sql = "SELECT row FROM files WHERE pk = ?"
+                rows = [index.execute(sql, (pk,)).fetchone()[0] for pk in pks]
         found = _sessions(origin, rows)
     return found[::-1] if backward else found
 

@@ -179,6 +179,16 @@ class Index:
                 raise kind(f"{words} {self.path}") from error
             raise Damaged(str(error)) from error
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """For questions that are to be answered from one state of the index."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._reader.in_transaction:
+                self.execute("COMMIT")
+
     # What is known.
 
     def places(self) -> dict[str, bytes | None]:
