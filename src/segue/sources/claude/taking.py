@@ -9,7 +9,8 @@ from itertools import chain
 import msgspec
 
 from ...model import codec, text
-from ..index import Item, Key, Text, tokens
+from ..index import Item, Key, Text
+from ..writing import tokens
 from . import gather, scan, threads
 from .scan import Known
 

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..index import Index, Key, Writing
+from ..index import Index, Key
+from ..writing import Writing
 from . import files, gather, taking
 from .gather import Differences
 
