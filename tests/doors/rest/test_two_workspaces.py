@@ -99,6 +99,7 @@ class House:
             options["files"] = FORMS[route.method, route.path]
         elif body is not None:
             options["json"] = body
+        await api.hub.turns.rest()  # what was begun before gives titles, and the like, on its own
         before = await fingerprint(self.apis[1 - step.asks], other)
         answer = await api.raw(route.method, path, **options)
         assert answer.status_code < 500, (route, answer.text)
