@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -35,6 +36,9 @@ class Loop:
         # A directory that was made for the session bears its name.
         own = os.path.basename(session.cwd) == session.id
         outputs = os.path.join(session.cwd, "mnt/session/outputs") if own else None
+        if outputs is not None:
+            with suppress(OSError):
+                os.makedirs(outputs, mode=0o700, exist_ok=True)
         self._instructions = instructions(settings, turn.roots, session.resources, outputs)
         self._conversation = Conversation()
         self._said = ""
