@@ -83,7 +83,7 @@ def section(group: Group, filters: Filters, now: int) -> str:
     rows = "\n".join(row(each, filters, now) for each in shown)
     rest = ""
     if len(shown) < len(group.rows):
-        there = escape(filters.address(group="", cwd=group.key))
+        there = escape(filters.address(group="", cwd=sendable(group.key)))
         rest = f'\n<a class="rest" href="/{there}">All sessions of {label}</a>'
     return (
         f'<section class="group" data-key="{key}">\n<h2 title="{key}">{label}</h2>\n'

@@ -262,7 +262,8 @@ export function start() {
     event.preventDefault();
     const query = new URLSearchParams([...new FormData(event.target)].filter(([, value]) => value));
     query.delete("q");
-    filter(query).catch(() => event.target.submit());
+    const form = event.target;
+    filter(query).then(() => find("#filter > summary").focus(), () => form.submit());
   });
   document.addEventListener("toggle", async (event) => {
     if (event.target.id !== "filter" || !event.target.open || find("#facet-cwd")) return;
