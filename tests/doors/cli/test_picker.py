@@ -282,3 +282,14 @@ def test_what_does_not_fit_is_found_when_there_is_time(
         screen.press("needle")
         shown = screen.until(lambda shown: "> needle▏" in shown and "needle 0" in shown)
         assert sum("needle" in line.split("│")[0] for line in shown.splitlines()[1:]) == 24
+
+
+def test_a_session_found_by_its_title_shows_its_conversation(
+    screen: Screen, run: Run, sessions: dict[str, str]
+) -> None:
+    for number in range(6):
+        run("rename", sessions["Fix the parser"], f"Mended {number}")
+    with screen:
+        screen.until("Everywhere")
+        screen.press("mended")
+        screen.until(lambda shown: "> mended▏" in shown and "needle in the hay" in shown)

@@ -14,6 +14,7 @@ from ....model.errors import NotFound
 from ....model.query import Query
 from ....model.session import Session
 from ..main import Ask
+from ..output import event_text
 
 PAGE = 50
 FOUND = 20  # at a time: each comes with a snippet
@@ -152,7 +153,10 @@ class Choices:
         for found in results.found:
             if found.session.id not in self._seen:
                 self._seen.add(found.session.id)
-                seq = None if found.event is None else found.event.seq
+                seq = None
+                # A title is no part of the conversation: where it was found, the end is shown.
+                if found.event is not None and event_text(found.event) is not None:
+                    seq = found.event.seq
                 self.rows.append(Row(found.session, found.snippet, seq))
 
     def _add(self, heading: str, sessions: Sequence[Session]) -> None:
