@@ -167,12 +167,14 @@ class Reading(Base):
     async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
         """The part of the history that led to where the session is now: what a reader is shown.
 
-        That is all of it, except where another tool keeps branches that were left.
+        That is all of it, except where another tool keeps branches that were left, or kept them
+        in a session that was imported.
         """
         _, source = await self._find(principal, id)
         if source is None:
             async for event in self._read(principal.workspace, id, None, 0):
-                yield event
+                if not event.body.is_left:
+                    yield event
         else:
             async for event in source.conversation(id):
                 yield event

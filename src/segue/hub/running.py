@@ -330,7 +330,7 @@ class Running:
             start = None if whole else _compaction(page)
             pages.append(page[start:])
             if start is not None or len(page) < PAGE:
-                return [event for page in reversed(pages) for event in page]
+                return [each for page in reversed(pages) for each in page if not each.body.is_left]
 
     async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
         self._check()

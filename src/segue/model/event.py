@@ -101,6 +101,14 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     thread: str | None = None
     extra: dict[str, Any] = {}
 
+    @property
+    def is_left(self) -> bool:
+        """Whether this is on a branch that the conversation had left when it was taken in."""
+        return "left" in self.extra
+
+
+LEFT = {"left": True}  # the `extra` of such
+
 
 class Created(Body, frozen=True, tag="created"):
     """The first event of every session: all that it was made with.

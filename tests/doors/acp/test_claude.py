@@ -85,8 +85,7 @@ async def test_it_goes_on_here_with_a_copy_of_what_was_said(
         assert await client.run(S, "/say And more.") == "end_turn"
         await client.ask("session/close", {"sessionId": S})
         said = conversation(await client.replay(S, "/p"))
-        assert [each for each in said if each in SAID] == SAID
-        assert said[-1] == ("agent", "And more.")
+        assert said[:3] == SAID and said[-1] == ("agent", "And more.")
         assert (await rows(client)).keys() == {S}
     (after,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     assert after == before

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ...model import codec, ids
 from ...model.event import (
+    LEFT,
     AnyBody,
     ConfigChanged,
     Created,
@@ -46,11 +47,13 @@ MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of i
 class Line(NamedTuple):
     """A line of a transcript: its entry; none if it cannot be read, several if lines are glued.
 
-    `text` is there only where the line is not just what its entry would be written as.
+    `text` is there only where the line is not just what its entry would be written as. `left` says
+    that it is on a branch which the conversation has left.
     """
 
     entries: tuple[Entry, ...]
     text: str | None = None
+    left: bool = False
 
     def data(self) -> bytes:
         """The line as it is in a file, without its end."""
@@ -150,6 +153,8 @@ def drafts(
             if path:  # an agent's, which is found by its words but is not the session's to tell
                 words = "\n".join(filter(None, (searchable(event.body) for event in events)))
                 bodies = [replace(_foreign(entry, path, told), words=words)]
+            if line.left:
+                bodies = [replace(body, extra={**body.extra, **LEFT}) for body in bodies]
             for part, body in enumerate(bodies):
                 id = _id(path, entry, body, part)
                 if taken is not None and id in taken:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from . import files, kept, scan, sidecar, subagents, threads
+from .history import conversation
 from .kept import Line
 from .layout import Home, is_uuid, project_key
 from .read import Entry
@@ -21,11 +22,13 @@ class Lines:
     A last one may tell what the small file beside an agent's transcript says.
     """
 
-    def __init__(self, path: str, about: Entry | None = None) -> None:
+    def __init__(self, path: str, about: Entry | None = None, *, branches: bool = False) -> None:
+        """With `branches`, those lines are marked that are not of the conversation."""
         self._path = path
         self._about = about
-        with files.opened(path) as (_, status):
+        with files.opened(path) as (descriptor, status):
             self._size = status.st_size
+            self._way = set(conversation(descriptor)) if branches else None
 
     def __iter__(self) -> Iterator[Line]:
         with files.opened(self._path) as (descriptor, _):
@@ -33,7 +36,9 @@ class Lines:
                 if offset >= self._size:
                     break
                 if (data := data[: self._size - offset]).strip():
-                    yield kept.line(data)
+                    line = kept.line(data)
+                    left = self._way is not None and offset not in self._way
+                    yield line._replace(left=left and any("uuid" in each for each in line.entries))
         if self._about:
             yield Line(({**self._about, "type": kept.ABOUT},))
 
@@ -57,7 +62,7 @@ class Whole(NamedTuple):
 
 def read(path: str) -> Whole:
     """The session of a transcript. Raises Unreadable, and ValueError for a file of another kind."""
-    lines = Lines(path)
+    lines = Lines(path, branches=True)
 
     def first(field: str, is_one: Callable[[Any], bool]) -> Any:
         entries = (entry for line in lines for entry in line.entries)
