@@ -67,9 +67,12 @@ class World:
         self.paths: dict[str, Path] = {}
         self.trashed: set[str] = set()
         self.touched: set[str] = set()
+        self.renewed = False
 
     async def make(self, at: int, cwd: str, tag: str | None, stored: bool = False) -> None:
         id = ids.new_id()
+        if self.renewed:
+            self.touched.add(id)  # an index that is made anew does not know what is older
         if stored:
             drafts = [
                 Draft(body=Created(cwd=cwd), at=at * 1_000_000),
@@ -89,6 +92,7 @@ class World:
             return
         if kind == "renew":
             self.source.index.renew()
+            self.renewed = True
             self.touched |= self.paths.keys()  # whatever is known anew may come again
             return
         if kind == "restore":

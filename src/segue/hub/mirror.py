@@ -21,7 +21,7 @@ from ..model.errors import Conflict, NotFound
 from ..model.event import AnyBody, Created, Draft, Event, Foreign, InfoChanged
 from ..model.query import Query, position
 from ..model.session import Session, Thread
-from ..sources.claude import kept, summary
+from ..sources.claude import held, kept, summary
 from ..sources.claude.events import Translator
 from ..sources.claude.kept import Line
 from ..sources.claude.layout import is_uuid, project_key
@@ -157,7 +157,7 @@ class Mirror:
 
     async def threads(self, session: Session) -> dict[str, Thread]:
         """The agents that a session started, by the paths of their transcripts."""
-        found = kept.Threads()
+        found = held.Threads()
         if await self.paths(_key(session)):
             async for event in self._events(session, types=_TELLING):
                 found.take(event)
@@ -265,7 +265,7 @@ class Mirror:
             raise Conflict(
                 f"session {session.id} is in the trash; restore it first", session=session.id
             )
-        here = kept.Here(session)
+        here = held.Here(session)
         async for event in self._events(session):
             here.take(event)
         here.end()

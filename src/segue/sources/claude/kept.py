@@ -7,9 +7,7 @@ not told. What a session of any other make says is composed (see `compose`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -26,15 +24,12 @@ from ...model.event import (
     ForkPoint,
     InfoChanged,
     ModelCalled,
-    ToolCall,
-    ToolResult,
-    Usage,
 )
-from ...model.session import Session, Thread
+from ...model.session import Session
 from ...model.text import searchable
 from . import read
 from .compose import DIALECT, Composer
-from .events import Translator, usage
+from .events import Translator
 from .layout import is_uuid, project_key, real
 from .prompt import prompt
 from .read import Entry
@@ -87,9 +82,9 @@ def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -
     aside: bool | None = None
     for entry in _entries(lines):
         aside = entry.get("isSidechain") is True if aside is None else aside
-        cwd = cwd or _text(entry.get("cwd"))
+        cwd = cwd or text_of(entry.get("cwd"))
         at = read.moment(entry.get("timestamp")) if at is None else at
-        branch = _text(entry.get("gitBranch")) or branch
+        branch = text_of(entry.get("gitBranch")) or branch
         title = title or _title(entry)
         parent = parent or _parent(entry)
     cwd = cwd or elsewhere
@@ -114,10 +109,10 @@ def noted(session: Session, project: str, lines: Iterable[Line]) -> list[AnyBody
     moved = branch = title = None
     elsewhere = project_key(session.directory) != project
     for entry in _entries(lines):
-        cwd = _text(entry.get("cwd")) if elsewhere and moved is None else None
+        cwd = text_of(entry.get("cwd")) if elsewhere and moved is None else None
         if cwd and project_key(cwd) == project:
             moved = cwd
-        branch = _text(entry.get("gitBranch")) or branch
+        branch = text_of(entry.get("gitBranch")) or branch
         if session.title is None:
             title = title or _title(entry)
     found: list[AnyBody] = []
@@ -229,11 +224,11 @@ def _titled(title: str | None) -> list[AnyBody]:
 def _parent(entry: Entry) -> str | None:
     """The session that an entry was forked from."""
     told = entry.get("forkedFrom")
-    id = _text(told.get("sessionId")) if isinstance(told, dict) else None
+    id = text_of(told.get("sessionId")) if isinstance(told, dict) else None
     return id.lower() if id and is_uuid(id) else None
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
@@ -262,11 +257,11 @@ class Telling:
 
     def take(self, event: Event) -> Iterator[Line]:
         """The lines that are complete with an event."""
-        told = _told(event)
+        told = carried(event)
         if told is None:
             self._native.append(event)
         elif not told.keys() & {"path", "more", "glued"}:
-            kept = _line(event.body, told)
+            kept = line_of(event.body, told)
             uuid = _uuid(kept) if event.seq <= self._inherited else None
             if uuid is not None:
                 self._ids[uuid] = event.id
@@ -310,7 +305,7 @@ class Telling:
     def _fresh(self, line: Line) -> Line:
         """A line that a fork took over, with the ids that are the fork's own."""
         (entry,) = line.entries
-        parent = _text(entry.get("parentUuid"))
+        parent = text_of(entry.get("parentUuid"))
         if parent is not None and parent not in self._ids:  # known to a fork in between alone
             entry = {**entry, "parentUuid": self._composer.last}
         return Line(({key: _exchanged(value, self._ids) for key, value in entry.items()},))
@@ -324,122 +319,22 @@ def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
     yield from telling.rest()
 
 
-class Here:
-    """What of a session's transcripts is in its history already: lines by what they come to."""
-
-    def __init__(self, session: Session) -> None:
-        self.ids: set[str] = set()
-        self._native: set[str] = set()
-        self._lines: dict[str, Counter[bytes]] = {"": Counter()}
-        self._exported: Counter[bytes] = Counter()  # lines as an export has them, where they differ
-        self._tellings = Telling(session, joined=False), Telling(session)
-
-    def take(self, event: Event) -> None:
-        self.ids.add(event.id)
-        if _told(event) is None:
-            self._native.add(event.id)
-        self._note(*(telling.take(event) for telling in self._tellings))
-        for _, path in _of_agents([event]):
-            if _is_end(event.body):
-                self._lines.pop(path, None)
-            else:
-                found = self._lines.setdefault(path, Counter())
-                found[_mark(_line(event.body, _told(event) or {}))] += 1
-
-    def end(self) -> None:
-        self._note(*(telling.rest() for telling in self._tellings))
-
-    def _note(self, lines: Iterable[Line], joined: Iterable[Line]) -> None:
-        for line, exported in zip(lines, joined, strict=True):
-            self._lines[""][_mark(line)] += 1
-            if exported != line:
-                self._exported[_mark(exported)] += 1
-
-    def beyond(self, path: str, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines of a transcript that are not here, or not as often."""
-        counts = [self._lines.get(path, Counter()), *([] if path else [self._exported])]
-        for line in lines:
-            mark = _mark(line)
-            for left in counts:
-                if left[mark]:
-                    left[mark] -= 1
-                    break
-            else:
-                if path or not self._was_told(line):
-                    yield line
-
-    def _was_told(self, line: Line) -> bool:
-        """Whether Claude Code said it to us, too, so that its event is here and no line of it."""
-        uuids = [_text(entry.get("uuid")) for entry in line.entries]
-        return bool(uuids) and all(uuid and uuid.lower() in self._native for uuid in uuids)
-
-
-def _mark(line: Line) -> bytes:
-    return blake2b(line.data(), digest_size=16).digest()
-
-
 def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
     """The lines of each agent's transcript, by its path."""
     found: dict[str, list[Line]] = {}
-    for event, path in _of_agents(events):
-        if _is_end(event.body):
+    for event, path in of_agents(events):
+        if is_end(event.body):
             found.pop(path, None)
         else:
-            found.setdefault(path, []).append(_line(event.body, _told(event) or {}))
+            found.setdefault(path, []).append(line_of(event.body, carried(event) or {}))
     return found
-
-
-class Threads:
-    """The agents whose transcripts a session's history keeps, as its events are taken."""
-
-    def __init__(self) -> None:
-        self._calls: dict[str, int] = {}
-        self._started: dict[str, int] = {}
-        self._paths: dict[str, Entry] = {}  # and what is told of each
-        self._times: dict[str, tuple[int, int]] = {}
-        self._spent: dict[str, dict[str, Usage]] = {}  # by path and response
-
-    def take(self, event: Event) -> None:
-        body = event.body
-        if isinstance(body, ToolCall):
-            self._calls[body.call_id] = event.seq
-        elif isinstance(body, ToolResult):
-            told = ((_told(event) or {}).get("entry") or {}).get("toolUseResult")
-            if isinstance(told, dict) and (agent := _text(told.get("agentId"))):
-                self._started[agent] = self._calls.get(body.call_id, event.seq)
-        for _, path in _of_agents([event]):
-            if _is_end(body):
-                self._paths.pop(path, None)
-                continue
-            about = self._paths.setdefault(path, {})
-            self._times[path] = self._times.get(path, (event.at, 0))[0], event.at
-            if isinstance(body, Foreign) and isinstance(body.raw, dict):
-                about.update(body.raw if body.raw.get("type") == ABOUT else {})
-                message = body.raw.get("message")
-                if isinstance(message, dict) and isinstance(message.get("usage"), dict):
-                    spent = self._spent.setdefault(path, {})
-                    spent[str(message.get("id"))] = usage(message["usage"])
-
-    def found(self) -> dict[str, Thread]:
-        """By the path of its transcript, in the order of their beginning."""
-        threads = {path: self._thread(path, about) for path, about in self._paths.items()}
-        return dict(sorted(threads.items(), key=lambda each: (each[1].seq or 0, each[1].id)))
-
-    def _thread(self, path: str, about: Entry) -> Thread:
-        id = path.rpartition("/")[2].removeprefix("agent-")
-        seq = self._started.get(id) or self._calls.get(_text(about.get("toolUseId")) or "")
-        parent = _text(about.get("parentAgentId"))
-        kind, title = _text(about.get("agentType")), _text(about.get("description"))
-        begun, ended = self._times[path]
-        spent = sum(self._spent.get(path, {}).values(), Usage())
-        return Thread(id, seq, parent, kind, title, begun, ended, spent)
 
 
 def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
     """The paths of agents' transcripts, those known before and those of further events."""
     found = dict.fromkeys(known)
-    for event, path in _of_agents(events):
-        if _is_end(event.body):
+    for event, path in of_agents(events):
+        if is_end(event.body):
             found.pop(path, None)
         else:
             found[path] = None
@@ -458,24 +353,24 @@ def project(session: Session) -> str:
     return project_key(session.directory) if told is None else told
 
 
-def _told(event: Event) -> dict[str, Any] | None:
+def carried(event: Event) -> dict[str, Any] | None:
     """What says that an event comes from a transcript, and how its line is found."""
     told: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_KEPT)
     return told
 
 
-def _of_agents(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+def of_agents(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
     for event in events:
-        told = _told(event) or {}
+        told = carried(event) or {}
         if "path" in told and "glued" not in told:
             yield event, told["path"]
 
 
-def _is_end(body: AnyBody) -> bool:
+def is_end(body: AnyBody) -> bool:
     return isinstance(body, Foreign) and body.raw is None
 
 
-def _line(body: AnyBody, told: dict[str, Any]) -> Line:
+def line_of(body: AnyBody, told: dict[str, Any]) -> Line:
     """The line that an event carries."""
     if (text := told.get("line")) is not None:
         return Line(tuple(read.entries(text.encode("utf-8", "surrogateescape"))), text)
@@ -494,7 +389,7 @@ def _renamed(line: Line, session: str) -> Line:
 
 def _uuid(line: Line) -> str | None:
     """The id of a line with one entry."""
-    return _text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
+    return text_of(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
 
 
 def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
@@ -508,7 +403,7 @@ def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
 
 def _behind(line: Line, followed: Mapping[str, str]) -> Line:
     """A line that goes on behind an entry, behind what followed that."""
-    parent = _text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
+    parent = text_of(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
     if parent is None or parent not in followed:
         return line
     while parent in followed:
