@@ -245,7 +245,8 @@ class Index:
 
         That only spares work, so it is left out when somebody else writes, or nobody may.
         """
-        with self._lock, suppress(sqlite3.OperationalError), self._alone() as writer:
+        spared = suppress(sqlite3.OperationalError)
+        with self._lock, self.damage(), spared, self._alone() as writer:
             (now,) = writer.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
             if now != change:
                 return
