@@ -98,6 +98,8 @@ def stands(term: Term, text: str) -> bool:
         folded = unicodedata.normalize("NFKC", text).casefold()
         return all(token in folded for token in term.tokens) and occurs(term, tokens(text))
     folded, first = text.lower(), term.tokens[0]
+    if first not in folded:
+        return False
     alone = len(term.tokens) == 1
     begun = (alone and term.prefix) or len(first) == MAX_TOKEN
     places = _standing(first, begun, folded, len(folded))
