@@ -58,7 +58,9 @@ def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Hom
 
 def test_a_prompt_goes_on_with_a_copy(run: Run, home: Home) -> None:
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
-    assert run("prompt", S, "/say one").stdout == "one\n"
+    first = run("prompt", S, "/say one")
+    assert first.stdout == "one\n" and "Copied from claude" in first.stderr
+    assert run("prompt", S, "/say two").stderr == ""
     shown = run("show", S).stdout
     assert "the needle" in shown and "/say one" in shown
     assert len(run("list").stdout.splitlines()) == 1

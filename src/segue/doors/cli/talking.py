@@ -80,6 +80,9 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
             click.echo(click.style(made.id, dim=True), err=True)
         else:
             made = await hub.named(principal, session)
+            if (keeper := await hub.keeper(principal, made.id)) is not None:
+                await hub.promptable(principal, made.id)
+                click.echo(f"Copied from {keeper} into the store.", err=True)
         try:
             return await converse(hub, principal, made.id, asked)
         except Left:
