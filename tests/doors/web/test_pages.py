@@ -94,8 +94,9 @@ async def test_what_is_no_picture_is_refused(tmp_path: Path, picture: str, words
 
 
 async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lines_are(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     projects = tmp_path / "claude" / "projects" / "-w"
     projects.mkdir(parents=True)
     lines, parent = [], None
@@ -127,6 +128,9 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
             if earlier is None:
                 break
             address = earlier[1].replace("&amp;", "&")
+        await site.post(f"/s/{ID}/take")
+        page = await site.get(f"/s/{ID}")
+        assert "word59 " in page and 'id="say"' in page
     assert len(seen) == 60
 
 

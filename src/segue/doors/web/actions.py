@@ -34,6 +34,13 @@ async def prompt(call: Call) -> Response:
     return call.went(f"/s/{session.id}")
 
 
+async def take(call: Call) -> Response:
+    """Go on here with a session that another tool keeps: a copy of it, under its own id."""
+    session = await call.session()
+    await call.hub.promptable(call.principal, session.id)
+    return call.went(f"/s/{session.id}")
+
+
 async def cancel(call: Call) -> Response:
     session = await call.session()
     await call.hub.cancel(call.principal, session.id)

@@ -27,6 +27,7 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/share", shares.share),
     Endpoint("POST", "/s/{id}/unshare", shares.unshare),
     Endpoint("POST", "/s/{id}/prompt", actions.prompt),
+    Endpoint("POST", "/s/{id}/take", actions.take),
     Endpoint("POST", "/s/{id}/cancel", actions.cancel),
     Endpoint("POST", "/s/{id}/answer", actions.answer),
     Endpoint("POST", "/s/{id}/rename", actions.rename),

@@ -78,7 +78,7 @@ async function submit(form, submitter, go) {
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
     else if (next && new URL(next, location.href).pathname !== location.pathname) await go(next);
-    else if (next?.endsWith("/share")) await go(next, { remember: false });
+    else if (next?.endsWith("/share") || verb === "take") await go(next, { remember: false });
   } catch (error) {
     notify(explain(error));
     if (submitter) submitter.disabled = false;
