@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from segue.model import codec, fold
 from segue.model.content import Diff, Image, Other, Resource, Text, plain
@@ -148,8 +149,13 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
             if "createdAt" in row:
                 assert session.created_at // 1000 == row["createdAt"]
         folded = fold.fold("local", session.id, found)
-        for name in ("messages", "errors", "usage", "models", "days", "last_seq"):
+        for name in ("messages", "errors", "days", "last_seq"):
             assert getattr(folded, name) == getattr(session, name)
+        # What all of it cost is told by other lines than those of the responses.
+        assert folded.usage == replace(session.usage, cost=folded.usage.cost)
+        assert folded.models.keys() == session.models.keys()
+        for model, used in session.models.items():
+            assert folded.models[model] == replace(used, cost=folded.models[model].cost)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -65,8 +65,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         cached_statements=512,
     )  # fmt: skip
     connection.execute("PRAGMA synchronous = FULL")
-    # In KiB, and only as far as it is used: searches come back to pages all over the file.
-    connection.execute(f"PRAGMA cache_size = {-16_000 if writable else -64_000}")
+    connection.execute("PRAGMA cache_size = -16000")
     connection.execute("PRAGMA temp_store = MEMORY")
     if not writable:
         # The words in the full-text index, for as long as the connection is open.
