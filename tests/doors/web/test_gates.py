@@ -1,11 +1,16 @@
 """Who gets in, from where, and what a page of another site can do: nothing."""
 
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from segue.doors.web import call
 from segue.hub.visits import LINK, STAY
 from segue.model import clock
+from segue.model.content import Text
+from segue.model.event import Event, UserMessage
 from segue.model.principal import LOCAL, Principal
 from tests.doors.web.site import BASE, open_site
 
@@ -179,3 +184,40 @@ async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
 async def test_only_the_pages_own_files_are_served(tmp_path: Path, path: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.get(f"{BASE}{path}", 404)
+
+
+async def test_a_strangers_form_is_read_no_further_than_any_form_goes(tmp_path: Path) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while taken < 2**22:
+            taken += 4096
+            yield b"x" * 4096
+
+    async with open_site(tmp_path, signed_in=False) as site:
+        answer = await site.client.post("/login", content=endless())
+        assert answer.status_code == 400 and "more than can be sent" in answer.text
+        assert taken <= call.MAX_FORM + 4096
+
+
+async def test_a_large_message_is_parsed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, loud = call._parsed, "%" * 200_000
+    threads = []
+
+    def parsed(data: bytearray) -> dict[str, list[str]]:
+        threads.append(threading.current_thread())
+        return parse(data)
+
+    monkeypatch.setattr(call, "_parsed", parsed)
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL)
+        await site.post(f"/s/{session.id}/prompt", text=loud)
+        assert [each is threading.main_thread() for each in threads] == [False]
+        async for event in site.hub.follow(LOCAL, session.id):
+            if isinstance(event, Event) and isinstance(event.body, UserMessage):
+                assert event.body.content == (Text(text=loud),)
+                break
+        await site.post(f"/s/{session.id}/rename", 400, title=loud)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,8 @@ from .gates import csrf
 if TYPE_CHECKING:
     from .door import Door
 
-MAX_FORM = 32 * 1024 * 1024  # a prompt may have pictures
+MAX_FORM = 64 * 1024
+MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
 
 
 def natural(given: str, otherwise: str) -> int:
@@ -33,12 +35,13 @@ def natural(given: str, otherwise: str) -> int:
 
 
 class Endpoint(NamedTuple):
-    """A method on an address; `open` ones need no login."""
+    """A method on an address; `open` ones need no login. A form may have `most` bytes."""
 
     method: str
     path: str
     handle: Callable[[Call], Awaitable[Response]]
     open: bool = False
+    most: int = MAX_FORM
 
 
 class Call:
@@ -51,11 +54,13 @@ class Call:
         path: Mapping[str, str],
         principal: Principal | None = None,
         token: str = "",
+        most: int = MAX_FORM,
     ) -> None:
         self.door = door
         self.request = request
         self.path = path
         self.token = token
+        self._most = most
         self._principal = principal
         self._form: dict[str, list[str]] | None = None
 
@@ -102,18 +107,15 @@ class Call:
     async def fields(self) -> dict[str, list[str]]:
         """The fields that were sent, with all their values."""
         if self._form is None:
-            data = b""
+            data = bytearray()
             async for part in self.request.stream():
                 data += part
-                if len(data) > MAX_FORM:
+                if len(data) > self._most:
                     raise InvalidInput("that is more than can be sent at once")
-            try:
-                pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
-            except ValueError:
-                raise InvalidInput("the form cannot be read") from None
-            self._form = {}
-            for name, value in pairs:
-                self._form.setdefault(name, []).append(value)
+            if len(data) > MAX_FORM:  # beside the event loop, so that others go on
+                self._form = await asyncio.to_thread(_parsed, data)
+            else:
+                self._form = _parsed(data)
         return self._form
 
     def command(self, *words: str) -> str:
@@ -138,3 +140,14 @@ class Call:
         if self.scripted:
             return Response(status_code=204, headers={"x-location": address})
         return RedirectResponse(address, 303)
+
+
+def _parsed(data: bytearray) -> dict[str, list[str]]:
+    try:
+        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise InvalidInput("the form cannot be read") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return fields

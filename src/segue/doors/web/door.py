@@ -63,7 +63,7 @@ class Door:
         if endpoint.open:
             return await endpoint.handle(Call(self, request, path))
         principal, token = await self.gate.visitor(request)
-        call = Call(self, request, path, principal, token)
+        call = Call(self, request, path, principal, token, endpoint.most)
         if request.method == "POST":
             given = request.headers.get("x-csrf") or (await call.form()).get("csrf", "")
             check_csrf(token, given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import actions, dashboard, exports, home, listing, live, login, shares, static, transcript
-from .call import Endpoint
+from .call import MAX_PROMPT, Endpoint
 
 ROUTES = [
     Endpoint("GET", "/static/{version}/{name}", static.file, open=True),
@@ -26,7 +26,7 @@ ROUTES = [
     Endpoint("GET", "/s/{id}/share", shares.page),
     Endpoint("POST", "/s/{id}/share", shares.share),
     Endpoint("POST", "/s/{id}/unshare", shares.unshare),
-    Endpoint("POST", "/s/{id}/prompt", actions.prompt),
+    Endpoint("POST", "/s/{id}/prompt", actions.prompt, most=MAX_PROMPT),
     Endpoint("POST", "/s/{id}/take", actions.take),
     Endpoint("POST", "/s/{id}/cancel", actions.cancel),
     Endpoint("POST", "/s/{id}/answer", actions.answer),
