@@ -118,14 +118,11 @@ class Rooms:
         """Take what a turn has made and changed; what of it was not possible."""
         if not self._own(session):
             return []
-        try:
-            async with self._alone(session, wait=False) as alone:
-                if not alone:  # a clone is under way: the next turn sees to it, and this one ends
-                    return []
-                made = await self._outputs.collect(session, self._work / session.id)
-                return [*made, *await self._remember(session)]
-        except (SegueError, OSError) as error:
-            return [Failed(message=f"what the turn made could not be kept: {error}")]
+        async with self._alone(session, wait=False) as alone:
+            if not alone:  # a clone is under way: the next turn sees to it, and this one ends
+                return []
+            made = await self._outputs.collect(session, self._work / session.id)
+            return [*made, *await self._remember(session)]
 
     async def equip(
         self, session: Session, named: Sequence[dict[str, Any]]

@@ -154,10 +154,16 @@ class Running:
             await self._end(turn, reason, await self._leave())
 
     async def _leave(self) -> list[Failed]:
-        """Have what the turn made in the session's directory kept; most make nothing there."""
+        """Have what the turn made in the session's directory kept; most make nothing there.
+
+        What goes wrong is told: a turn ends, whatever is found there.
+        """
         session = self.session
-        if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
-            return await self._around.rooms.leave(session)
+        try:
+            if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
+                return await self._around.rooms.leave(session)
+        except Exception as error:
+            return [Failed(message=f"what the turn made could not be kept: {_describe(error)}")]
         return []
 
     async def _answer_in_room(self, turn: Turn) -> StopReason:
@@ -271,7 +277,7 @@ class Running:
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
-            why = reason.message if isinstance(reason, SegueError) else _describe(reason)
+            why = _describe(reason)
             tail.append(Failed(message=why, code=type(reason).__name__))
         elif stop == "cancelled" and self._cut_off is not None:
             stop, why = "error", self._cut_off
@@ -459,4 +465,6 @@ def _joined(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def _describe(error: Exception) -> str:
+    if isinstance(error, SegueError):
+        return error.message
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

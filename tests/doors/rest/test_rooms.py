@@ -197,9 +197,80 @@ async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, ha
             os.mkfifo(top / "pipe")
 
         told = await notes.errors(write)
-        assert len(told) == 3 and all(each.startswith("/mnt/memory/my-notes/") for each in told)
+        assert len(told) == 4 and all(each.startswith("/mnt/memory/my-notes/") for each in told)
         assert await notes.errors() == []
         assert await notes.texts() == {} and (notes.top / "bytes").exists()
+
+
+async def test_a_name_that_is_no_text_is_told_once_and_the_turn_ends(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one")
+        await notes.attach()
+
+        def write(top: Path) -> None:
+            (top / os.fsdecode(b"caf\xe9")).write_text("x")
+            (top / "a").write_text("two")
+
+        told = await notes.errors(write)
+        assert told == ["/mnt/memory/my-notes/caf\\xe9: its name is not UTF-8"]
+        assert await notes.errors() == []
+        assert await notes.texts() == {"/a": "two"}
+
+
+async def test_a_turn_ends_whatever_becomes_of_what_it_made(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("no such luck")
+
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open()
+        await notes.attach()
+        monkeypatch.setattr(api.hub.outputs, "collect", broken)
+        (told,) = await notes.errors()
+        assert told == "what the turn made could not be kept: RuntimeError: no such luck"
+        assert (await api.ok("GET", f"/v1/sessions/{notes.session}"))["status"] == "idle"
+
+
+async def test_what_is_there_and_cannot_be_read_is_not_forgotten(
+    tmp_path: Path, hand: Hand
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("S3CRET")
+    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(link="1", twice="2", split="3")
+        await notes.write("/deep/way", "4")
+        await notes.write("/deep/flat/x", "5")
+        await notes.attach()
+
+        def hide(top: Path) -> None:
+            (top / "link").unlink()
+            (top / "link").symlink_to("twice")
+            (top / "deep").rename(top.parent / "moved")
+            (top / "deep").symlink_to("../moved")
+            os.link(top / "twice", top.parent / "another")
+            os.link(outside, top / "hard")
+
+        told = await notes.errors(hide)
+        where = "/mnt/memory/my-notes"
+        assert [each.split(":")[0].removeprefix(where) for each in told] == [
+            *("/deep/flat/x", "/deep/way", "/hard", "/link", "/twice"),
+        ]
+        kept = {"/link": "1", "/twice": "2", "/split": "3", "/deep/way": "4", "/deep/flat/x": "5"}
+        assert await notes.texts() == kept
+
+        def tidy(top: Path) -> None:
+            for name in ("link", "deep", "hard", "split"):
+                (top / name).unlink()
+            (top.parent / "another").unlink()
+            (top / "split").mkdir()
+            (top / "split/half").write_text("3a")
+            (top / "deep").write_text("flat now")
+
+        assert await notes.errors(tidy) == []
+        assert await notes.texts() == {"/twice": "2", "/split/half": "3a", "/deep": "flat now"}
 
 
 async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand: Hand) -> None:
@@ -217,7 +288,9 @@ async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand
         await notes.turn(link)
         assert await notes.texts() == {"/a": "one"}
         await notes.write("/way/b", "x")
-        assert "outside" in (await notes.errors())[0]
+        assert await notes.errors() == [
+            "/mnt/memory/my-notes/way/b: a link is in its place, or on the way"
+        ]
 
         def swap(top: Path) -> None:
             top.rename(top.with_name("kept"))
