@@ -98,6 +98,18 @@ class Outputs:
             await self._records.delete(output)
 
 
+def ready(root: Path) -> str | None:
+    """The place in a session's directory, made if need be; None where a link leads out of it."""
+    roots = Roots([str(root)], strict=True)
+    top = str(root / PLACE)
+    try:
+        os.makedirs(root, mode=0o700, exist_ok=True)
+        with roots.directory(roots.resolve(top), create=True):
+            return top
+    except (ToolError, OSError):
+        return None
+
+
 async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
     left = MAX_BYTES
     while left > 0 and (data := await asyncio.to_thread(file.read, min(PART, left))):

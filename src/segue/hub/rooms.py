@@ -27,7 +27,7 @@ from ..model.session import Session
 from ..store.base import Record, Store
 from .memories import Memories
 from .mounts import Mounts
-from .outputs import Outputs
+from .outputs import Outputs, ready
 from .records import Records
 from .remembering import Kept, Mounted, remember
 from .skills import KIND as SKILL
@@ -123,6 +123,12 @@ class Rooms:
                 return []
             made = await self._outputs.collect(session, self._work / session.id)
             return [*made, *await self._remember(session)]
+
+    async def outputs(self, session: Session) -> str | None:
+        """Where the session's agent leaves what people are to have; None if there is no place."""
+        if not self._own(session):
+            return None
+        return await asyncio.to_thread(ready, self._work / session.id)
 
     async def equip(
         self, session: Session, named: Sequence[dict[str, Any]]

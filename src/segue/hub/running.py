@@ -308,6 +308,9 @@ class Running:
     def keyring(self, *, private: bool) -> Keyring:
         return self._around.credentials.keyring(self.session, private=private)
 
+    async def outputs(self) -> str | None:
+        return await self._around.rooms.outputs(self.session)
+
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []

@@ -370,6 +370,29 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         assert (made["filename"], made["size_bytes"]) == ("report", 4)
 
 
+async def test_no_directory_for_outputs_is_made_behind_a_link(
+    tmp_path: Path, model: Provider
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with model, open_api(tmp_path / "data") as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        session = await api.session()
+        await api.say(session["id"], "on")
+        mounted = Path(session["cwd"]) / "mnt"
+        assert f"{mounted}/session/outputs" in str(model.requests[0]["system"])
+        mounted.rename(mounted.with_name("away"))
+        mounted.symlink_to(elsewhere)
+        await api.say(session["id"], "on")
+        assert "session/outputs" not in str(model.requests[1]["system"])
+        # Nor is there such a place in a directory of the user's.
+        theirs = await api.hub.create(api.principal, cwd=str(elsewhere))
+        await api.say(ids.spell("sesn", theirs.id), "on")
+        assert "session/outputs" not in str(model.requests[2]["system"])
+        assert list(elsewhere.iterdir()) == []
+
+
 def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git that clones when a file is there."""
     go, program = tmp_path / "go", tmp_path / "bin" / "git"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
@@ -32,19 +29,15 @@ class Loop:
         self._context = context
         self._requests = Requests(turn, model, settings)
         self._toolbox = Toolbox(turn, context, settings, servers)
-        session = turn.session
-        # A directory that was made for the session bears its name.
-        own = os.path.basename(session.cwd) == session.id
-        outputs = os.path.join(session.cwd, "mnt/session/outputs") if own else None
-        if outputs is not None:
-            with suppress(OSError):
-                os.makedirs(outputs, mode=0o700, exist_ok=True)
-        self._instructions = instructions(settings, turn.roots, session.resources, outputs)
         self._conversation = Conversation()
         self._said = ""
         self._left = settings.max_turns
 
     async def run(self) -> StopReason:
+        turn = self._turn
+        self._instructions = instructions(
+            self._settings, turn.roots, turn.session.resources, await turn.outputs()
+        )
         self._add(await self._turn.history(whole=False))
         asked = self._turn.outcome or UserMessage(content=self._turn.prompt)
         self._add([Event(seq=0, id=self._turn.id, at=0, body=asked)])
