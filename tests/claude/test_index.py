@@ -347,6 +347,22 @@ async def test_helpers_read_what_one_process_would(
     assert await rows() == alone
 
 
+async def test_helpers_run_nothing_of_the_current_directory(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "segue").mkdir()
+    evil = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
+    (tmp_path / "segue" / "__init__.py").write_text(evil)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("segue.sources.claude.updating._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.helping.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("segue.sources.claude.helping._OWN", 0)
+    home.talk(S)
+    async with opened(home) as (hub, _):
+        assert await listed(hub) == [S]
+    assert not (tmp_path / "segue" / "ran").exists()
+
+
 async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

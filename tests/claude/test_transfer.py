@@ -319,6 +319,24 @@ def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within:
     assert written.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("field", ["project", "session"])
+@pytest.mark.parametrize("name", ["../evil", "..", "a/b", "nul\0", 7])
+def test_a_name_that_leads_out_of_the_home_is_not_written(
+    home: Home, within: Within, field: str, name: Any
+) -> None:
+    """As an export from elsewhere may bring it."""
+
+    async def work(hub: Hub) -> str:
+        extra = {"claude": {"project": "-w", "session": S, field: name}}
+        session = await hub.create(LOCAL, cwd="/w", extra=extra)
+        await hub.append(LOCAL, session.id, UserMessage(content=text("hello")))
+        return await hub.export_claude(LOCAL, session.id)
+
+    with pytest.raises(errors.InvalidInput, match="no name for a file"):
+        within(work)
+    assert list(home.root.parent.rglob("*.jsonl")) == []
+
+
 # Sessions of another make.
 
 CALL = ToolCall(call_id="call:1", name="read_file", input={"path": "a.txt"})

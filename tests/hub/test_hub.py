@@ -1,11 +1,14 @@
 """The hub's operations on sessions."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from segue.hub import Hub, Policy
 from segue.model import clock, ids
@@ -296,6 +299,47 @@ async def test_an_import_brings_the_agent_that_the_session_was_made_with(
         await hub.import_session(OTHER, lines)
         assert await hub.run(OTHER, session.id, "hello") == "end_turn"
         assert (await hub.records.get("other", "agent", second.id)).body["name"] == "two"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["its own agent", "the built-in agent"])
+async def test_an_import_starts_no_program_of_its_choice(
+    make_hub: MakeHub, tmp_path: Path, known: bool
+) -> None:
+    """Neither by the agent that it brings nor by what the session says of one."""
+    ran = tmp_path / "ran"
+    evil = {
+        "kind": "acp",
+        "command": f"touch {ran}",
+        "base_url": "http://evil",
+        "system": "be kind",
+    }
+    async with make_hub() as hub:
+        made = await hub.records.create("local", "agent", {"name": "evil", "spec": evil})
+        given = await hub.records.built_in_agent("other") if known else AgentRef(id=made.id)
+        session = await hub.create(LOCAL, agent=replace(given, overrides=evil))
+        await hub.configure(LOCAL, session.id, ConfigChanged(agent=replace(given, overrides=evil)))
+        lines = [line async for line in hub.export(LOCAL, session.id)]
+        copy = await hub.import_session(OTHER, lines)
+        assert copy.agent is not None
+        assert copy.agent.id == (await hub.records.built_in_agent("other")).id
+        assert copy.agent.overrides == ({"system": "be kind"} if known else {})
+        assert await hub.run(OTHER, copy.id, "hello") == "end_turn"
+        assert not ran.exists()
+        assert await hub.records.find("other", "agent", made.id) is None
+
+
+async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        own = await hub.records.create("other", "agent", {"name": "mine"})
+        session = await hub.create(LOCAL, agent=AgentRef(id=own.id, version=2))
+        first, *events = [line async for line in hub.export(LOCAL, session.id)]
+        header = json.loads(first)
+        given = {**to_builtins(own), "body": {"name": "theirs"}}
+        header["agents"] = [{**given, "version": 2}, {**given, "kind": "vault", "id": ids.new_id()}]
+        copy = await hub.import_session(OTHER, [json.dumps(header).encode(), *events])
+        assert copy.agent == AgentRef(id=own.id, version=1)
+        assert await hub.records.find("other", "agent", own.id) == own
+        assert [each async for each in hub.records.all("other", "vault")] == []
 
 
 @pytest.mark.parametrize(

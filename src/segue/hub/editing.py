@@ -231,14 +231,21 @@ class Editing(Base):
     async def import_session(
         self, principal: Principal, lines: Iterable[bytes], *, new_id: bool = False
     ) -> Session:
-        """A session from an exported file, all or nothing, under its own id unless `new_id`."""
+        """A session from an exported file, all or nothing, under its own id unless `new_id`.
+
+        Its agent comes along, unless that would start a program of the file's choice: such a
+        session has the built-in agent.
+        """
+        from .brought import Brought
+
         header, events = transfer.read(lines)
         id = ids.new_id() if new_id else header.session.id
-        workspace = principal.workspace
-        session = await self.store.load(workspace, id, events)
-        for record in header.agents:
-            if await self._agent(principal, record.id, record.version) is None:
-                await self.store.put_record(replace(record, workspace=workspace))
+        brought = await Brought.agents(self.records, principal.workspace, header.agents)
+        session = await self.store.load(
+            principal.workspace, id, [await brought.settled(event) for event in events]
+        )
+        for record in brought.new:  # versions in their order, each of which needs the one before
+            await self.store.put_record(record)
         return session
 
     async def retention(self, principal: Principal) -> retaining.Policy:

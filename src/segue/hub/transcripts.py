@@ -77,6 +77,8 @@ class Transcripts(Base):
                     return whole.write(Home.current(), made)
                 except FileExistsError as error:
                     raise Conflict(str(error), session=id) from None
+                except ValueError as error:
+                    raise InvalidInput(str(error), session=id) from None
                 except OSError as error:
                     raise StoreError(f"the transcript cannot be written: {error}") from error
 

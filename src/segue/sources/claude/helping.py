@@ -121,7 +121,8 @@ class _Helper:
                 _send(told, _Wanted(os.fsencode(path), key))
             told.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, workspace],
+                # Without -P, a package of this name in the current directory would run instead.
+                [sys.executable, "-P", "-m", __name__, workspace],
                 stdin=told,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -108,7 +108,11 @@ def write(home: Home, whole: Whole) -> str:
     """Put the session's files into a home, and give the transcript's path.
 
     Nothing that is there is written over: FileExistsError. The transcript comes last, whole.
+    ValueError for a name that leads elsewhere.
     """
+    for name in (whole.project, whole.session):
+        if not _is_plain(name):
+            raise ValueError(f"{name!r} is no name for a file of Claude Code's")
     directory = os.path.join(home.projects, home.project_name or whole.project)
     path = os.path.join(directory, f"{whole.session}.jsonl")
     if os.path.lexists(path):
@@ -125,6 +129,13 @@ def write(home: Home, whole: Whole) -> str:
             _write(agent.removesuffix(".jsonl") + ".meta.json", [Line((told,)).data()])
     _write(path, (line.data() + b"\n" for line in whole.lines))
     return path
+
+
+def _is_plain(name: object) -> bool:
+    """Whether this names a file in a directory, not one elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", ".."):
+        return False
+    return not any(odd in name for odd in ("/", os.sep, "\0"))
 
 
 def agent_path(session: str, agent: str) -> str:

@@ -1,0 +1,71 @@
+"""The agents that an imported session brings along.
+
+The file may be anybody's. So it chooses no program to start and no address to send keys to, and
+agents that are known here stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
+
+from ..model.event import AgentRef, ConfigChanged, Created, Event
+from ..store.base import Record
+from .records import Records
+
+_KINDS = ("default", "demo", "model")  # those that start nothing
+_OURS = frozenset({"command", "config", "base_url"})  # what only this workspace says
+
+
+class Brought(NamedTuple):
+    """The records that are new here, and how events name agents then."""
+
+    records: Records
+    workspace: str
+    new: Sequence[Record]
+
+    @classmethod
+    async def agents(cls, records: Records, workspace: str, given: Sequence[Record]) -> Self:
+        await records.prepare(workspace)
+        left = {each.id for each in given if each.kind != "agent" or not _starts_nothing(each)}
+        for id in {each.id for each in given} - left:
+            if await records.find(workspace, "agent", id) is not None:
+                left.add(id)
+        new = [_tamed(each, workspace) for each in given if each.id not in left]
+        return cls(records, workspace, new)
+
+    async def settled(self, event: Event) -> Event:
+        """The event, naming an agent that its session can have here."""
+        body = event.body
+        if not isinstance(body, Created | ConfigChanged) or not isinstance(body.agent, AgentRef):
+            return event
+        return replace(event, body=replace(body, agent=await self._ref(body.agent)))
+
+    async def _ref(self, given: AgentRef) -> AgentRef:
+        version = given.version
+        if known := await self.records.find(self.workspace, "agent", given.id):
+            version = min(version, known.version)
+        elif not any((each.id, each.version) == (given.id, version) for each in self.new):
+            return await self.records.built_in_agent(self.workspace)
+        return AgentRef(id=given.id, version=version, overrides=_settings(given.overrides))
+
+
+def _starts_nothing(record: Record) -> bool:
+    spec = record.body.get("spec", {})
+    return isinstance(spec, dict) and spec.get("kind", "default") in _KINDS
+
+
+def _tamed(record: Record, workspace: str) -> Record:
+    body = _settings(record.body)
+    if "spec" in body:
+        body["spec"] = _settings(body["spec"])
+    return replace(record, workspace=workspace, body=body)
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a file may say."""
+    kind = given.get("kind", "default")
+    left = _OURS if kind in _KINDS else _OURS | {"kind"}
+    return {name: value for name, value in given.items() if name not in left}
