@@ -17,7 +17,6 @@ from typing import BinaryIO, NamedTuple
 
 from ..agents.tools.roots import DRAFT, Roots, ToolError
 from ..model import ids
-from ..model.event import Failed
 from ..model.session import Session
 from ..store.base import Record
 from .files import PART, Files
@@ -50,21 +49,21 @@ class Outputs:
         found = [each async for each in self._records.all(session.workspace, kind(session.id))]
         return found[::-1]
 
-    async def collect(self, session: Session, root: Path) -> list[Failed]:
-        """Keep what is new since the last time; what of it cannot be kept."""
+    async def collect(self, session: Session, root: Path) -> list[str]:
+        """Keep what is new since the last time; what of what is there is not kept, and why."""
         seen = await asyncio.to_thread(_scan, root)
         known = {each.body["path"]: each for each in await self.of(session)}
-        wrong: list[Failed] = []
+        wrong: list[str] = []
+        full = f"/{PLACE}: at most {MOST} files are kept"
         for path, at in sorted(seen.items()):
             before = known.get(path)
             if before is not None and _Seen(before.body["size"], before.body["mtime"]) == at:
                 continue
             if before is None and len(known) >= MOST:
-                wrong.append(Failed(message=f"/{PLACE}: at most {MOST} files are kept"))
-                break
+                wrong += [] if full in wrong else [full]
+                continue
             if at.size > MAX_BYTES:
-                told = f"/{PLACE}{path}: longer than {MAX_BYTES} bytes, and not kept"
-                wrong.append(Failed(message=told))
+                wrong.append(f"/{PLACE}{path}: longer than {MAX_BYTES} bytes, and not kept")
                 continue
             with suppress(ToolError, OSError):  # it is gone again
                 known[path] = await self._keep(session, root, path, at, before)

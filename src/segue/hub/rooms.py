@@ -43,6 +43,7 @@ class Done(msgspec.Struct, kw_only=True):
 
     tried: list[str] = []  # ids of resources
     memory: dict[str, Kept] = {}  # by the store's id
+    outputs: list[str] = []  # what was told of those that are not kept
     skills: dict[str, str] = {}  # name → id of the version
 
 
@@ -121,8 +122,14 @@ class Rooms:
         async with self._alone(session, wait=False) as alone:
             if not alone:  # a clone is under way: the next turn sees to it, and this one ends
                 return []
-            made = await self._outputs.collect(session, self._work / session.id)
-            return [*made, *await self._remember(session)]
+            return [*await self._collect(session), *await self._remember(session)]
+
+    async def _collect(self, session: Session) -> list[Failed]:
+        wrong = await self._outputs.collect(session, self._work / session.id)
+        told = (await self._read(session)).outputs
+        if wrong != told:
+            await self._note(session, partial(_collected, wrong))
+        return [Failed(message=each) for each in wrong if each not in told]
 
     async def outputs(self, session: Session) -> str | None:
         """Where the session's agent leaves what people are to have; None if there is no place."""
@@ -289,6 +296,10 @@ def _untried(id: str, done: Done) -> None:
 
 def _remembered(store: str, kept: Kept, done: Done) -> None:
     done.memory[store] = kept
+
+
+def _collected(wrong: list[str], done: Done) -> None:
+    done.outputs = wrong
 
 
 def _put(roots: Roots, name: str, files: dict[str, bytes]) -> None:

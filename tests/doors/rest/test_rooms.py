@@ -526,6 +526,37 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
         assert left["scope"] is None
 
 
+async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.hub.outputs.MOST", 2)
+    monkeypatch.setattr("segue.hub.outputs.MAX_BYTES", 9)
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        session = (await api.session())["id"]
+
+        async def told(**texts: str) -> list[str]:
+            def make(cwd: Path) -> None:
+                top = cwd / "mnt/session/outputs"
+                top.mkdir(parents=True, exist_ok=True)
+                for name, text in texts.items():
+                    (top / name).write_text(text)
+
+            hand.act = make
+            before = len(await api.events(session))
+            events = (await api.say(session, "on"))[before:]
+            return [each["error"]["message"] for each in events if "error" in each]
+
+        assert await told(y="one", z="one") == []
+        wrong = "/mnt/session/outputs: at most 2 files are kept"
+        assert await told(a="more", b="more", z="changed") == [wrong]
+        files = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
+        assert {each["filename"]: each["size_bytes"] for each in files} == {"y": 3, "z": 7}
+        assert await told() == []
+        (long,) = await told(y="longer than that")
+        assert long == "/mnt/session/outputs/y: longer than 9 bytes, and not kept"
+        assert await told() == []
+
+
 async def test_two_processes_are_not_at_work_in_one_directory(tmp_path: Path, hand: Hand) -> None:
     async with open_api(tmp_path, runners=runners(hand)) as api:
         notes = await Notes(api, hand).open(a="one")
