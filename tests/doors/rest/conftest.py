@@ -1,9 +1,10 @@
-"""A model's provider, for turns that are to be answered by a model."""
+"""Who answers in turns: a model's provider, or a hand that does what the test says."""
 
 import pytest
 
 from segue.agents.model.models import preload
 from tests.agents.provider import Provider
+from tests.doors.rest.hand import Hand
 
 
 @pytest.fixture
@@ -12,3 +13,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     preload("anthropic:any")
     return Provider()
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()

@@ -3,33 +3,18 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segue.agents.base import Turn
 from segue.hub.runners import Runners
 from segue.model import ids
-from segue.model.lifecycle import StopReason
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, message, open_api
+from tests.doors.rest.hand import Act, Hand, runners
 from tests.doors.rest.test_files import uploaded
 from tests.doors.rest.test_skills import FILES, skill
-
-Act = Callable[[Path], object]
-
-
-class Hand:
-    """An agent that does in the session's directory what the test says."""
-
-    def __init__(self) -> None:
-        self.act: Act = lambda _: None
-
-    async def run(self, turn: Turn) -> StopReason:
-        self.act(Path(turn.cwd))
-        return "end_turn"
 
 
 class Notes:
@@ -76,15 +61,6 @@ class Notes:
         before = len(await self.api.events(self.session))
         told = (await self.turn(act))[before:]
         return [each["error"]["message"] for each in told if each["type"] == "session.error"]
-
-
-def runners(hand: Hand) -> Runners:
-    return Runners({"default": lambda _: hand})
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
 
 
 async def test_memories_are_files_and_what_changes_in_them_is_kept(
@@ -370,29 +346,6 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         assert (made["filename"], made["size_bytes"]) == ("report", 4)
 
 
-async def test_no_directory_for_outputs_is_made_behind_a_link(
-    tmp_path: Path, model: Provider
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    async with model, open_api(tmp_path / "data") as api:
-        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
-        await api.hub.config.set("local", "model.base_url", model.url)
-        session = await api.session()
-        await api.say(session["id"], "on")
-        mounted = Path(session["cwd"]) / "mnt"
-        assert f"{mounted}/session/outputs" in str(model.requests[0]["system"])
-        mounted.rename(mounted.with_name("away"))
-        mounted.symlink_to(elsewhere)
-        await api.say(session["id"], "on")
-        assert "session/outputs" not in str(model.requests[1]["system"])
-        # Nor is there such a place in a directory of the user's.
-        theirs = await api.hub.create(api.principal, cwd=str(elsewhere))
-        await api.say(ids.spell("sesn", theirs.id), "on")
-        assert "session/outputs" not in str(model.requests[2]["system"])
-        assert list(elsewhere.iterdir()) == []
-
-
 def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git that clones when a file is there."""
     go, program = tmp_path / "go", tmp_path / "bin" / "git"
@@ -487,74 +440,6 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
         go.touch()
         await api.hub.rooms.ready()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
-
-
-async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("S3CRET")
-    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
-        session = await api.session()
-
-        def make(cwd: Path) -> None:
-            top = cwd / "mnt/session/outputs"
-            (top / "deep").mkdir(parents=True)
-            (top / "report.pdf").write_bytes(b"%PDF")
-            (top / "deep/a.txt").write_text("a" * 3_000_000)
-            (top / "link").symlink_to(secret)
-            os.link(secret, top / "other")
-            os.mkfifo(top / "pipe")
-
-        async def made() -> dict[str, bytes]:
-            files = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
-            assert all(each["scope"]["id"] == session["id"] for each in files)
-            paths = [(each["filename"], f"/v1/files/{each['id']}/content") for each in files]
-            return {name: (await api.raw("GET", path)).content for name, path in paths}
-
-        hand.act = make
-        await api.say(session["id"], "on")
-        assert await made() == {"report.pdf": b"%PDF", "deep/a.txt": b"a" * 3_000_000}
-        hand.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(b"%PDF-2")
-        await api.say(session["id"], "on")
-        hand.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
-        await api.say(session["id"], "on")
-        assert (await made())["report.pdf"] == b"%PDF-2" and len(await made()) == 2
-        # One more that people upload is nobody's output; all that is the session's goes with it.
-        await uploaded(api, b"mine")
-        assert len((await api.ok("GET", "/v1/files"))["data"]) == 3
-        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
-        (left,) = (await api.ok("GET", "/v1/files"))["data"]
-        assert left["scope"] is None
-
-
-async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("segue.hub.outputs.MOST", 2)
-    monkeypatch.setattr("segue.hub.outputs.MAX_BYTES", 9)
-    async with open_api(tmp_path, runners=runners(hand)) as api:
-        session = (await api.session())["id"]
-
-        async def told(**texts: str) -> list[str]:
-            def make(cwd: Path) -> None:
-                top = cwd / "mnt/session/outputs"
-                top.mkdir(parents=True, exist_ok=True)
-                for name, text in texts.items():
-                    (top / name).write_text(text)
-
-            hand.act = make
-            before = len(await api.events(session))
-            events = (await api.say(session, "on"))[before:]
-            return [each["error"]["message"] for each in events if "error" in each]
-
-        assert await told(y="one", z="one") == []
-        wrong = "/mnt/session/outputs: at most 2 files are kept"
-        assert await told(a="more", b="more", z="changed") == [wrong]
-        files = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
-        assert {each["filename"]: each["size_bytes"] for each in files} == {"y": 3, "z": 7}
-        assert await told() == []
-        (long,) = await told(y="longer than that")
-        assert long == "/mnt/session/outputs/y: longer than 9 bytes, and not kept"
-        assert await told() == []
 
 
 async def test_two_processes_are_not_at_work_in_one_directory(tmp_path: Path, hand: Hand) -> None:

@@ -1,0 +1,103 @@
+"""What agents leave for people, in one place of a session's directory."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segue.model import ids
+from tests.agents.provider import Provider
+from tests.doors.rest.api import open_api
+from tests.doors.rest.hand import Hand, runners
+from tests.doors.rest.test_files import uploaded
+
+
+async def test_no_directory_for_outputs_is_made_behind_a_link(
+    tmp_path: Path, model: Provider
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with model, open_api(tmp_path / "data") as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        session = await api.session()
+        await api.say(session["id"], "on")
+        mounted = Path(session["cwd"]) / "mnt"
+        assert f"{mounted}/session/outputs" in str(model.requests[0]["system"])
+        mounted.rename(mounted.with_name("away"))
+        mounted.symlink_to(elsewhere)
+        await api.say(session["id"], "on")
+        assert "session/outputs" not in str(model.requests[1]["system"])
+        # Nor is there such a place in a directory of the user's.
+        theirs = await api.hub.create(api.principal, cwd=str(elsewhere))
+        await api.say(ids.spell("sesn", theirs.id), "on")
+        assert "session/outputs" not in str(model.requests[2]["system"])
+        assert list(elsewhere.iterdir()) == []
+
+
+async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("S3CRET")
+    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+        session = await api.session()
+
+        def make(cwd: Path) -> None:
+            top = cwd / "mnt/session/outputs"
+            (top / "deep").mkdir(parents=True)
+            (top / "report.pdf").write_bytes(b"%PDF")
+            (top / "deep/a.txt").write_text("a" * 3_000_000)
+            (top / "link").symlink_to(secret)
+            os.link(secret, top / "other")
+            os.mkfifo(top / "pipe")
+
+        async def made() -> dict[str, bytes]:
+            files = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
+            assert all(each["scope"]["id"] == session["id"] for each in files)
+            paths = [(each["filename"], f"/v1/files/{each['id']}/content") for each in files]
+            return {name: (await api.raw("GET", path)).content for name, path in paths}
+
+        hand.act = make
+        await api.say(session["id"], "on")
+        assert await made() == {"report.pdf": b"%PDF", "deep/a.txt": b"a" * 3_000_000}
+        hand.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(b"%PDF-2")
+        await api.say(session["id"], "on")
+        hand.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
+        await api.say(session["id"], "on")
+        assert (await made())["report.pdf"] == b"%PDF-2" and len(await made()) == 2
+        # One more that people upload is nobody's output; all that is the session's goes with it.
+        await uploaded(api, b"mine")
+        assert len((await api.ok("GET", "/v1/files"))["data"]) == 3
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        (left,) = (await api.ok("GET", "/v1/files"))["data"]
+        assert left["scope"] is None
+
+
+async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.hub.outputs.MOST", 2)
+    monkeypatch.setattr("segue.hub.outputs.MAX_BYTES", 9)
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        session = (await api.session())["id"]
+
+        async def told(**texts: str) -> list[str]:
+            def make(cwd: Path) -> None:
+                top = cwd / "mnt/session/outputs"
+                top.mkdir(parents=True, exist_ok=True)
+                for name, text in texts.items():
+                    (top / name).write_text(text)
+
+            hand.act = make
+            before = len(await api.events(session))
+            events = (await api.say(session, "on"))[before:]
+            return [each["error"]["message"] for each in events if "error" in each]
+
+        assert await told(y="one", z="one") == []
+        wrong = "/mnt/session/outputs: at most 2 files are kept"
+        assert await told(a="more", b="more", z="changed") == [wrong]
+        files = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
+        assert {each["filename"]: each["size_bytes"] for each in files} == {"y": 3, "z": 7}
+        assert await told() == []
+        (long,) = await told(y="longer than that")
+        assert long == "/mnt/session/outputs/y: longer than 9 bytes, and not kept"
+        assert await told() == []
