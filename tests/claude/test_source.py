@@ -14,6 +14,7 @@ import pytest
 
 from segue import claude
 from segue.hub import Hub
+from segue.model import clock
 from segue.model.content import plain
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
@@ -504,3 +505,29 @@ async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: P
         tally = await hub.tally(LOCAL, 36500)
         assert tally.models["claude-opus-5-5"].usage == tally.total.usage
         assert tally.total.unpriced == 0
+
+
+@pytest.mark.parametrize("writable", [True, False])
+async def test_a_copy_that_the_trash_is_emptied_of_does_not_come_back(
+    home: Home, writable: bool
+) -> None:
+    home.talk()
+    async with opened(home, writable=writable) as (hub, _):
+        await hub.run(LOCAL, S, "/say Yes.")
+        await hub.trash(LOCAL, S)
+        month = clock.now() + 31 * clock.DAY
+        assert [step.action for step in await hub.prune(LOCAL, now=month)] == ["purge"]
+        assert await listed(hub) == []
+        assert await listed(hub, trash=True) == [S]
+        assert (await hub.restore(LOCAL, S)).source == "claude"
+        assert await listed(hub) == [S]
+
+
+async def test_a_copy_is_not_deleted_while_claude_code_has_the_session_open(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        await hub.run(LOCAL, S, "/say Yes.")
+        home.busy()
+        with pytest.raises(Busy):
+            await hub.purge(LOCAL, S)
+        assert (await hub.get(LOCAL, S)).source == "segue"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -145,13 +146,18 @@ class Editing(Base):
         return await self._info(principal, id, InfoChanged(deleted=False))
 
     async def purge(self, principal: Principal, id: str) -> None:
-        """Delete a session for good. Busy while it is running."""
+        """Delete a session for good. Busy while it is running.
+
+        What a source still has of it goes to the trash there; it would appear again otherwise.
+        """
         session, source = await self._find(principal, id)
         if source is not None:
             if "delete" not in source.can:
                 raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
             await source.delete(id)
             return
+        at_rest(session)
+        await self._bury(principal, id)
         await self.store.purge(principal.workspace, id, at_rest)
         await self.outputs.discard(session)
         await self.mounts.discard(session)
@@ -267,7 +273,7 @@ class Editing(Base):
         policy = policy or await self.retention(principal)
         steps = await retaining.prune(self.store, principal.workspace, policy, at, dry_run=dry_run)
         if not dry_run:
-            await self._discard(steps)
+            await self._discard(principal, steps)
         return steps
 
     async def forget(self, principal: Principal, days: int, *, now: int | None = None) -> int:
@@ -275,14 +281,23 @@ class Editing(Base):
         at = clock.now() if now is None else now
         before = at - days * clock.DAY
         steps = await retaining.forget(self.store, principal.workspace, before)
-        await self._discard(steps)
+        await self._discard(principal, steps)
         return len(steps)
 
-    async def _discard(self, steps: Sequence[retaining.Step]) -> None:
+    async def _discard(self, principal: Principal, steps: Sequence[retaining.Step]) -> None:
         for action, session in steps:
             if action == "purge":
                 await self.outputs.discard(session)
                 await self.mounts.discard(session)
+                with suppress(Busy, NotFound):  # its tool works on it, or deleted it
+                    await self._bury(principal, session.id)
+
+    async def _bury(self, principal: Principal, id: str) -> None:
+        """Put into the trash what sources have of a session whose copy here goes for good."""
+        for source in await self._sources(principal):
+            found = await source.get(id)
+            if found is not None and found.shelf != "trash":
+                await self._source_info(principal, source, id, InfoChanged(deleted=True))
 
     async def _change(
         self, principal: Principal, id: str, decide: Decide

@@ -130,6 +130,15 @@ async def test_a_prompt_goes_on_with_a_copy(tmp_path: Path, home: Home) -> None:
     assert after == before
 
 
+async def test_a_copy_that_is_deleted_does_not_come_back(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        await api.say(ID, "/say Yes.")
+        await api.ok("DELETE", PATH)
+        await api.fails(404, "GET", PATH)
+        assert (await api.ok("GET", "/v1/sessions"))["data"] == []
+    assert [gone.session_id for gone in claude.list_trash()] == [S]
+
+
 async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
         other = await api.other("elsewhere")
