@@ -1,5 +1,6 @@
 """Claude Code's own sessions at this door: of a built-in agent, and marked by their source."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -137,6 +138,24 @@ async def test_a_copy_that_is_deleted_does_not_come_back(tmp_path: Path, home: H
         await api.fails(404, "GET", PATH)
         assert (await api.ok("GET", "/v1/sessions"))["data"] == []
     assert [gone.session_id for gone in claude.list_trash()] == [S]
+
+
+async def test_a_stream_of_it_goes_on_in_the_copy(tmp_path: Path, home: Home) -> None:
+    async with open_with(tmp_path, home) as api:
+        held = await api.hub.get(api.principal, S)
+        headers = {"last-event-id": f"{held.last_seq}.0"}
+        await api.say(ID, "/say one")
+        copy = await api.hub.get(api.principal, S)
+        assert copy.last_seq < held.last_seq
+        await api.ok("POST", f"{PATH}/archive")  # which ends streams
+        answer = await api.raw("GET", f"{PATH}/events/stream", headers=headers)
+        assert answer.status_code == 200, answer.text
+        told = re.findall(r"^event: (.+)$", answer.text, re.MULTILINE)
+        assert told[:2] == ["ping", "session.status_running"]  # and nothing before its first turn
+        assert told.count("agent.message") == 1 and told[-1] == "session.status_terminated"
+        own = await api.session()
+        answer = await api.raw("GET", f"/v1/sessions/{own['id']}/events/stream", headers=headers)
+        assert answer.status_code == 400
 
 
 async def test_another_workspace_does_not_have_it(tmp_path: Path, home: Home) -> None:

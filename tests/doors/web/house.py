@@ -14,6 +14,7 @@ from segue.doors.web import Door
 from segue.hub import Hub
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
+from segue.sources.base import Source
 from segue.store.sqlite import SQLiteStore
 from tests.clients import toolbox
 
@@ -67,6 +68,14 @@ class House:
         self._handler = _Heard(self.complaints)
         log.addHandler(self._handler)
         self.hub = Hub(SQLiteStore.open(self.directory / "segue.db"), self.directory)
+        await self.start()
+
+    async def keep(self, *sources: Source) -> None:
+        """Serve what other tools keep, too."""
+        await self.stop()
+        await self.hub.close()
+        store = SQLiteStore.open(self.directory / "segue.db")
+        self.hub = Hub(store, self.directory, sources=sources)
         await self.start()
 
     async def start(self) -> None:

@@ -4,9 +4,14 @@ import base64
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page, expect
 
 from segue.model.principal import LOCAL
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
 from tests.doors.web import examples
 from tests.doors.web.house import House, serious
 
@@ -189,3 +194,41 @@ async def test_a_hidden_page_holds_no_connection(house: House) -> None:
     assert await page.locator(".item.agent").count() == 0
     await page.evaluate(hide, False)
     await expect(page.locator(".item.agent")).to_contain_text("unseen")
+
+
+async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_it_open(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    made.talk(say="word " * 400)  # places in a file are larger numbers than the store's
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}")
+    await expect(page.locator("#composer")).to_contain_text("kept by claude")
+    before = (await house.hub.get(LOCAL, S)).last_seq
+    await house.hub.run(LOCAL, S, "/say first here")
+    after = (await house.hub.get(LOCAL, S)).last_seq
+    assert after < before
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("first here")
+    await expect(page.locator("#text")).to_be_visible()
+    await expect(page.locator(".item.user")).to_have_count(2)
+    await page.evaluate("document.dispatchEvent(new Event('segue:list'))")  # its stream is anew
+    await house.hub.run(LOCAL, S, "/say second here")
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("second here")
+
+
+async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    made.talk(say="word " * 400)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}?at=1")
+    await expect(page.locator("#composer")).to_contain_text("kept by claude")
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await house.hub.run(LOCAL, S, "/say meanwhile")
+    await house.start()
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("meanwhile")
+    await expect(page).to_have_url(re.compile(f"/s/{S}$"))

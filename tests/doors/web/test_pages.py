@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from segue.doors import web
 from segue.model import ids
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
@@ -151,3 +152,12 @@ async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(
         assert "What the agent did: count birds" in page and "A kingfisher, too" in page
         found = await site.get("/?q=kingfisher")
         assert "Nine" not in found and f"/s/{S}" in found
+
+
+def test_the_help_names_every_key() -> None:
+    here = Path(web.__file__).parent
+    script = (here / "static" / "app.js").read_text()
+    table = script[script.index("const keys = {") :]
+    keys = re.findall(r'^  "?(\S)"?: \(\) =>', table[: table.index("\n};")], re.MULTILINE)
+    named = re.findall(r"<kbd>(\S)</kbd>", (here / "templates" / "help.html").read_text())
+    assert sorted(keys) == sorted(named) and "s" in keys

@@ -31,7 +31,7 @@ PING_SECONDS = 15.0
 WINDOW = 5 * clock.SECOND
 
 _PREVIEWS = frozenset({"agent.message", "agent.thinking"})
-_PLACE = re.compile(r"([0-9]{1,9})\.([0-9]{1,6})", re.ASCII)
+_PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})", re.ASCII)
 _PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
@@ -108,6 +108,12 @@ async def _after(call: Call, session: Session, last: str) -> tuple[int, int]:
     match = _PLACE.fullmatch(last)
     if match and 1 <= int(match[1]) <= session.last_seq:
         return int(match[1]), int(match[2]) + 1
+    if match and int(match[1]) and _taken_in(call, session):
+        # A place in the files where it was: what is new since then are the turns it had here.
+        turns = await call.hub.events(
+            call.principal, session.id, types=("status_changed",), limit=1
+        )
+        return turns[0].seq if turns else session.last_seq + 1, 0
     id = ids.parse(last, "sevt")
     view = await events.view_before(call, session, 1)
     if id is not None:
@@ -117,6 +123,12 @@ async def _after(call: Call, session: Session, last: str) -> tuple[int, int]:
                 if shown["id"] == spelt:
                     return event.seq, index + 1
     raise InvalidInput(f"Last-Event-ID: {last} is no event of this session")
+
+
+def _taken_in(call: Call, session: Session) -> bool:
+    """Whether the session is a copy in the store of one that another tool keeps."""
+    names = {source.name for source in call.hub.sources}
+    return session.source not in names and session.origin in names
 
 
 async def _frames(

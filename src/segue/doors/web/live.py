@@ -2,6 +2,8 @@
 
 One and not two, because a browser opens only six connections to a server; and a page that nobody
 looks at closes its stream. What was missed meanwhile comes after the seq that the page had last.
+A session that was taken into the store has other seqs than where it was: the page is told to begin
+anew.
 """
 
 from __future__ import annotations
@@ -99,6 +101,11 @@ async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None
 
 async def _session(call: Call, session: Session, after: int) -> AsyncIterator[bytes]:
     """What happens to the session that is open."""
+    kept_by = call.param("kept-by", session.source)
+    if session.source != kept_by:
+        yield _frame("moved", {"session": session.id})
+        return
+    after = min(after, session.last_seq)
     agent = await transcript.agent_name(call, session)
     begun: dict[str, Event] = {}
     writing: dict[str, str] = {}
@@ -115,6 +122,9 @@ async def _session(call: Call, session: Session, after: int) -> AsyncIterator[by
             session = await call.hub.get(call.principal, session.id)
         except NotFound:
             break
+        if session.source != kept_by:
+            yield _frame("moved", {"session": session.id})
+            return
         yield await _item(call, session, thing, begun)
         if thing.type in _HEAD:
             yield _frame("head", await _head(call, session, agent))

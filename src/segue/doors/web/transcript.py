@@ -46,7 +46,7 @@ class View(NamedTuple):
     """Whose session a template shows and what may be done there; `base` is its address.
 
     A `file` stands alone: nothing is left out of it, and it links to nothing of ours. `keeper` is
-    the tool in whose files the session is, where prompts of ours cannot go.
+    the tool in whose files the session is: to go on here, it is copied into the store first.
     """
 
     session: Session

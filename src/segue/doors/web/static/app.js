@@ -38,7 +38,7 @@ function arrive() {
     actions.restoreDraft(session);
   }
   list.mark();
-  live.connect(session, transcript);
+  live.connect(session, transcript, go);
 }
 
 document.addEventListener("click", (event) => {
@@ -87,7 +87,6 @@ const keys = {
   f: () => open("#filter"),
   n: () => open("#begin"),
   r: () => find("#text")?.focus(),
-  t: () => jump.open(),
   s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
   g: () => transcript?.reveal(1),

@@ -7,10 +7,13 @@ let source = null;
 let session = null;
 let transcript = null;
 let lost = null;
+let show = null;
 
-export function connect(element, shown) {
+// `go` shows another page in the main part.
+export function connect(element, shown, go) {
   session = element;
   transcript = shown;
+  show = go;
   open();
 }
 
@@ -23,6 +26,7 @@ function open() {
   if (session) {
     params.set("session", session.dataset.id);
     params.set("after", transcript.lastSeq);
+    params.set("kept-by", session.dataset.source);
   }
   source = new EventSource(`/live?${params}`);
   const mine = source;
@@ -42,6 +46,7 @@ function open() {
   on("writing", (data) => shown.write(data));
   on("head", head);
   on("gone", gone);
+  on("moved", moved);
   on("row", (data) => list.update(data));
   source.addEventListener("error", () => {
     if (mine !== source) return;
@@ -109,6 +114,13 @@ function gone() {
   const text = find("#text", composer);
   if (text) text.readOnly = true;
   for (const button of composer.querySelectorAll("button")) button.disabled = true;
+}
+
+// Another keeper numbers the same history in another way.
+function moved() {
+  if (!session?.isConnected) return;
+  history.replaceState(null, "", session.dataset.base);
+  show(session.dataset.base, { remember: false });
 }
 
 document.addEventListener("visibilitychange", () => {
