@@ -1,9 +1,11 @@
 """Claude Code's own sessions at this door: of a built-in agent, and marked by their source."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from segue import claude
 from segue.model import ids
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
-from tests.claude.entries import S2, Home, S, assistant, call, result, user
+from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.claude.house import delegated
 from tests.doors.rest.api import Api, open_api
 
@@ -190,3 +192,48 @@ async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home
         await api.fails(400, "GET", f"{PATH}/threads/{other['id']}/stream")
         own = ids.spell("sesn", ids.derived_id("nobody"))
         await api.fails(404, "GET", f"/v1/sessions/{own}/threads/{other['id']}")
+
+
+async def test_a_thread_s_parent_is_the_one_that_started_it(tmp_path: Path, home: Home) -> None:
+    _, first = delegated(home, "b1")
+    begin(first, "c2", parentAgentId="b1")
+    begin(first, "d3", parentAgentId="nobody")  # whose transcript is gone
+    async with open_with(tmp_path, home) as api:
+        threads = (await api.ok("GET", f"{PATH}/threads"))["data"]
+        primary, started = threads[0]["id"], named(threads, "count birds")
+        assert started["parent_thread_id"] == named(threads, "d3")["parent_thread_id"] == primary
+        inner = named(threads, "c2")
+        assert inner["parent_thread_id"] == started["id"]
+        assert await api.ok("GET", f"{PATH}/threads/{inner['id']}") == inner
+
+
+async def test_pages_of_threads_go_on_where_they_were(tmp_path: Path, home: Home) -> None:
+    _, file = delegated(home, "b1")
+    begin(file, "c2")
+    async with open_with(tmp_path, home) as api:
+        threads = await api.ok("GET", f"{PATH}/threads")
+        page = await api.ok("GET", f"{PATH}/threads", limit=2)
+        assert spelt(page) == spelt(threads)[:2]
+        begin(file, "a0")  # which stands before what was shown
+        rest = await api.ok("GET", f"{PATH}/threads", limit=2, page=page["next_page"])
+        assert (spelt(rest), rest["next_page"]) == (spelt(threads)[2:], None)
+        assert len((await api.ok("GET", f"{PATH}/threads"))["data"]) == 4
+        idle = await api.ok("GET", f"{PATH}/threads", limit=3, **{"statuses[]": "idle"})
+        assert len(idle["data"]) == 3 and idle["next_page"]
+        assert (await api.ok("GET", f"{PATH}/threads", **{"statuses[]": "running"}))["data"] == []
+
+
+def begin(beside: Path, agent: str, **about: str) -> None:
+    """The transcript of one more agent of a session's, beside another's."""
+    file = beside.with_name(f"agent-{agent}.jsonl")
+    said = user(f"{agent}-1", None, "Go on", isSidechain=True, agentId=agent)
+    file.write_bytes(as_line(said))
+    file.with_suffix(".meta.json").write_text(json.dumps({"description": agent, **about}))
+
+
+def spelt(page: dict[str, Any]) -> list[str]:
+    return [each["id"] for each in page["data"]]
+
+
+def named(threads: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(each for each in threads if each["agent"]["description"] == name)

@@ -51,18 +51,21 @@ async def list_(call: Call) -> Page[Thread]:
         if name not in get_args(Status):
             raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
     limit = call.params.limit(1000, 1000)
-    of, first = f"threads:{session.id}", 0
+    of, last = f"threads:{session.id}", (-1, "")
     if token := call.params.text("page"):
-        first, _ = await paging.parse(call, token, of)
-    found = [await _show(call, session)]
-    for thread in await call.hub.threads(call.principal, session.id):
-        found.append(await _show(call, session, thread))
-    found = [each for each in found if not wanted or each.status in wanted]
-    more = len(found) > first + limit
-    return Page(
-        data=found[first : first + limit],
-        next_page=await paging.spell(call, of, first + limit) if more else None,
-    )
+        last = await paging.parse(call, token, of)
+    found: list[Thread] = []
+    for thread in (None, *await _others(call, session)):
+        if (place := _place(thread)) <= last:
+            continue
+        shown = await _show(call, session, thread)
+        if wanted and shown.status not in wanted:
+            continue
+        if len(found) == limit:
+            return Page(data=found, next_page=await paging.spell(call, of, *last))
+        found.append(shown)
+        last = place
+    return Page(data=found, next_page=None)
 
 
 async def retrieve(call: Call) -> Thread:
@@ -84,14 +87,13 @@ async def list_events(call: Call) -> dict[str, Any]:
         begin, within = await paging.parse(call, token, of)
         at = begin, int(within)
     view = await events.view_from(call, session, session)
-    number, found = 0, list[Any]()
+    found = list[Any]()
     async for event in call.hub.thread(call.principal, session.id, thread.id):
-        number += 1
         for place, shown in enumerate(await view.show(event)):
-            if (number, place) < at:
+            if (event.seq, place) < at:
                 continue
             if len(found) == limit:
-                following = await paging.spell(call, of, number, str(place))
+                following = await paging.spell(call, of, event.seq, str(place))
                 return {"data": found, "next_page": following}
             found.append(shown)
     return {"data": found, "next_page": None}
@@ -110,14 +112,31 @@ async def _found(call: Call) -> tuple[Session, Other | None]:
     given = call.path["thread_id"]
     if given == thread_id(session.id):
         return session, None
-    for thread in await call.hub.threads(call.principal, session.id):
-        if given == _id(session, thread):
+    for thread in await _others(call, session):
+        if given == _id(session, thread.id):
             return session, thread
     raise NotFound(f"thread {given} not found")
 
 
-def _id(session: Session, thread: Other) -> str:
-    return ids.spell("sthr", ids.derived_id(session.id, "thread", thread.id))
+async def _others(call: Call, session: Session) -> list[Other]:
+    """The other threads, in order; each with a parent that is one of them, or with none."""
+    found = await call.hub.threads(call.principal, session.id)
+    known = {thread.id for thread in found}
+    return [
+        thread if thread.parent in known else thread._replace(parent=None)
+        for thread in sorted(found, key=_place)
+    ]
+
+
+def _place(thread: Other | None) -> tuple[int, str]:
+    """Where a thread stands among those of its session; the primary one is first."""
+    return (0, "") if thread is None else (thread.seq or 0, thread.id)
+
+
+def _id(session: Session, thread: str | None) -> str:
+    if thread is None:
+        return thread_id(session.id)
+    return ids.spell("sthr", ids.derived_id(session.id, "thread", thread))
 
 
 async def _show(call: Call, session: Session, thread: Other | None = None) -> Thread:
@@ -128,8 +147,8 @@ async def _show(call: Call, session: Session, thread: Other | None = None) -> Th
         ended = max(begun, thread.active_at or begun)
         stats = {"active_seconds": 0.0, "startup_seconds": 0.0}
         shown |= {
-            "id": _id(session, thread),
-            "parent_thread_id": thread_id(session.id),
+            "id": _id(session, thread.id),
+            "parent_thread_id": _id(session, thread.parent),
             "agent": {**agent, "name": thread.kind or agent["name"], "description": thread.title},
             "status": "idle" if session.archived_at is None else "terminated",
             "stats": {**stats, "duration_seconds": (ended - begun) / 1e6},
