@@ -96,12 +96,11 @@ class Mounted:
 
     def remove(self, path: str) -> None:
         """Take a file away, and the directories that are empty without it."""
-        place = self._roots.resolve(self._top + path)
-        kept = len(self._roots.resolve(self._top).names)
-        for depth in range(len(place.names), kept, -1):
-            *names, last = place.names[:depth]
-            take = os.unlink if depth == len(place.names) else os.rmdir
-            above = place._replace(names=tuple(names))
+        top = self._roots.resolve(self._top)
+        names = (*top.names, *path.split("/")[1:])
+        for depth in range(len(names), len(top.names), -1):
+            take = os.unlink if depth == len(names) else os.rmdir
+            last, above = names[depth - 1], top._replace(names=names[: depth - 1])
             with self._roots.directory(above) as handle, suppress(OSError):
                 take(last, dir_fd=handle)
 

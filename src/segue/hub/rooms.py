@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ..agents.tools.roots import Roots, ToolError
+from ..agents.tools.roots import ToolError
 from ..model import ids
 from ..model.errors import InvalidInput, NotFound, SegueError
 from ..model.event import Failed
@@ -44,7 +45,8 @@ class Done(msgspec.Struct, kw_only=True):
     tried: list[str] = []  # ids of resources
     memory: dict[str, Kept] = {}  # by the store's id
     outputs: list[str] = []  # what was told of those that are not kept
-    skills: dict[str, str] = {}  # name → id of the version
+    skills: dict[str, str] = {}  # directory → id of the version that is in it, whole
+    placed: dict[str, list[str]] = {}  # directory → paths of a skill's files in it
 
 
 class Rooms:
@@ -145,6 +147,7 @@ class Rooms:
         Where the directory is not segue's nothing is written, and the text comes instead.
         """
         found = []
+        taken: set[str] = set()  # two skills may have one name
         for ref in named:
             if ref["type"] != "custom":
                 continue
@@ -152,7 +155,11 @@ class Rooms:
             try:
                 skill = await self._records.get(session.workspace, SKILL, id)
                 version = await self._skills.version(skill, ref["version"])
-                path = await self._put_skill(session, version) if self._own(session) else None
+                path = None
+                if self._own(session):
+                    place = _unlike(version.body["name"], taken)
+                    taken.add(place)
+                    path = await self._put_skill(session, version, place)
                 text = None if path else await self._text(version)
             except NotFound:  # deleted since
                 continue
@@ -163,18 +170,21 @@ class Rooms:
     async def _text(self, version: Record) -> str:
         return (await self._skills.files(version))[MAIN].decode("utf-8", "replace")
 
-    async def _put_skill(self, session: Session, version: Record) -> str | None:
+    async def _put_skill(self, session: Session, version: Record, name: str) -> str | None:
         """Where a skill is, in the session's directory; None if something else is in its place."""
-        root, name = self._work / session.id, version.body["name"]
+        root = self._work / session.id
         main = root / SKILLS / name / MAIN
         done = await self._read(session)
         if done.skills.get(name) != version.id or not main.exists():
             files = await self._skills.files(version)
+            before = set(done.placed.get(name, ()))
+            await self._note(session, partial(_placed, name, before | files.keys(), None))
+            place = Mounted(root, f"{SKILLS}/{name}")
             try:
-                await asyncio.to_thread(_put, Roots([str(root)], strict=False), name, files)
+                await asyncio.to_thread(_put, place, files, before - files.keys())
             except ToolError:
                 return None
-            await self._note(session, lambda done: done.skills.update({name: version.id}))
+            await self._note(session, partial(_placed, name, files.keys(), version.id))
         return str(main)
 
     async def _mount(self, session: Session) -> list[Failed]:
@@ -302,10 +312,26 @@ def _collected(wrong: list[str], done: Done) -> None:
     done.outputs = wrong
 
 
-def _put(roots: Roots, name: str, files: dict[str, bytes]) -> None:
+def _placed(name: str, paths: Iterable[str], version: str | None, done: Done) -> None:
+    done.placed[name] = sorted(paths)
+    if version is None:
+        done.skills.pop(name, None)
+    else:
+        done.skills[name] = version
+
+
+def _put(place: Mounted, files: dict[str, bytes], dropped: Iterable[str]) -> None:
+    for path in dropped:
+        with suppress(ToolError):  # it is not where it was
+            place.remove(f"/{path}")
     for path, data in files.items():
-        mode = 0o755 if data.startswith(b"#!") else None
-        roots.replace(f"{SKILLS}/{name}/{path}", data, mode=mode)
+        place.write(f"/{path}", data, 0o755 if data.startswith(b"#!") else None)
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """The name, or with a number one that is not taken."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _stores(session: Session) -> list[dict[str, Any]]:

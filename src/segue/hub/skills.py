@@ -100,7 +100,7 @@ class Skills:
         about, packed = await asyncio.to_thread(_prepared, files)
         archive = await self._archives.keep(workspace, _whole(packed), {})
         body = {**about, "number": number, "archive": archive.id, "size": len(packed)}
-        return new(workspace, versions_kind(skill), body, _version_id(skill, number))
+        return new(workspace, versions_kind(skill), body, version_id(skill, number))
 
     async def _drop(self, version: Record) -> None:
         """Let the archive of a version go."""
@@ -113,9 +113,9 @@ class Skills:
         """A version by its number or its id; the newest one without a name."""
         id: str | None
         if named in (None, LATEST):
-            id = _version_id(skill.id, skill.body["latest"])
+            id = version_id(skill.id, skill.body["latest"])
         elif named is not None and named.isascii() and named.isdigit() and len(named) < 10:
-            id = _version_id(skill.id, int(named))
+            id = version_id(skill.id, int(named))
         else:
             id = ids.parse(named or "", "skver")
         try:
@@ -131,9 +131,9 @@ class Skills:
     async def files(self, version: Record) -> dict[str, bytes]:
         """What is in a version, by its path in the skill's directory."""
         data = b"".join([part async for part in self.read(version)])
+        packed = await asyncio.to_thread(unpacked, data)
         top = version.body["name"] + "/"
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return {name.removeprefix(top): archive.read(name) for name in archive.namelist()}
+        return {name.removeprefix(top): inside for name, inside in packed.items()}
 
     async def forget(self, skill: Record, version: Record) -> None:
         """Delete a version; a skill keeps at least one."""
@@ -171,7 +171,8 @@ def _changed(skill: Record, body: dict[str, Any]) -> Record:
     return replace(skill, body=body, version=skill.version + 1, updated_at=clock.now())
 
 
-def _version_id(skill: str, number: int) -> str:
+def version_id(skill: str, number: int) -> str:
+    """The id of a skill's version, whether or not there is one."""
     return ids.derived_id("skill_version", skill, str(number))
 
 

@@ -3,18 +3,20 @@
 import asyncio
 import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from segue.hub.runners import Runners
+from segue.hub.skills import unpacked
 from segue.model import ids
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.hand import Act, Hand, runners
 from tests.doors.rest.test_files import uploaded
-from tests.doors.rest.test_skills import FILES, skill
+from tests.doors.rest.test_skills import FILES, MAIN, form, skill
 
 
 class Notes:
@@ -315,6 +317,50 @@ async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand
         await api.say(ids.spell("sesn", theirs.id), "on")
         (known,) = specs[-1]["skills"]
         assert known["path"] is None and known["text"].startswith("---\nname: greeting")
+
+
+async def test_skills_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        texts = [MAIN + b"One.", MAIN + b"Another."]
+        skills = [await skill(api, {"greeting/SKILL.md": text}) for text in texts]
+        named = [{"type": "custom", "skill_id": each["id"], "version": "1"} for each in skills]
+        session = await api.hub.get(api.principal, ids.parse((await api.session())["id"]) or "")
+        for _ in range(2):
+            known = await api.hub.rooms.equip(session, named)
+            places = [Path(each["path"]) for each in known]
+            assert [each.read_bytes() for each in places] == texts
+            assert [each.parent.name for each in places] == ["greeting", "greeting-2"]
+
+
+async def test_what_a_skill_s_newer_version_dropped_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(data: bytes) -> dict[str, bytes]:
+        threads.append(threading.current_thread())
+        return unpacked(data)
+
+    async with open_api(tmp_path) as api:
+        kept = {**FILES, "greeting/a/b.txt": b"1", "greeting/link": b"1"}
+        made = await skill(api, kept)
+        path = f"/v1/skills/{made['id']}/versions"
+        assert (await api.call("POST", path, files=form({"greeting/SKILL.md": MAIN})))[0] == 200
+        session = await api.hub.get(api.principal, ids.parse((await api.session())["id"]) or "")
+        top = Path(session.cwd) / "skills/greeting"
+        ref = {"type": "custom", "skill_id": made["id"]}
+        monkeypatch.setattr("segue.hub.skills.unpacked", noted)
+        await api.hub.rooms.equip(session, [{**ref, "version": "1"}])
+        assert (top / "scripts/run.sh").exists() and (top / "a/b.txt").exists()
+        # What is not the skill's own stays.
+        (top / "scripts/mine").write_text("x")
+        (top / "link").unlink()
+        (top / "link").symlink_to("scripts/mine")
+        await api.hub.rooms.equip(session, [{**ref, "version": "2"}])
+        files = sorted(str(each.relative_to(top)) for each in top.rglob("*"))
+        assert files == ["SKILL.md", "scripts", "scripts/mine"]
+        # Archives are unpacked where nobody waits for it.
+        assert len(threads) == 2 and threading.main_thread() not in threads
 
 
 async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model: Provider) -> None:

@@ -8,7 +8,7 @@ from msgspec import UnsetType
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
-from ...hub.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, versions_kind
+from ...hub.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, version_id, versions_kind
 from ...model import clock, ids
 from ...model.errors import InvalidInput, NotFound
 from ...store.base import Record
@@ -64,12 +64,11 @@ def _former(call: Call) -> bool:
 
 def show(record: Record, former: bool) -> Skill:
     body = record.body
-    latest = ids.derived_id("skill_version", record.id, str(body["latest"]))
     return Skill(
         id=records.spell(record),
         display_name=body["label"],
         display_title=body["label"],
-        latest_version_id=ids.spell("skver", latest),
+        latest_version_id=ids.spell("skver", version_id(record.id, body["latest"])),
         latest_version=str(body["latest"]),
         source="custom" if former else SkillSource(type="custom"),
         created_at=clock.to_rfc3339(record.created_at),
