@@ -47,7 +47,7 @@ class McpServers:
         """Those that could be connected, and for the others why they could not.
 
         `local` says that the local user asks; `private`, that others may name private addresses;
-        `keyring` has the tokens that servers ask for. A reason that is `Unauthorized` says that
+        `keyring` has the tokens that servers ask for. A reason that is `TokenWanted` says that
         there was none that the server took.
         """
         self = cls()
@@ -104,7 +104,7 @@ class McpServers:
         )
 
 
-class Unauthorized(str):
+class TokenWanted(str):
     """Why a server could not be connected, where it asks for a token."""
 
 
@@ -192,7 +192,7 @@ class _Link:
 
     def _why(self, error: Exception) -> str:
         if self._answered in (401, 403):  # of which the SDK's error says nothing
-            return Unauthorized(f"the server answers {self._answered}")
+            return TokenWanted(f"the server answers {self._answered}")
         return _cause(error)
 
     async def _heard(self, answer: httpx2.Response) -> None:

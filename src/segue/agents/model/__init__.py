@@ -61,7 +61,7 @@ class ModelAgents:
             return known[2]
         if not settings.servers:
             return NoTools()
-        from ..mcp import McpServers, Unauthorized
+        from ..mcp import McpServers, TokenWanted
 
         private = bool(settings.config.get("web.private"))
         connected, failures = await McpServers.connect(
@@ -72,7 +72,7 @@ class ModelAgents:
             keyring=turn.keyring(private=private),
         )
         for name, why in failures.items():
-            kind = "authentication" if isinstance(why, Unauthorized) else "connection"
+            kind = "authentication" if isinstance(why, TokenWanted) else "connection"
             await turn.emit(
                 Failed(
                     message=f"the MCP server {name!r} could not be connected: {why}",
