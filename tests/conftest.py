@@ -9,7 +9,12 @@ import pytest
 from tests.postgres import fresh_database, running_server
 
 # Before any test imports them, so that a failed assertion in there says what was compared.
-pytest.register_assert_rewrite("tests.doors.acp.harness", "tests.doors.acp.house")
+pytest.register_assert_rewrite(
+    "tests.doors.acp.harness",
+    "tests.doors.acp.house",
+    "tests.doors.web.house",
+    "tests.doors.web.site",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from segue.store.base import Store
+from segue.store.base import Store, copied
 
 WORKSPACE = "local"
 
@@ -63,7 +63,8 @@ class Ledger:
             parent, upto = self.forks.get(id, ("", 0))
             if parent in self.sessions:
                 taken = await store.events(WORKSPACE, parent, after=1, before=upto + 1, limit=10**6)
-                assert events[1:upto] == taken, f"fork {id} differs from its parent {parent}"
+                copies = [copied(event, id) for event in taken]
+                assert events[1:upto] == copies, f"fork {id} differs from its parent {parent}"
         for id, items in self.items.items():
             held = {item.id for item in await store.inbox(WORKSPACE, id)}
             assert items <= held, f"the inbox of {id} lost {items - held}"

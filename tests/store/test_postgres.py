@@ -14,7 +14,7 @@ from segue.model import errors, fold, ids
 from segue.model.event import AgentRef, Created, Draft, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.store.base import Drafts, Signal
+from segue.store.base import Drafts, Signal, copied
 from segue.store.postgres import PostgresStore, sessions
 from segue.store.postgres import connection as connections
 from segue.store.postgres import watch as watching
@@ -140,7 +140,8 @@ async def test_more_events_than_one_statement_carries_are_written_whole(
         assert await store.events("there", copy.id) == events
         created = Draft(body=Created(cwd="/fork"))
         fork = await store.fork(HERE, made.id, ids.new_id(), 30, created, lambda _: [said("z")])
-        assert (await store.events(HERE, fork.id))[1:30] == events[1:30]
+        copies = [copied(event, fork.id) for event in events[1:30]]
+        assert (await store.events(HERE, fork.id))[1:30] == copies
         assert {row.id for row in await store.page(HERE, Query(text="19 h "))} == {made.id, fork.id}
 
 

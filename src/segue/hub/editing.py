@@ -192,7 +192,7 @@ class Editing(Base):
         taken: list[Event] = []
         if source is not None:
             whole = [event async for event in source.conversation(id) if 1 < event.seq <= upto]
-            taken = [copied(replace(event, seq=seq)) for seq, event in enumerate(whole, 2)]
+            taken = [copied(replace(event, seq=seq), new_id) for seq, event in enumerate(whole, 2)]
             upto = len(taken) + 1
         cwd = places.absolute(cwd or parent.cwd)
         workspace = principal.workspace

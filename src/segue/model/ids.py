@@ -48,6 +48,13 @@ def derived_id(*parts: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, name.hex()))
 
 
+def copied_id(fork: str, id: str) -> str:
+    """The id that an event has in a fork. PostgreSQL makes it, too: `md5(fork || id)::uuid`."""
+    from hashlib import md5
+
+    return _hyphenated(md5((fork + id).encode(), usedforsecurity=False).hexdigest())
+
+
 def spell(prefix: str, id: str) -> str:
     """The REST spelling: `spell("sesn", id)` gives `sesn_01…`."""
     # Lists spell hundreds of ids, and small numbers divide quicker: into halves down to pairs.

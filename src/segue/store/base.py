@@ -331,9 +331,11 @@ def extend(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Eve
 NAMED = ("model_asked", "model_called", "permission_asked")
 
 
-def copied(event: Event) -> Event:
+def copied(event: Event, fork: str) -> Event:
     """An event as a fork takes it over: under an id of its own."""
-    return event if event.type in NAMED else msgspec.structs.replace(event, id=ids.new_id())
+    if event.type in NAMED:
+        return event
+    return msgspec.structs.replace(event, id=ids.copied_id(fork, event.id))
 
 
 def number(drafts: Drafts, last: int, at: int) -> list[Event]:

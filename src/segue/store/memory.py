@@ -167,7 +167,7 @@ class MemoryStore(Store):
         for taken in parent.events:
             if 1 < taken.seq <= upto:
                 session = fold.apply(session, taken)
-                events.append(copied(taken))
+                events.append(copied(taken, new_id))
         session, added = extend(session, tail(session), at)
         return self._insert(session, events + added)
 

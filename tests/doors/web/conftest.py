@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from tests.doors.web.chromium import ARGUMENTS, NoBrowser, chromium
-
-# Before they are imported, so that a failed assertion in there says what was compared.
-pytest.register_assert_rewrite("tests.doors.web.house", "tests.doors.web.site")
-
-from tests.doors.web.house import House, Studio  # noqa: E402
+from tests.doors.web.house import House, Studio
 
 WIDTHS = {"phone": (390, 800), "desktop": (1280, 800)}
 

@@ -167,7 +167,7 @@ def _marks(found: Facts, block: bytes, begin: int, end: int, kinds: Collection[s
     """
     if b"\0" in block:
         return False
-    starts, at, newline_before = [], end - len(_TYPE), block.rfind
+    starts, at, newline_before = [], max(begin, end - len(_TYPE)), block.rfind
     while (at := newline_before(b"\n", begin, at)) >= 0:
         if block[at + 3] == _T:  # to look at more of each line would cost more than the rest
             starts.append(at + 1)

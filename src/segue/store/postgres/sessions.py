@@ -22,7 +22,14 @@ from .words import vectors
 
 _COPIED = 2_000  # events of a fork that are fetched at a time
 # As `copied` has it.
-_OWN_ID = f"CASE WHEN type IN {NAMED} THEN id ELSE gen_random_uuid()::text END"
+_COPY_EVENTS = """
+INSERT INTO events (session, id, seq, at, type, version, body)
+SELECT $1, CASE WHEN type = ANY($5) THEN id ELSE md5($4 || id)::uuid::text END,
+  seq, at, type, version, body
+FROM events WHERE session = $2 AND seq > 1 AND seq <= $3"""
+_COPY_SEARCH = """
+INSERT INTO search (session, seq, part, words) SELECT $1, seq, part, words
+FROM search WHERE session = $2 AND seq > 1 AND seq <= $3"""
 # From one directory to the next along the index, however many sessions each has.
 _IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND shelf = $2"
 _IN_ORDER += " AND status <> 'by cwd'"
@@ -144,14 +151,9 @@ class Sessions:
             insertion = _insertion(session, batch, _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # They came here to be folded; the copies are made where the originals are.
-            for table, own, names in (
-                ("events", {"id": _OWN_ID}, "seq, at, type, version, body"),
-                ("search", {}, "seq, part, words"),
-            ):
-                sql = f"INSERT INTO {table} ({', '.join(['session', *own])}, {names})"
-                sql += f" SELECT {', '.join(['$1', *own.values()])}, {names} FROM {table}"
-                sql += " WHERE session = $2 AND seq > 1 AND seq <= $3"
-                await connection.execute(sql, pk, parent, upto)
+            named = (pk, parent, upto)
+            await connection.execute(_COPY_EVENTS, *named, new_id, NAMED)
+            await connection.execute(_COPY_SEARCH, *named)
             await _add(connection, pk, _batches(added))
             return session
 

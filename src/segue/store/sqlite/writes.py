@@ -124,7 +124,7 @@ def fork(
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
         taken = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
         session = fold.apply(session, taken)
-        events.append(copied(taken))
+        events.append(copied(taken, new_id))
     session, added = extend(session, tail(session), tx.at)
     insert(tx, session, events + added)
     return session
