@@ -139,6 +139,7 @@ async def remember(
     if found is None:  # new, or taken away whole: that is no wish to forget everything
         found, kept = Found({}, {}), Kept()
     files, unread = found
+    held = len(stored)
     after = Kept(common={}, refused={})
     told: Told = []
     for path in sorted(files.keys() | unread.keys() | stored.keys()):
@@ -154,7 +155,8 @@ async def remember(
             elif here == common or (here is None and there != common):
                 agreed = await _take(memories, place, path, memory, locked=by is None)
             elif by is not None:
-                agreed = await _give(memories, store, path, data, memory, by)
+                agreed = await _give(memories, store, path, data, memory, by, held)
+                held += (agreed is not None) - (memory is not None)
             elif memory is not None:  # somebody wrote where nothing is to be written
                 agreed = await _take(memories, place, path, memory, locked=True)
             else:
@@ -191,6 +193,7 @@ async def _give(
     data: bytes | None,
     memory: Record | None,
     by: Actor,
+    held: int,
 ) -> str | None:
     """Have the store as the file is."""
     if data is None:
@@ -204,7 +207,7 @@ async def _give(
     except UnicodeDecodeError:
         raise InvalidInput("a memory is text in UTF-8") from None
     if memory is None:
-        memory = await memories.create(store, path, text, by)
+        memory = await memories.create(store, path, text, by, held=held)
     else:
         memory = await memories.update(store, memory, by, content=text)
     digest: str = memory.body["sha256"]

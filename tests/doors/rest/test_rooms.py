@@ -12,6 +12,7 @@ import pytest
 from segue.hub.runners import Runners
 from segue.hub.skills import unpacked
 from segue.model import ids
+from segue.store.base import Record
 from tests.agents.provider import Provider, Use
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.hand import Act, Hand, runners
@@ -278,6 +279,33 @@ async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand
         await notes.turn()
         assert sorted(each.name for each in outside.iterdir()) == ["secret"]
         assert "S3CRET" not in str(await notes.texts())
+
+
+async def test_a_store_is_not_read_anew_for_each_memory_that_a_turn_made(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segue.hub.memories.MOST", 60)
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", b="two")
+        await notes.attach()
+        await notes.turn()
+        rows: list[int] = []
+        listed = api.hub.store.records
+
+        async def counted(workspace: str, kind: str, **options: Any) -> list[Record]:
+            found = await listed(workspace, kind, **options)
+            rows.append(len(found))
+            return found
+
+        def write(top: Path) -> None:
+            (top / "a").unlink()
+            for number in range(60):
+                (top / f"n{number:02}").write_text("x")
+
+        monkeypatch.setattr(api.hub.store, "records", counted)
+        told = await notes.errors(write)
+        assert sum(rows) < 20
+        assert told == ["/mnt/memory/my-notes/n59: a memory store holds at most 60 memories"]
 
 
 async def test_two_stores_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
