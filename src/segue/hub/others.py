@@ -32,6 +32,7 @@ log = logging.getLogger("segue.others")
 
 FRESH_SECONDS = 5.0  # for which a list that the agent gave is good
 LIST_SECONDS = 20.0  # that the agent has to give one
+MOST_LISTS = 8  # of directories that are kept up with, those asked for last
 MOST_OWN = 1000  # of our own sessions with the agent that are looked at, the latest
 
 
@@ -49,8 +50,7 @@ class OtherAgent(MemorySource):
 
     async def refresh(self, cwd: str | None = None) -> None:
         async with self._looking:
-            for asked in dict.fromkeys((None, cwd)):  # some list all only if asked for each
-                await self._look(asked)
+            await self._look_again(cwd)
             rows = {id: row for found in self._lists.values() for id, row in found.items()}
             for id in self._rows.keys() - rows.keys():
                 await self.delete(id)
@@ -58,17 +58,35 @@ class OtherAgent(MemorySource):
                 await self._see(id, row)
             self._rows = rows
 
-    async def _look(self, cwd: str | None) -> None:
+    async def _look_again(self, cwd: str | None) -> None:
+        """At all, at a directory, and at those asked for before, for what is gone from there."""
+        asked = dict.fromkeys((None, cwd))  # some list all only if asked for each
+        earlier = [each for each in self._lists if each not in asked]
+        for each in earlier[:-MOST_LISTS]:
+            del self._lists[each], self._looked[each]
+        kept = {each: self._lists[each] for each in earlier[-MOST_LISTS:]}
+        self._lists = kept | {each: self._lists.get(each, {}) for each in asked}
+        answers = [await self._look(each) for each in asked]
+        if all(answers):  # who does not answer is not asked for the rest
+            for each in kept:
+                if not await self._look(each):
+                    return
+
+    async def _look(self, cwd: str | None) -> bool:
+        """Have a list that is good; False if the agent gave none."""
         now = asyncio.get_running_loop().time
         if now() - self._looked.get(cwd, float("-inf")) < FRESH_SECONDS:
-            return
+            return True
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 rows = await self._listed(cwd)
                 self._lists[cwd] = {self._agent.own_id(row.session_id): row for row in rows}
         except (SegueError, TimeoutError) as error:
             log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
-        self._looked[cwd] = now()
+            return False
+        finally:
+            self._looked[cwd] = now()
+        return True
 
     async def _listed(self, cwd: str | None) -> list[SessionInfo]:
         """What the agent lists, but for sessions that are ours under another id."""

@@ -1,0 +1,41 @@
+"""Another agent's own sessions, as it lists them: a real one, which is ours over another store."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.hub import Hub, others
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.store.sqlite import SQLiteStore
+
+
+async def test_what_is_gone_from_a_directory_asked_for_earlier_is_listed_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(others, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(others, "MOST_LISTS", 2)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    words = [sys.executable, "-m", "segue", "acp", "--data-dir", str(theirs)]
+    async with (
+        Hub(SQLiteStore.open(theirs / "segue.db"), theirs) as other,
+        Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path) as hub,
+    ):
+        places = [str(tmp_path / name) for name in "abcd"]
+        made = [await other.create(LOCAL, cwd=place, title="x") for place in places]
+        agent = await hub.agent(LOCAL, {"kind": "acp", "command": shlex.join(words)})
+        hub.join(LOCAL, "theirs", agent)
+        (source,) = hub.sources
+        assert isinstance(source, others.OtherAgent)
+
+        async def listed(cwd: str | None = None) -> set[str]:
+            return {row.id for row in (await hub.list(LOCAL, Query(cwd=cwd))).sessions}
+
+        for place, session in zip(places, made, strict=True):
+            assert await listed(place) == {session.id}
+        assert source._lists.keys() == {None, *places[1:]}  # as many as are kept up with
+        await other.trash(LOCAL, made[1].id)
+        assert await listed() == {made[0].id, made[2].id, made[3].id}
