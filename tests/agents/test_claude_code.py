@@ -57,6 +57,14 @@ async def test_without_the_sdk_the_turn_says_what_to_install() -> None:
         assert (await hub.get(segue.LOCAL, ID)).status == "idle"
 
 
+async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        assert await hub.run(segue.LOCAL, ID, "more") == "error"
+        await hub.config.set("local", "claude.continue", "false")
+        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+
+
 async def test_it_runs_for_the_local_user_alone() -> None:
     other = segue.Principal(workspace="local", local=False)
     async with await segue.open_hub() as hub:

@@ -325,6 +325,15 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
         assert [plain(body.content) for body in shown] == ["one", "a1"]
 
 
+async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> None:
+    home.talk()
+    async with opened(home) as (hub, _):
+        row = await hub.get(LOCAL, S)
+        lines = [line async for line in hub.export(LOCAL, S)]
+        made = await hub.import_session(LOCAL, lines, new_id=True)
+        assert row.title is not None and made.title == row.title
+
+
 async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None:
     path = home.talk()
     before = path.read_bytes()

@@ -252,6 +252,8 @@ class Editing(Base):
         )
         for record in brought.new:  # versions in their order, each of which needs the one before
             await self.store.put_record(record)
+        if session.title is None and (title := header.session.title):  # a source told it apart
+            return await self._info(principal, id, InfoChanged(title=title, by="auto"))
         return session
 
     async def retention(self, principal: Principal) -> retaining.Policy:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from ..model import clock, ids
-from ..model.content import Block, as_content
+from ..model.content import Block, Text, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
 from ..model.event import (
     AgentRef,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ..agents.base import Agent, Tools
     from .inbox import Prompt, Said
     from .turns import Hold, Turns
+
+CONTINUE = "claude.continue"  # the setting by which Claude Code answers in its own sessions
 
 
 class Hub(Reading, Editing, Transcripts):
@@ -180,7 +182,7 @@ class Hub(Reading, Editing, Transcripts):
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if session.status == "terminated":
             raise InvalidInput(f"session {id} has terminated; fork it to go on", session=id)
-        if not prompt.content:
+        if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
             raise InvalidInput("a prompt needs some content")
         if not self.turns.answers(name) and not await self._held_elsewhere(name):
             spec = await self._spec(session, prompt.overrides)
@@ -371,20 +373,22 @@ class Hub(Reading, Editing, Transcripts):
     async def _spec(self, session: Session, overrides: dict[str, Any]) -> dict[str, Any]:
         """A session's agent: its record, what session and turn override, what is configured."""
         config = await self.config.all(session.workspace)
-        if session.agent is None:
+        agent = session.agent
+        unwanted = agent is not None and _is_claude(session, agent) and not config.get(CONTINUE)
+        if agent is None or unwanted:
             return {"kind": "default", "config": config, **overrides}
         record: Record | None = await self.store.get_record(
-            session.workspace, "agent", session.agent.id, session.agent.version
+            session.workspace, "agent", agent.id, agent.version
         )
         if record is None:
             raise NoAgent(f"the agent of session {session.id} is not known here")
         spec = record.body.get("spec", {"kind": "default"})
-        return {**record.body, "config": config, **spec, **session.agent.overrides, **overrides}
+        return {**record.body, "config": config, **spec, **agent.overrides, **overrides}
 
     async def _by_claude(self, principal: Principal) -> bool:
         """Whether the user's own Claude Code is to answer in its sessions."""
         config = await self.config.all(principal.workspace)
-        return principal.local and bool(config.get("claude.continue"))
+        return principal.local and bool(config.get(CONTINUE))
 
     async def _build(self, session: Session, overrides: dict[str, Any]) -> Agent:
         spec = await self._spec(session, overrides)
@@ -403,6 +407,9 @@ def _is_claude_code(session: Session) -> bool:
     agent = session.agent
     if agent is None:
         return False
-    return agent.id == agent_id(session.workspace, CLAUDE) or (
-        agent.overrides.get("kind") == CLAUDE_CODE
-    )
+    return _is_claude(session, agent) or agent.overrides.get("kind") == CLAUDE_CODE
+
+
+def _is_claude(session: Session, agent: AgentRef) -> bool:
+    """Whether an agent is the one that Claude Code's own sessions have."""
+    return agent.id == agent_id(session.workspace, CLAUDE)

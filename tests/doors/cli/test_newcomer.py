@@ -263,3 +263,8 @@ def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
         with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
             screen.child.expect(pexpect.EOF)
             assert not re.search(rb"\x07|\x1b\]|\x1b\[2J|\xc2\x9b", screen.child.before)
+
+
+def test_a_port_that_cannot_be_is_refused(run: Run) -> None:
+    refused = run("serve", "--port", "99999")
+    assert refused.returncode == 2 and "65535" in refused.stderr

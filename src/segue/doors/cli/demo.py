@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ...model.content import Text
 from ...model.principal import Principal
 from ...model.query import Query
 from .main import Where, located
-from .serve import PORT, serve
+from .serve import PORTS, free, serve
 
 _SESSIONS = [
     (
@@ -46,7 +45,7 @@ _SESSIONS = [
 
 
 @click.command("demo")
-@click.option("--port", type=int, help="The port.  [default: 8787, or a free one]")
+@click.option("--port", type=PORTS, help="The port.  [default: 8787, or a free one]")
 @located
 def demo_command(where: Where, port: int | None) -> None:
     """Serve a few sessions to look at, and name three things to try.
@@ -60,7 +59,7 @@ def demo_command(where: Where, port: int | None) -> None:
         where.directory = where.directory.with_name("segue-demo")
     where.sources = where.sources or "none"
     where.run(_furnish)
-    serve(where, port=_free(port), reveal=True, tries=lambda url, key: _tries(url, key, where))
+    serve(where, port=free(port), reveal=True, tries=lambda url, key: _tries(url, key, where))
 
 
 async def _furnish(hub: Hub, principal: Principal) -> None:
@@ -70,14 +69,6 @@ async def _furnish(hub: Hub, principal: Principal) -> None:
     for title, script, tag in _SESSIONS:
         session = await hub.create(principal, title=title, tag=tag, origin="demo")
         await hub.run(principal, session.id, [Text(text=script)])
-
-
-def _free(port: int | None) -> int:
-    """The port that was asked for, or the usual one if nobody has it."""
-    if port is not None:
-        return port
-    with socket.socket() as sock:
-        return 0 if sock.connect_ex(("127.0.0.1", PORT)) == 0 else PORT
 
 
 def _tries(url: str, key: Path, where: Where) -> str:

@@ -14,6 +14,7 @@ from . import browser
 from .main import Where, located
 
 PORT = 8787
+PORTS = click.IntRange(0, 65535)
 
 # What to print beneath the address: three things to try, with a URL and the file of the key.
 Tries = Callable[[str, Path], str]
@@ -21,7 +22,9 @@ Tries = Callable[[str, Path], str]
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=PORT, show_default=True, help="The port; 0 takes a free one.")
+@click.option(
+    "--port", type=PORTS, default=PORT, show_default=True, help="The port; 0 takes a free one."
+)
 @click.option(
     "--allow-host",
     "hosts",
@@ -71,9 +74,11 @@ def serve_command(where: Where, **options: Any) -> None:
 
 @click.command("open")
 @click.option("--no-browser", is_flag=True, help="Print the link instead of opening it.")
-@click.option("--port", default=PORT, show_default=True, help="The port, if nothing is served yet.")
+@click.option(
+    "--port", type=PORTS, help="If nothing is served yet.  [default: 8787, or a free one]"
+)
 @located
-def open_command(where: Where, no_browser: bool, port: int) -> None:
+def open_command(where: Where, no_browser: bool, port: int | None) -> None:
     """Open the session browser, signed in.
 
     A server of this data directory that is running is used; else one is started here, and lasts
@@ -83,10 +88,20 @@ def open_command(where: Where, no_browser: bool, port: int) -> None:
     """
     url = browser.running(where.directory)
     if url is None:
-        serve(where, port=port, show=not no_browser)
+        serve(where, port=free(port), show=not no_browser)
     else:
         link = where.run(lambda hub, principal: browser.link(hub, principal, url))
         browser.show(link, not no_browser)
+
+
+def free(port: int | None) -> int:
+    """The port that was asked for, or the usual one if nobody has it."""
+    import socket
+
+    if port is not None:
+        return port
+    with socket.socket() as sock:
+        return 0 if sock.connect_ex(("127.0.0.1", PORT)) == 0 else PORT
 
 
 def serve(
