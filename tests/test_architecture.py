@@ -1,6 +1,7 @@
 """The shape of the code: which way imports point, what is public, what a plain import costs."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -181,3 +182,23 @@ def test_no_module_has_outgrown_one_sitting() -> None:
         if (lines := len(path.read_text().splitlines())) > 600
     }
     assert long == {}
+
+
+def test_the_map_names_every_module_and_no_other() -> None:
+    map = (Path(__file__).parent.parent / "ARCHITECTURE.md").read_text()
+    rooms = dict(re.findall(r"^\| `([\w/.]+)` \|(.*)\|$", map, re.MULTILINE))
+    unnamed = []
+    for path in SOURCE.rglob("*.py"):
+        module = path.relative_to(SOURCE)
+        room, above = f"{module.parent}/", f"{module.parent.parent}/"
+        whole = f"`{module.parent.name}/`" in rooms.get(above, "")
+        named = str(module) in rooms or f"`{module.name}`" in rooms.get(room, "")
+        if not (named or whole or module.name in ("__init__.py", "__main__.py")):
+            unnamed.append(str(module))
+    gone = [
+        room + name
+        for room, text in rooms.items()
+        for name in re.findall(r"`(\w+\.py)`", text)
+        if not (SOURCE / room / name).exists()
+    ]
+    assert (unnamed, gone) == ([], [])
