@@ -86,7 +86,7 @@ const keys = {
   "?": () => find("#help").showModal(),
   f: () => open("#filter"),
   n: () => open("#begin"),
-  r: () => find("#text")?.focus(),
+  r: () => find("#text, #composer button")?.focus(),
   s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
   g: () => transcript?.reveal(1),
@@ -101,7 +101,7 @@ function open(menu) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select");
+  const typing = event.target.closest("input, textarea, select, #composer");
   if (event.key === "Escape") {
     const menu = find("details.menu[open]");
     if (menu) {
