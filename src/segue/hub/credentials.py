@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -36,7 +37,7 @@ class Credentials:
     def __init__(self, records: Records, secrets: SecretBox) -> None:
         self._records = records
         self._secrets = secrets
-        self._renewing: dict[str, asyncio.Lock] = {}
+        self._renewing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def keyring(self, session: Session, *, private: bool) -> Keyring:
         """A session's; `private` says that a token may be fetched from a private address."""

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -69,7 +70,7 @@ class Rooms:
         self._memories = memories
         self._skills = skills
         self._outputs = outputs
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -128,6 +129,8 @@ class Rooms:
 
     async def _collect(self, session: Session) -> list[Failed]:
         wrong = await self._outputs.collect(session, self._work / session.id)
+        if await self._store.get(session.workspace, session.id) is None:  # purged meanwhile
+            await self._outputs.discard(session)
         told = (await self._read(session)).outputs
         if wrong != told:
             await self._note(session, partial(_collected, wrong))

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
+# How long a cancelled turn waits for what it made to be kept; the next turn waits for all of it.
+LEAVE_SECONDS = 0.2
 # How many events are read at once.
 PAGE = 500
 # The mode in which whatever an agent asks for is allowed.
@@ -151,7 +153,20 @@ class Running:
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
-            await self._end(turn, reason, await self._leave())
+            await self._end_and_leave(turn, reason)
+
+    async def _end_and_leave(self, turn: Turn, reason: StopReason | Exception) -> None:
+        """End the turn with what it made kept. A cancel does not wait long for that."""
+        leaving = asyncio.get_running_loop().create_task(self._leave())
+        try:
+            timeout = LEAVE_SECONDS if reason == "cancelled" else None
+            done, _ = await asyncio.wait([leaving], timeout=timeout)
+            await self._end(turn, reason, leaving.result() if done else [])
+            if not done and (wrong := await leaving):
+                await self._store.change(*self._name, lambda _: wrong, lease=self._lease)
+                self._live.written(self._name)
+        finally:
+            leaving.cancel()
 
     async def _leave(self) -> list[Failed]:
         """Have what the turn made in the session's directory kept; most make nothing there.

@@ -1,13 +1,18 @@
 """What agents leave for people, in one place of a session's directory."""
 
+import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from segue.agents.base import Turn
 from segue.model import ids
+from segue.model.lifecycle import StopReason
+from segue.store.base import Record
 from tests.agents.provider import Provider
-from tests.doors.rest.api import open_api
+from tests.doors.rest.api import message, open_api
 from tests.doors.rest.hand import Hand, runners
 from tests.doors.rest.test_files import uploaded
 
@@ -70,6 +75,58 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         (left,) = (await api.ok("GET", "/v1/files"))["data"]
         assert left["scope"] is None
+
+
+@pytest.mark.parametrize("then", ["go on", "delete"])
+async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    go = asyncio.Event()
+
+    class Endless(Hand):
+        async def run(self, turn: Turn) -> StopReason:
+            await super().run(turn)
+            if turn.text == "for ever":
+                await asyncio.Event().wait()
+            return "end_turn"
+
+    endless = Endless()
+    async with open_api(tmp_path, runners=runners(endless)) as api:
+        session = (await api.session())["id"]
+        keep = api.hub.files.keep
+
+        async def slow(*given: Any) -> Record:
+            await go.wait()
+            return await keep(*given)
+
+        monkeypatch.setattr(api.hub.files, "keep", slow)
+        made = asyncio.Event()
+
+        def make(cwd: Path) -> None:
+            (cwd / "mnt/session/outputs").mkdir(parents=True)
+            (cwd / "mnt/session/outputs/a").write_text("a")
+            made.set()
+
+        endless.act = make
+        (sent,) = (await api.send(session, message("for ever")))["data"]
+        await made.wait()
+        endless.act = lambda _: None
+        await api.send(session, {"type": "user.interrupt"})
+        id, turn = ids.parse(session) or "", ids.parse(sent["id"]) or ""
+        asyncio.get_running_loop().call_later(5, go.set)  # so that a failure is one, and no wait
+        assert await api.hub.wait(api.principal, id, turn) == "cancelled"
+        assert not go.is_set()
+        if then == "delete":
+            await api.ok("DELETE", f"/v1/sessions/{session}")
+            go.set()
+            await api.hub.turns.rest()
+            assert (await api.ok("GET", "/v1/files"))["data"] == []
+        else:
+            asyncio.get_running_loop().call_later(0.1, go.set)
+            await api.say(session, "on")
+            (file,) = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
+            assert file["filename"] == "a"
+            assert not api.hub.rooms._locks
 
 
 async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
