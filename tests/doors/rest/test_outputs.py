@@ -64,8 +64,11 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
         hand.act = make
         await api.say(session["id"], "on")
         assert await made() == {"report.pdf": b"%PDF", "deep/a.txt": b"a" * 3_000_000}
+        files = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
+        (old,) = [each["id"] for each in files if each["filename"] == "report.pdf"]
         hand.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(b"%PDF-2")
         await api.say(session["id"], "on")
+        await api.fails(404, "GET", f"/v1/files/{old}")
         hand.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
         await api.say(session["id"], "on")
         assert (await made())["report.pdf"] == b"%PDF-2" and len(await made()) == 2
