@@ -325,6 +325,21 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
         assert [plain(body.content) for body in shown] == ["one", "a1"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_copy_has_the_title_and_the_totals_of_the_original(
+    homes: Path, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(homes / version))
+    source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)), writable=False)
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        for row in (await hub.list(LOCAL, Query(limit=1000))).sessions:
+            copy = await hub.promptable(LOCAL, row.id)
+            assert (copy.title, copy.title_by) == (row.title, row.title_by)
+            assert (copy.usage, copy.models) == (row.usage, row.models)
+            assert copy.messages == row.messages
+            assert copy.active_at == row.active_at or not row.messages
+
+
 async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ..model.errors import Conflict, InvalidInput, NotFound, StoreError, Unauthorized
+from ..model.event import Draft, InfoChanged, ModelCalled, Usage
 from ..model.principal import Principal
 from ..model.session import Session
 from .base import Base
@@ -37,15 +38,46 @@ class Transcripts(Base):
         from ..sources.claude.files import Unreadable
 
         _local(principal)
+        row = await self._row_there(principal, named)
         try:
-            return await self.mirror(principal).take(await _aside(lambda: _read(named)))
+            session, new = await self.mirror(principal).take(await _aside(lambda: _read(named)))
         except Unreadable:
             raise NotFound(f"the file of {named} went while it was read") from None
+        return session if row is None else await self._told_apart(row, session), new
 
     async def _take_claude(self, principal: Principal, id: str) -> Session:
         """The same for a session of a source, which whoever sees it there may have copied."""
+        row = await self._row_there(principal, id)
         session, _ = await self.mirror(principal).take(await _aside(lambda: _read(id)))
-        return session
+        return session if row is None else await self._told_apart(row, session)
+
+    async def _row_there(self, principal: Principal, id: str) -> Session | None:
+        """The row of a session that only a source has."""
+        try:
+            session, source = await self._find(principal, id)
+        except NotFound:
+            return None
+        return None if source is None else session
+
+    async def _told_apart(self, row: Session, copy: Session) -> Session:
+        """A new copy with what its source knew from elsewhere than the lines of its history.
+
+        That is a title, what the session's agents used, and what all of it cost.
+        """
+        from ..sources.claude.kept import MORE
+
+        drafts: list[Draft] = []
+        if row.title != copy.title:
+            by = row.title_by or "auto"
+            drafts.append(Draft(body=InfoChanged(title=row.title, by=by, extra=MORE)))
+        for model, used in row.models.items():
+            rest = used - copy.models.get(model, Usage())
+            if rest != Usage():
+                called = ModelCalled(model=model, usage=rest, extra=MORE)
+                drafts.append(Draft(at=row.active_at, body=called))
+        if drafts:
+            copy, _ = await self.store.change(copy.workspace, copy.id, lambda _: drafts)
+        return copy
 
     async def export_claude(self, principal: Principal, id: str) -> str:
         """Write a session so that Claude Code can resume it; gives the transcript's path.
