@@ -68,6 +68,24 @@ def test_a_prompt_goes_on_with_a_copy(run: Run, home: Home) -> None:
     assert after == before
 
 
+def test_what_has_a_copy_here_is_cared_for_all_the_same(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    path = home.projects / "-w" / f"{S}.jsonl"
+    run("prompt", S, "/say one")
+    assert run("claude", "pin", S).stdout.startswith("kept until 20")
+    assert "the needle" in run("claude", "export", S).stdout
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"type":"user","torn')
+    for words in ((), (S,)):
+        assert run("claude", "doctor", *words).stdout == f"{S}  line 3 torn\n"
+    run("claude", "doctor", "--repair")
+    assert path.read_bytes() == whole
+    (tmp_path / "moved").mkdir()
+    assert run("claude", "relocate", S, str(tmp_path / "moved")).returncode == 0
+    assert not path.exists()
+
+
 def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
     delegated(home)
     assert "A kingfisher, too" in run("search", "kingfisher").stdout
@@ -106,6 +124,6 @@ def test_one_is_kept_moved_and_written_as_a_document(run: Run, home: Home, tmp_p
     assert "the needle" in run("claude", "export", S).stdout
     run("claude", "export", S, "--html", "-o", str(tmp_path / "page.html"))
     assert "<html" in (tmp_path / "page.html").read_text()
-    run("import", S)
-    refused = run("claude", "pin", S)
-    assert refused.returncode == 2 and "not read from Claude Code" in refused.stderr
+    native = run("new").stdout.strip()
+    refused = run("claude", "pin", native)
+    assert refused.returncode == 2 and "not in Claude Code's files" in refused.stderr

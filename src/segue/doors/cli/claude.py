@@ -11,15 +11,11 @@ import click
 
 from ...model import clock
 from ...model.errors import Conflict, InvalidInput
-from ...model.query import Query
-from .listing import every
 from .main import Group, Where, located
 from .naming import session_argument
 from .output import one_line
 
 if TYPE_CHECKING:
-    from ...hub import Hub
-    from ...model.principal import Principal
     from ...model.session import Session
 
 T = TypeVar("T")
@@ -47,14 +43,8 @@ def doctor(where: Where, session: str | None, repair: bool) -> None:
     from ... import claude
     from ...sources.claude.live import SessionIsLive
 
-    async def names(hub: Hub, principal: Principal) -> list[str]:
-        if session is not None:
-            return [await _own(hub, principal, session)]
-        found, _ = await every(hub, principal, Query(source="claude", archived="include"))
-        return [each.native_id or each.id for each in found]
-
     checked = left = 0
-    for id in where.read(names):
+    for id in _everyone() if session is None else [_named(where, session)]:
         try:
             found = _tried(partial(claude.doctor, id, repair=repair))
         except SessionIsLive as error:
@@ -131,16 +121,25 @@ def export(where: Where, session: str, html: bool, output: IO[str] | None) -> No
     click.echo(made.encode("utf-8", "replace").decode(), output, nl=False)
 
 
+def _everyone() -> list[str]:
+    """The sessions that Claude Code has transcripts of, also those that have a copy here."""
+    from ...sources.claude import files, layout, locate
+
+    home = layout.Home.current()
+    entries = (each for project in layout.every_project(home) for each in files.names(project.path))
+    ids = {id for each in entries if (id := layout.session_id(each.name)) is not None}
+    return [id for id in sorted(ids) if locate.copies(home, id)]
+
+
 def _named(where: Where, session: str) -> str:
-    return where.read(lambda hub, principal: _own(hub, principal, session))
+    """What Claude Code calls a session that it has a transcript of."""
+    from ...sources.claude import kept, layout, locate
 
-
-async def _own(hub: Hub, principal: Principal, session: str) -> str:
-    """What Claude Code calls a session that is in its files."""
-    found: Session = await hub.named(principal, session)
-    if await hub.keeper(principal, found.id) != "claude":
-        raise InvalidInput(f"session {found.id} is not read from Claude Code's files")
-    return found.native_id or found.id
+    found: Session = where.read(lambda hub, principal: hub.named(principal, session))
+    name = found.native_id or kept.name(found)
+    if locate.find(layout.Home.current(), name) is None:
+        raise InvalidInput(f"session {found.id} is not in Claude Code's files")
+    return name
 
 
 def _tried(work: Callable[[], T]) -> T:
