@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
-from segue.sources.claude import whole
+from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.house import opened
@@ -559,6 +560,25 @@ def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     again = command(tmp_path, "export", S, "--format", "claude")
     assert isinstance(again.exception, errors.Conflict)
     assert "-o FILE" in str(again.exception)
+
+
+async def test_a_transcript_is_read_beside_the_event_loop(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to find out how much of it a fork took over."""
+    home.talk()
+    forked = claude.fork_session(S).session_id
+    readers: list[threading.Thread] = []
+    created = kept.created
+
+    def noted(*given: Any) -> Any:
+        readers.append(threading.current_thread())
+        return created(*given)
+
+    monkeypatch.setattr(kept, "created", noted)
+    async with opened(home) as (hub, _):
+        await hub.import_claude(LOCAL, forked)
+    assert readers and threading.current_thread() not in readers
 
 
 async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -> None:

@@ -10,6 +10,7 @@ to a seq. That part is a cache: whoever lists brings it up to date from the even
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -250,7 +251,7 @@ class Mirror:
 
     async def _take_all(self, whole: Whole) -> tuple[Session, int]:
         key = Key(whole.project, whole.session)
-        history = _History(whole)
+        history = await asyncio.to_thread(_History, whole)  # it reads a fork to its end
         id = await self._enter(key)
         if id != ids.parse(whole.session):
             raise Conflict(f"there is another session {whole.session} already", session=id)
