@@ -1,13 +1,18 @@
 """Prompts to Claude Code's sessions, where Claude Code cannot be had."""
 
 import json
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import segue
 from segue.model.content import plain
 from segue.model.event import AgentMessage, Failed, UserMessage
+from tests.claude.entries import Home
 
 ID = "0198c0de-1111-4111-8111-000000000001"
 
@@ -63,6 +68,66 @@ async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
         assert await hub.run(segue.LOCAL, ID, "more") == "error"
         await hub.config.set("local", "claude.continue", "false")
         assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+
+
+async def test_it_resumes_what_came_from_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it has not answered there yet."""
+    asked: list[dict[str, Any]] = []
+
+    async def query(**_: Any) -> AsyncIterator[Any]:
+        for nothing in ():
+            yield nothing
+
+    sdk = SimpleNamespace(
+        ClaudeAgentOptions=lambda **options: asked.append(options),
+        ClaudeSDKError=OSError,
+        query=query,
+    )
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", sdk)
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        await hub.run(segue.LOCAL, ID, "more")
+        agent = await hub.records.agent_of("local", "claude")
+        new = await hub.create(segue.LOCAL, agent=agent)
+        await hub.run(segue.LOCAL, new.id, "begin")
+    resumed, begun = asked
+    assert resumed["resume"] == ID and "session_id" not in resumed
+    assert begun["session_id"] == new.id and "resume" not in begun
+
+
+async def test_a_program_s_own_model_answers_whatever_is_continued(transcript: Path) -> None:
+    before = transcript.read_bytes()
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+    async with segue.resume_session(ID, model="demo") as session:
+        await session.send("/say more")
+        assert [each.type async for each in session.stream()][-1] == "result"
+    async with await segue.open_hub() as hub:
+        assert await said(hub) == ["first words", "/say more", "more"]
+        agent = (await hub.get(segue.LOCAL, ID)).agent
+        assert agent is None or agent.id != (await hub.records.agent_of("local", "claude")).id
+    assert transcript.read_bytes() == before
+
+
+async def test_a_program_takes_up_nothing_that_claude_code_works_on(transcript: Path) -> None:
+    Home(transcript.parents[2]).busy(ID)
+    with pytest.raises(segue.errors.Busy):
+        async with segue.resume_session(ID, model="demo"):
+            pass
+    async with await segue.open_hub() as hub:
+        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+
+
+async def test_a_prompt_in_the_directory_of_its_files_finds_them(
+    transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript.with_suffix("").mkdir()  # where what belongs to the session lies
+    monkeypatch.chdir(transcript.parent)
+    async with await segue.open_hub() as hub:
+        lines = [line async for line in hub.claude_transcript(segue.LOCAL, ID)]
+        assert b"".join(lines) == transcript.read_bytes()
+        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert (await hub.import_claude(segue.LOCAL, ID))[1] == 0
 
 
 async def test_it_runs_for_the_local_user_alone() -> None:

@@ -27,6 +27,7 @@ from ..model.event import (
 )
 from ..model.lifecycle import StopReason
 from .base import Turn
+from .permission import MODES
 
 DIALECT = "claude"
 MISSING = (
@@ -61,7 +62,7 @@ class ClaudeCodeAgent:
         options = sdk.ClaudeAgentOptions(
             cwd=session.cwd,
             add_dirs=list(session.roots),
-            permission_mode=session.mode if session.mode in _MODES else None,
+            permission_mode=session.mode if session.mode in MODES else None,
             can_use_tool=allowed,
             cli_path=self._program,
             **({"resume": name} if begun else {"session_id": name}),
@@ -74,7 +75,7 @@ class ClaudeCodeAgent:
 
     async def _begun(self, turn: Turn) -> bool:
         """Whether Claude Code knows the session: it came from there, or has spoken in it."""
-        if turn.session.source == DIALECT:
+        if DIALECT in turn.session.extra:
             return True
         return any(isinstance(event.body, ModelCalled) for event in await turn.history())
 
@@ -95,9 +96,6 @@ class ClaudeCodeAgent:
         if result.is_error and result.subtype != "error_max_turns":
             return await _fail(turn, "; ".join(result.errors or [result.result or result.subtype]))
         return "max_turn_requests" if result.is_error else "end_turn"
-
-
-_MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 
 
 async def _fail(turn: Turn, why: str) -> StopReason:

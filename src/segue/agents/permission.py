@@ -11,6 +11,8 @@ from .base import ALLOW, REJECT, Answer, Turn
 Policy = Literal["always_allow", "always_ask", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
 
+# What the person at a session may choose.
+MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 # The option of a session that remembers what somebody always allows.
 ALLOWED = "always_allow"
 _LOOKS = frozenset({"read", "search", "think"})

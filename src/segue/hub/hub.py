@@ -125,23 +125,25 @@ class Hub(Reading, Editing, Transcripts):
         )
         return await self._prompt(principal, id, prompt, turn_id)
 
-    async def promptable(self, principal: Principal, id: str) -> Session:
-        """The session, in the store. One of Claude Code's is taken in first, with all it has.
+    async def promptable(self, principal: Principal, id: str, *, here: bool = False) -> Session:
+        """The session, in the store. One of another agent's is taken in first, with all it has.
 
-        Its files stay as they are, unless the user wants Claude Code to answer: then it goes on
-        in its file, and what was said there since comes along.
+        Claude Code's files stay as they are, unless the user wants Claude Code to answer: then it
+        goes on in its file, and what was said there since comes along. `here` is for one who
+        brings a model and does not want that.
         """
         session, source = await self._find(principal, id)
         if source is None:
-            if _is_claude_code(session):
+            if _is_claude_code(session) and principal.local:
                 with suppress(NotFound):
-                    session, _ = await self.import_claude(principal, id)
+                    session = await self._take_claude(principal, session)
             return session
         if source.name != CLAUDE:
-            return await self._native(principal, id)  # which says why not
+            await self.take_in(principal, id)
+            return await self._native(principal, id)  # which says why not, of other sources
         at_rest(session)
-        session = await self._take_claude(principal, id)
-        if await self._by_claude(principal):
+        session = await self._take_claude(principal, session)
+        if not here and await self._by_claude(principal):
             agent = await self.records.agent_of(principal.workspace, CLAUDE)
             session = await self.configure(principal, id, ConfigChanged(agent=agent))
         return session
@@ -353,22 +355,23 @@ class Hub(Reading, Editing, Transcripts):
         offered = await agent.choose(session, tools, option, value)
         return ConfigChanged(options={"offered": offered})
 
-    def join(self, principal: Principal, name: str, agent: Agent) -> None:
-        """Have the sessions that an agent keeps itself in the lists, if it is one that can."""
+    async def join(self, principal: Principal, name: str, spec: dict[str, Any]) -> Agent:
+        """A program's agent; the sessions that it keeps itself are in the lists, if it can."""
         from ..agents.acp import AcpAgent
         from .others import OtherAgent
 
+        agent = await self.agent(principal, spec)
         if isinstance(agent, AcpAgent):
-            self.sources += (OtherAgent(self.store, agent, name, principal.workspace),)
+            ref = await self.records.program(principal.workspace, name, spec)
+            self.sources += (OtherAgent(self.store, agent, ref, name, principal.workspace),)
+        return agent
 
-    async def take_in(self, principal: Principal, id: str, agent: AgentRef | None) -> Session:
+    async def take_in(self, principal: Principal, id: str) -> Session:
         """A session that can go on here: another agent's own is copied from it first."""
         from .others import OtherAgent
 
         session, source = await self._find(principal, id)
-        if isinstance(source, OtherAgent):
-            return await source.take_in(session, agent)
-        return session
+        return await source.take_in(session) if isinstance(source, OtherAgent) else session
 
     async def _spec(self, session: Session, overrides: dict[str, Any]) -> dict[str, Any]:
         """A session's agent: its record, what session and turn override, what is configured."""

@@ -39,10 +39,13 @@ MOST_OWN = 1000  # of our own sessions with the agent that are looked at, the la
 class OtherAgent(MemorySource):
     """A source over one agent's own list."""
 
-    def __init__(self, store: Store, agent: AcpAgent, name: str, workspace: str) -> None:
+    def __init__(
+        self, store: Store, agent: AcpAgent, ref: AgentRef, name: str, workspace: str
+    ) -> None:
         super().__init__(workspace, name)
         self._store = store
         self._agent = agent
+        self._ref = ref
         self._rows: dict[str, SessionInfo] = {}
         self._lists: dict[str | None, dict[str, SessionInfo]] = {}  # by the directory asked for
         self._looking = asyncio.Lock()
@@ -120,7 +123,7 @@ class OtherAgent(MemorySource):
             bodies.append(InfoChanged(title=row.title, by="agent"))
         await self.add(id, [Draft(body=body, at=at) for body in bodies])
 
-    async def take_in(self, session: Session, agent: AgentRef | None) -> Session:
+    async def take_in(self, session: Session) -> Session:
         """Copy a session into the store, where it goes on; from then on the copy is what counts."""
         native = session.native_id or session.id
         told = await self._agent.recall(session, native)
@@ -129,7 +132,7 @@ class OtherAgent(MemorySource):
             real_cwd=session.real_cwd,
             origin=session.source,
             native_id=native,
-            agent=agent,
+            agent=self._ref,
         )
         bodies: list[AnyBody] = [created, *told]
         if session.title is not None:

@@ -35,21 +35,25 @@ class Transcripts(Base):
         It keeps its id, so what is in the store stands before the files from now on. Importing
         it again adds what the files have beyond that.
         """
+        _local(principal)
+        return await self._take(principal, named, lambda: _read(named))
+
+    async def _take_claude(self, principal: Principal, session: Session) -> Session:
+        """The same for a session of a source, which whoever sees it there may have copied."""
+        taken, _ = await self._take(principal, session.id, lambda: _of(session))
+        return taken
+
+    async def _take(
+        self, principal: Principal, named: str, read: Callable[[], Whole]
+    ) -> tuple[Session, int]:
         from ..sources.claude.files import Unreadable
 
-        _local(principal)
         row = await self._row_there(principal, named)
         try:
-            session, new = await self.mirror(principal).take(await _aside(lambda: _read(named)))
+            session, new = await self.mirror(principal).take(await _aside(read))
         except Unreadable:
             raise NotFound(f"the file of {named} went while it was read") from None
         return session if row is None else await self._told_apart(row, session), new
-
-    async def _take_claude(self, principal: Principal, id: str) -> Session:
-        """The same for a session of a source, which whoever sees it there may have copied."""
-        row = await self._row_there(principal, id)
-        session, _ = await self.mirror(principal).take(await _aside(lambda: _read(id)))
-        return session if row is None else await self._told_apart(row, session)
 
     async def _row_there(self, principal: Principal, id: str) -> Session | None:
         """The row of a session that only a source has."""
@@ -118,9 +122,9 @@ class Transcripts(Base):
 
     async def claude_transcript(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
         """The lines of the transcript that `export_claude` would write, or that Claude Code has."""
-        _, source = await self._find(principal, id)
+        found, source = await self._find(principal, id)
         if source is not None and source.name == CLAUDE:
-            for line in (await _aside(lambda: _read(id))).lines:
+            for line in (await _aside(lambda: _of(found))).lines:
                 yield line.data() + b"\n"
             return
         session = await self._stored(principal, id)
@@ -140,15 +144,33 @@ def _local(principal: Principal) -> None:
 
 
 def _read(named: str) -> Whole:
-    from ..sources.claude import files, locate, whole
-    from ..sources.claude.layout import Home, is_uuid
+    """A session by its id or its file."""
+    from ..sources.claude.layout import is_uuid
 
-    path = named
-    if is_uuid(named) and not os.path.exists(named):
-        place = locate.find(Home.current(), named)
-        if place is None:
-            raise NotFound(f"Claude Code has no session {named}")
-        path = place.path
+    is_id = is_uuid(named) and not os.path.isfile(named)
+    return _at_home(named) if is_id else _in(named, named)
+
+
+def _of(session: Session) -> Whole:
+    """A session by the name that Claude Code has for it, whatever lies in the current directory."""
+    from ..sources.claude import kept
+
+    return _at_home(session.native_id or kept.name(session))
+
+
+def _at_home(name: str) -> Whole:
+    from ..sources.claude import locate
+    from ..sources.claude.layout import Home
+
+    place = locate.find(Home.current(), name)
+    if place is None:
+        raise NotFound(f"Claude Code has no session {name}")
+    return _in(place.path, name)
+
+
+def _in(path: str, named: str) -> Whole:
+    from ..sources.claude import files, whole
+
     try:
         return whole.read(path)
     except files.Unreadable:

@@ -372,3 +372,20 @@ async def test_one_that_ends_a_cancelled_turn_late_is_waited_for(tmp_path: Path)
         assert (first[0], second[0]) == ("wait", "again")
         assert first[1] == second[1]  # by the same process
         await hold.close()
+
+
+async def test_a_prompt_goes_on_with_a_session_of_the_child_s_own(tmp_path: Path) -> None:
+    """From any door: it is taken in first, with what was said in it, and the child answers."""
+    command = ours(tmp_path, 2)
+    async with hub_in(tmp_path / "child") as child:
+        native = (await child.create(LOCAL, cwd=str(tmp_path))).id
+        await child.run(LOCAL, native, "/say one")
+    async with hub_in(tmp_path / "here") as hub:
+        await hub.join(LOCAL, "acp:other", {"kind": "acp", "command": command})
+        (row,) = (await hub.list(LOCAL)).sessions
+        assert row.source == "acp:other"
+        assert await hub.run(LOCAL, row.id, "/say two") == "end_turn"
+        assert await said(hub, row.id) == ["one", "two"]
+        assert await hub.keeper(LOCAL, row.id) is None
+    async with hub_in(tmp_path / "child") as child:
+        assert await said(child, native) == ["one", "two"]

@@ -78,13 +78,12 @@ async def test_opencode_s_own_sessions_are_listed_and_opened(home: Path, opencod
     async with AcpClient.start(shlex.split(opencode), cwd=str(home)) as client:
         native = await client.new(str(home))
     async with hub_in(home) as hub:
-        agent = await hub.agent(LOCAL, {"kind": "acp", "command": opencode})
-        hub.join(LOCAL, "acp:opencode", agent)
+        await hub.join(LOCAL, "acp:opencode", {"kind": "acp", "command": opencode})
         # Without a directory, it lists those of the project that it was started in.
         (row,) = (await hub.list(LOCAL, Query(cwd=str(home)))).sessions
         assert (row.native_id, row.source, row.cwd) == (native, "acp:opencode", str(home))
         assert row.title is None  # it names each after the time, which is no title
-        taken = await hub.take_in(LOCAL, row.id, None)
+        taken = await hub.take_in(LOCAL, row.id)
         assert (taken.id, taken.native_id) == (row.id, native)
         assert [session.id for session in (await hub.list(LOCAL)).sessions] == [row.id]
 
@@ -117,11 +116,10 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
             assert await said(hub, session.id) == ["Here I am."]
             await hold.close()
     async with hub_in(home / "two") as hub:  # which has never heard of it
-        agent = await hub.agent(LOCAL, {"kind": "acp", "command": claude_agent})
-        hub.join(LOCAL, "acp:claude", agent)
+        await hub.join(LOCAL, "acp:claude", {"kind": "acp", "command": claude_agent})
         (row,) = (await hub.list(LOCAL)).sessions
         assert (row.id, row.cwd) == (begun.id, str(project))
-        await hub.take_in(LOCAL, row.id, None)
+        await hub.take_in(LOCAL, row.id)
         assert await said(hub, row.id) == ["Here I am."]
         (asked,) = await hub.events(LOCAL, row.id, types=["user_message"])
         assert plain(asked.body.content) == "Are you there?"

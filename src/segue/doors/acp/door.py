@@ -143,8 +143,7 @@ class Door:
             self._hub = await self._open_hub()
             program = self._program
             if program is not None and program.agent is None:
-                agent = await self._hub.agent(self._principal, program.spec)
-                self._hub.join(self._principal, program.name, agent)
+                agent = await self._hub.join(self._principal, program.name, program.spec)
                 self._program = program._replace(agent=agent)
         return self._hub
 

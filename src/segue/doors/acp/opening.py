@@ -60,7 +60,7 @@ class Opening(Base):
     async def session_fork(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
-        await self._hub.take_in(self._principal, parent.id, await self._agent_ref())
+        await self._hub.take_in(self._principal, parent.id)
         async with await self._connect(servers, request.cwd, parent) as connected:
             # Here, whoever keeps its parent: the client forks a session to go on with it.
             fork = await self._hub.fork(
@@ -91,7 +91,7 @@ class Opening(Base):
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
         async with self._alone(session.id):
             await self._shut(session.id)
-            session = await self._hub.take_in(self._principal, session.id, await self._agent_ref())
+            session = await self._hub.take_in(self._principal, session.id)
             session = await self._rooted(session, roots)
             opened = self._follower(session, request.session_id)
             if replay:

@@ -72,10 +72,11 @@ def resume_session(
 ) -> SDKSession:
     """Take up a session again, with all that was said in it, in its own directory.
 
-    `cwd`, if it is given, must be that directory.
+    `cwd`, if it is given, must be that directory. The model that is named answers, whichever
+    agent the session has.
 
     One of Claude Code's is imported first, under the same id: its files stay as they are, and
-    what is said from now on is kept here.
+    what is said from now on is kept here. Busy while Claude Code is working on it.
     """
     id = ids.parse(session_id)
     if id is None:

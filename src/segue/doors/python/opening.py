@@ -15,7 +15,6 @@ from ...store.base import Store
 
 if TYPE_CHECKING:
     from ...acp.wire import McpServer
-    from ...agents.base import Agent
     from ...agents.mcp import McpServers
     from ...hub.turns import Hold
 
@@ -31,18 +30,13 @@ class Opened:
         self._hold: Hold | None = None
         self._servers: McpServers | None = None
 
-    async def hold(
-        self, session: Session, servers: Sequence[McpServer], agent: Agent | None
-    ) -> dict[str, str]:
+    async def hold(self, session: Session, servers: Sequence[McpServer]) -> dict[str, str]:
         """Hold a session open with some MCP servers; why each that is missing failed."""
         failures: dict[str, str] = {}
         if servers:
             from ...agents.mcp import McpServers
 
-            if await self.hub.connects(session, agent):
-                self._servers = McpServers.named(servers, session.cwd)
-            else:
-                self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
+            self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
         self._hold = await self.hub.hold(LOCAL, session.id, tools=self._servers)
         return failures
 

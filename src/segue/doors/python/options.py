@@ -7,13 +7,13 @@ from typing import Any, TypedDict
 
 from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
 from ...agents.model.settings import TOOLSET
+from ...agents.permission import MODES
 from ...agents.tools import BUILT_IN
 from ...model.errors import InvalidInput
 from .opening import Where
 
 Ask = Callable[[str, Any], Awaitable[bool]]
 
-MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 # Tools as the Agent SDK names them.
 _NAMES = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
 _MCP = "mcp__"

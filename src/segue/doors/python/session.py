@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from ...agents.base import Agent
 from ...agents.model.settings import FUNCTIONS
 from ...hub import Hub, places
 from ...model import ids
@@ -33,7 +32,6 @@ from .options import Options, check, overrides, server
 from .tools import functions
 
 DEMO = "demo"
-CLAUDE = "claude"
 CLOSED = "Cannot send to closed session"
 NOBODY = "nobody is there to ask: give can_use_tool, or another permission_mode"
 
@@ -134,13 +132,11 @@ class SDKSession:
             agent = replace(built_in, overrides=self._overrides)
             session = await hub.create(LOCAL, id=self.session_id, cwd=self._new_in, agent=agent)
         else:
-            if await hub.keeper(LOCAL, self.session_id) == CLAUDE:
-                await hub.import_claude(LOCAL, self.session_id)
-            session = await hub.get(LOCAL, self.session_id)
+            session = await hub.promptable(LOCAL, self.session_id, here=True)
             if self._known_in is not None and places.real(self._known_in) != session.directory:
                 raise InvalidInput(f"cwd: session {session.id} works in {session.cwd}")
             self._seen = session.last_seq
-        failed = await held.hold(session, self._servers, _demo() if self._model == DEMO else None)
+        failed = await held.hold(session, self._servers)
         self._init = SystemMessage(
             session_id=session.id,
             uuid=ids.new_id(),
@@ -155,7 +151,8 @@ class SDKSession:
 
     def _for_turns(self) -> dict[str, Any]:
         """What this program asks of its own turns, beyond what the session is made with."""
-        own: dict[str, Any] = {"kind": DEMO} if self._model == DEMO else {}
+        # The model that it names answers, whichever agent the session has.
+        own: dict[str, Any] = {"kind": DEMO if self._model == DEMO else "default"}
         if self._tools:
             own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
         return {**self._overrides, **own}
@@ -207,9 +204,3 @@ class SDKSession:
             await hub.answer(LOCAL, self.session_id, asked.ask_id, option, note)
         if not allowed:
             tally.denied(asked.call_id)
-
-
-def _demo() -> Agent:
-    from ...agents.demo import DemoAgent
-
-    return DemoAgent()
