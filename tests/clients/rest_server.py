@@ -18,12 +18,14 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(data: Path, *options: str) -> Iterator[Server]:
+def serving(
+    data: Path, *options: str, program: tuple[str, ...] = (sys.executable, "-m", "segue")
+) -> Iterator[Server]:
     """A server on a free port of this machine, and the key of its local workspace."""
     environment = {**os.environ, "SEGUE_DATA_DIR": str(data), "PYTHONUNBUFFERED": "1"}
     environment.pop("SEGUE_DATABASE_URL", None)
     process = subprocess.Popen(
-        [sys.executable, "-m", "segue", "serve", "--port", "0", *options],
+        [*program, "serve", "--port", "0", *options],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from segue.doors.rest.serve import first_key
 from tests.clients.rest_server import serving
@@ -94,6 +95,22 @@ def test_several_workers_serve_the_api_and_the_pages(tmp_path: Path) -> None:
         assert server.process.wait(30) == 0
         assert server.process.stderr is not None
         assert server.process.stderr.read() == ""
+
+
+def test_workers_run_nothing_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = tmp_path / "cwd" / "multiprocessing.py"
+    evil.parent.mkdir()
+    evil.write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()")
+    monkeypatch.chdir(evil.parent)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    begin = "import sys; del sys.path[0]; from segue.__main__ import main; main()"
+    program = (sys.executable, "-c", begin)
+    with serving(tmp_path / "data", "--workers", "2", program=program) as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).status_code == 200
+    assert [path.name for path in evil.parent.iterdir()] == [evil.name]
 
 
 def test_requests_are_logged_on_request(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,6 +31,7 @@ log = logging.getLogger("segue.rest")
 # A worker that ends sooner than this has hardly begun; so many in a row are a reason to give up.
 HARDLY_SECONDS = 3.0
 TRIES = 5
+_SAFE, _OURS = "PYTHONSAFEPATH", "segue"
 
 _decode = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]], float]]).decode
 
@@ -78,6 +80,8 @@ def _lasting(series: Series) -> Series:
 def _work(
     serving: Serving, sock: socket.socket, mount: Mount, directory: Path, number: int
 ) -> None:
+    if os.environ.get(_SAFE) == _OURS:
+        del os.environ[_SAFE]  # what agents start is to begin as ever
     logs.start(serving.log_level)
     run(serve(serving, sock, mount=mount, together=Counts(directory, number)))
 
@@ -112,7 +116,8 @@ def supervise(
                 args=(serving, sock, mount, Path(name), number),
                 name=f"segue worker {number}",
             )
-            process.start()
+            with _apart():
+                process.start()
             return process
 
         workers = {number: start(number) for number in range(count)}
@@ -133,6 +138,19 @@ def supervise(
                     workers[number], born[number] = start(number), time.monotonic()
         finally:
             _end(list(workers.values()), serving.grace)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Have a new Python import nothing of the current directory before it serves."""
+    if _SAFE in os.environ:
+        yield
+        return
+    os.environ[_SAFE] = _OURS
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE]
 
 
 def _end(workers: list[BaseProcess], grace: float) -> None:
