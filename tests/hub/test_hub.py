@@ -288,6 +288,16 @@ async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
         assert (moved.workspace, moved.id) == ("other", id)
 
 
+async def test_what_was_allowed_elsewhere_is_asked_for_again(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        session = await hub.create(LOCAL, cwd="/w")
+        allowed = ConfigChanged(mode="bypassPermissions", options={"always_allow": ["bash"]})
+        await hub.configure(LOCAL, session.id, allowed)
+        lines = [line async for line in hub.export(LOCAL, session.id)]
+        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        assert (copy.mode, copy.options["always_allow"]) == ("default", [])
+
+
 async def test_an_import_brings_the_agent_that_the_session_was_made_with(
     make_hub: MakeHub,
 ) -> None:

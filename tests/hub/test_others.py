@@ -26,8 +26,7 @@ async def test_what_is_gone_from_a_directory_asked_for_earlier_is_listed_no_more
     ):
         places = [str(tmp_path / name) for name in "abcd"]
         made = [await other.create(LOCAL, cwd=place, title="x") for place in places]
-        agent = await hub.agent(LOCAL, {"kind": "acp", "command": shlex.join(words)})
-        hub.join(LOCAL, "theirs", agent)
+        await hub.join(LOCAL, "theirs", {"kind": "acp", "command": shlex.join(words)})
         (source,) = hub.sources
         assert isinstance(source, others.OtherAgent)
 

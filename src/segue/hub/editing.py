@@ -240,8 +240,9 @@ class Editing(Base):
         """A session from an exported file, all or nothing, under its own id unless `new_id`.
 
         Its agent comes along, unless that would start a program of the file's choice: such a
-        session has the built-in agent.
+        session has the built-in agent. What was allowed in it elsewhere is asked for again here.
         """
+        from ..agents.permission import ALLOWED
         from .brought import Brought
 
         header, events = transfer.read(lines)
@@ -252,6 +253,9 @@ class Editing(Base):
         )
         for record in brought.new:  # versions in their order, each of which needs the one before
             await self.store.put_record(record)
+        if session.mode in ("acceptEdits", "bypassPermissions") or session.options.get(ALLOWED):
+            change = ConfigChanged(mode="default", options={ALLOWED: []})
+            session = await self.configure(principal, id, change)
         if session.title is None and (title := header.session.title):  # a source told it apart
             return await self._info(principal, id, InfoChanged(title=title, by="auto"))
         return session
