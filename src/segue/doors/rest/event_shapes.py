@@ -223,23 +223,27 @@ class Retry(Out, frozen=True, forbid_unknown_fields=True):
     type: Literal["retrying", "exhausted", "terminal"]
 
 
+# What can have gone wrong; what is none of these is unknown.
+Wrong = Literal[
+    "unknown_error",
+    "model_overloaded_error",
+    "model_rate_limited_error",
+    "model_request_failed_error",
+    "mcp_connection_failed_error",
+    "mcp_authentication_failed_error",
+    "billing_error",
+    "tool_use_limit_reached_error",
+    "compaction_limit_reached_error",
+    "repository_authentication_error",
+    "repository_checkout_error",
+    "repository_clone_error",
+    "repository_forbidden_error",
+    "repository_not_found_error",
+]
+
+
 class Mistake(Out, frozen=True, forbid_unknown_fields=True):
-    type: Literal[
-        "unknown_error",
-        "model_overloaded_error",
-        "model_rate_limited_error",
-        "model_request_failed_error",
-        "mcp_connection_failed_error",
-        "mcp_authentication_failed_error",
-        "billing_error",
-        "tool_use_limit_reached_error",
-        "compaction_limit_reached_error",
-        "repository_authentication_error",
-        "repository_checkout_error",
-        "repository_clone_error",
-        "repository_forbidden_error",
-        "repository_not_found_error",
-    ]
+    type: Wrong
     message: str
     retry_status: Retry
     mcp_server_name: str | UnsetType = UNSET

@@ -8,7 +8,7 @@ what the agent did, then idle with the usage just before it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET
 
@@ -45,6 +45,7 @@ from ...model.session import Session
 from ...store.base import Delta
 from . import blocks
 from .agents import Agents
+from .event_shapes import Wrong
 from .lookups import Lookups, call_id_of, tool_id
 from .session_out import thread_id, usage
 
@@ -108,21 +109,7 @@ UNMADE = (
 STATE = ("created", "status_changed", "model_called", "info_changed", "config_changed")
 
 _SERVER_ERRORS = ("mcp_connection_failed_error", "mcp_authentication_failed_error")
-_ERRORS = frozenset(
-    {
-        "model_overloaded_error",
-        "model_rate_limited_error",
-        "model_request_failed_error",
-        "billing_error",
-        "tool_use_limit_reached_error",
-        "compaction_limit_reached_error",
-        "repository_authentication_error",
-        "repository_checkout_error",
-        "repository_clone_error",
-        "repository_forbidden_error",
-        "repository_not_found_error",
-    }
-)
+_ERRORS = frozenset(get_args(Wrong)) - {*_SERVER_ERRORS}
 
 
 class View:
