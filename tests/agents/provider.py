@@ -78,7 +78,8 @@ class Broken(Exception):
 class Provider:
     """Answers each request with the next script, or with `otherwise` when there is none left."""
 
-    def __init__(self, *scripts: Script) -> None:
+    def __init__(self, *scripts: Script, port: int = 0) -> None:
+        self._port = port
         self.scripts: list[Script] = list(scripts)
         self.otherwise: Script = [Say("done")]
         self.requests: list[dict[str, Any]] = []
@@ -87,7 +88,7 @@ class Provider:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
         port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         return self

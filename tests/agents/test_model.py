@@ -12,7 +12,7 @@ from segue.model.principal import LOCAL, Principal
 from segue.store.base import Delta
 
 from .conftest import PATIENCE, House, of, said
-from .provider import Cut, Fail, Garbage, Say, Stop, Think, Use, Wait
+from .provider import Cut, Fail, Garbage, Provider, Say, Stop, Think, Use, Wait
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"
@@ -182,6 +182,54 @@ async def test_what_will_not_get_better_is_not_asked_again(house: House, fail: F
     (failed,) = of(bodies, "failed")
     assert fail.message in failed.message and failed.retry == "terminal"
     assert bodies[-1].stop_reason == "error" and len(house.provider.requests) == 1
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "ollama:qwen3"])
+async def test_a_server_that_does_not_run_is_tried_a_few_times_and_named(
+    house: House, model: str
+) -> None:
+    async with house:
+        url = await _closed()
+        await house.hub.config.set("local", "model", model)
+        await house.hub.config.set("local", "model.base_url", url)
+        session = await house.session(agent=await spec(house, backoff=0.01))
+        bodies = await house.play("Hi", session)
+    *tries, last = of(bodies, "failed")
+    assert [body.retry for body in tries] == ["retrying"] * 2 and last.retry == "exhausted"
+    assert f"the model at {url}" in last.message and "refused" in last.message
+    assert "is its server running" in last.message and "tried 3 times" in last.message
+    assert "try 1 of 3; trying again" in tries[0].message
+    statuses = [body.status for body in of(bodies, "status_changed")]
+    assert statuses == ["running", *(["rescheduling", "running"] * 2), "idle"]
+
+
+async def test_a_server_that_starts_meanwhile_answers(house: House) -> None:
+    async with house:
+        url = await _closed()
+        await house.hub.config.set("local", "model.base_url", url)
+        session = await house.session()
+        turn = await house.hub.prompt(LOCAL, session.id, "Hi")
+        async for item in house.hub.follow(LOCAL, session.id):
+            if isinstance(item, Event) and item.type == "failed":
+                break
+        async with Provider(port=int(url.rpartition(":")[2])) as late:
+            assert await house.hub.wait(LOCAL, session.id, turn) == "end_turn"
+    assert len(late.requests) == 1
+
+
+async def test_a_connection_that_breaks_each_time_is_told_with_its_address(house: House) -> None:
+    async with house:
+        house.answers(*[[Cut()]] * 2)
+        session = await house.session(agent=await spec(house, backoff=0.01, retries=1))
+        bodies = await house.play("Hi", session)
+    _, last = of(bodies, "failed")
+    assert house.provider.url in last.message and "tried 2 times" in last.message
+
+
+async def _closed() -> str:
+    """An address of this machine where nothing listens."""
+    async with Provider() as provider:
+        return provider.url
 
 
 @pytest.mark.parametrize("broken", [Cut(), Garbage()])

@@ -84,6 +84,16 @@ async def test_a_failure_is_a_state_where_the_turn_is_not_a_request(house: House
         assert await client.run(id, "better now") == "end_turn"
 
 
+async def test_that_a_model_is_asked_again_is_told_meanwhile(house: House, version: int) -> None:
+    wanted = {"clientCapabilities": {"session": {"notices": {}}}} if version == 1 else {}
+    async with house.inside(version, greet=False) as client:
+        await client.initialize(**wanted)
+        id = await client.new("/")
+        assert await client.run(id, "/retry too much to do\n/say there") == "end_turn"
+        (notice,) = [update.body for update in client.updates() if update.kind == "notice"]
+        assert (notice["severity"], notice["title"]) == ("warning", "too much to do")
+
+
 async def test_a_failure_is_a_notice_for_those_who_take_notices(house: House) -> None:
     async with house.inside(1, greet=False) as client:
         await client.initialize(clientCapabilities={"session": {"notices": {}}})

@@ -38,12 +38,15 @@ from ...model.event import (
 from ..base import Turn
 from .conversation import DIALECT
 from .settings import Settings
+from .unreachable import nobody_there, told
 
 MAX_DELAY = 60.0
 # Whoever asks for a longer pause than this is not waited for.
 PATIENCE = 300.0
 # An answer that makes no sense is seldom better the fourth time.
 MALFORMED = 3
+# Where nothing listens on this machine, a server may be starting; minutes would help nobody.
+NOBODY = 3
 
 _TRANSIENT = (
     errors.ModelRateLimitError,
@@ -168,23 +171,31 @@ class Requests:
 
     async def _again(self, error: Exception, attempt: int) -> None:
         """Wait until it is worth another attempt; ModelFailed if it never will be."""
-        code, message = _code(error), _words(error)
+        address = self._model.base_url
+        code, message = _code(error), told(error, address) or _words(error)
         again = isinstance(error, _TRANSIENT) or (_malformed(error) and attempt < MALFORMED)
+        tries = self._settings.retries + 1
+        if nobody_there(error, address):
+            tries = min(tries, NOBODY)
         asked = getattr(error, "retry_after", None) or 0.0
         if getattr(error, "provider_retry_hint", None) is False or asked > PATIENCE:
             again = False
         turn = self._turn
         await turn.finish(partial=True, extra={DIALECT: {"discarded": True}})
-        if not again or attempt > self._settings.retries:
+        if not again or attempt >= tries:
             await turn.emit(self._failure())
-            raise ModelFailed(message, code, tried=again or attempt > 1) from error
+            tried = f" (tried {attempt} times)" if attempt > 1 else ""
+            raise ModelFailed(message + tried, code, tried=again or attempt > 1) from error
+        pause = min(self._settings.backoff * 2 ** (attempt - 1), MAX_DELAY)
+        pause = max(asked, pause * random.uniform(0.5, 1.0))
+        soon = f"trying again in {pause:.0f} s" if pause >= 1 else "trying again"
+        message = f"{message} (try {attempt} of {tries}; {soon})"
         await turn.emit(
             self._failure(),
             Failed(message=message, code=code, retry="retrying"),
             StatusChanged(status="rescheduling", turn=turn.id),
         )
-        pause = min(self._settings.backoff * 2 ** (attempt - 1), MAX_DELAY)
-        await asyncio.sleep(max(asked, pause * random.uniform(0.5, 1.0)))
+        await asyncio.sleep(pause)
         await turn.emit(StatusChanged(status="running", turn=turn.id))
 
     def _failure(self) -> ModelCalled:

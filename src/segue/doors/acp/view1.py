@@ -128,7 +128,8 @@ class View1:
                     summary=write_blocks(body.summary) or UNSET,
                 )
             case Failed() as body if self._session.notices is not None:
-                yield v1.Notice(severity="error", title=body.message or "Error")
+                severity = "warning" if body.retry == "retrying" else "error"
+                yield v1.Notice(severity=severity, title=body.message or "Error")
 
     def _message(self, id: str, kind: type, content: Content) -> Iterator[v1.Update]:
         sent = self._streamed.pop(id, 0)

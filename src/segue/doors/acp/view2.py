@@ -134,6 +134,8 @@ class View2:
                     status="completed",
                     summary=write_blocks(body.summary) or UNSET,
                 )
+            case Failed(retry="retrying", message=message):
+                yield v2.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
                 self._failure = body.message
 
