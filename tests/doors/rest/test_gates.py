@@ -41,12 +41,18 @@ async def test_a_key_that_was_revoked_opens_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beta", ["", "other-2026-01-01"])
-async def test_without_the_beta_header_the_address_does_not_exist(
+async def test_without_the_beta_header_the_address_does_not_exist_and_says_why(
     tmp_path: Path, beta: str
 ) -> None:
     async with open_api(tmp_path) as api:
-        status, answer = await api.call("GET", "/v1/sessions", headers={"anthropic-beta": beta})
-        assert (status, answer["error"]["type"]) == (404, "not_found_error")
+        for path, wanted in (
+            ("/v1/sessions", BETA),
+            ("/v1/memory_stores", f"agent-memory-2026-07-22 or {BETA}"),
+        ):
+            status, answer = await api.call("GET", path, headers={"anthropic-beta": beta})
+            told = f"not found without the header anthropic-beta: {wanted}"
+            assert status == 404
+            assert answer["error"] == {"type": "not_found_error", "message": told}
 
 
 async def test_other_betas_may_stand_beside_the_one_that_is_needed(tmp_path: Path) -> None:

@@ -80,6 +80,49 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
         assert left["scope"] is None
 
 
+async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        mounts = [{"type": "file", "file_id": (await uploaded(api))["id"]} for _ in range(3)]
+        session = await api.session(resources=mounts)
+        top = Path(session["cwd"]) / "mnt/session/outputs"
+        top.mkdir(parents=True)
+
+        def make(*names: str) -> None:
+            for name in names:
+                (top / name).write_text(str(ids.new_id()))
+
+        hand.act = lambda _: make("a", "b", "c")
+        await api.say(session["id"], "on")
+
+        async def page(limit: int, **params: str) -> tuple[list[str], dict[str, Any]]:
+            params["scope_id"] = session["id"]
+            found = await api.ok("GET", "/v1/files", limit=limit, **params)
+            return [each["id"] for each in found["data"]], found
+
+        every, _ = await page(9)
+        assert every[:3] == [each["file_id"] for each in session["resources"]]
+        first, found = await page(2)
+        # What was shown goes, and so does one that comes next; the output at the end is another.
+        taken = f"/v1/sessions/{session['id']}/resources/{session['resources'][1]['id']}"
+        await api.ok("DELETE", taken)
+        await api.ok("DELETE", f"/v1/files/{every[3]}")
+        hand.act = lambda _: make("c", "d")
+        await api.say(session["id"], "on")
+        then, found = await page(2, page=found["next_page"])
+        rest, found = await page(9, page=found["next_page"])
+        assert (first, then) == (every[:2], [every[2], every[4]])
+        assert len(rest) == 2 and every[5] not in rest and found["next_page"] is None
+        # The older clients' way.
+        assert (await page(9, after_id=every[2]))[0] == [every[4], *rest]
+        older, found = await page(2, before_id=rest[0])
+        assert (older, found["has_more"]) == ([every[2], every[4]], True)
+        for name in ("after_id", "before_id"):
+            params = {"scope_id": session["id"], name: every[1]}
+            assert name in await api.fails(404, "GET", "/v1/files", **params)
+
+
 @pytest.mark.parametrize("then", ["go on", "delete"])
 async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, then: str

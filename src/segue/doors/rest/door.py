@@ -186,7 +186,8 @@ def _check_headers(scope: Scope, headers: dict[bytes, bytes], endpoint: Endpoint
         given = [value for name, value in scope["headers"] if name == b"anthropic-beta"]
         names = b",".join(given).decode("latin-1").split(",")
         if endpoint.betas.isdisjoint(name.strip() for name in names):
-            raise NotFound("not found")
+            wanted = " or ".join(sorted(endpoint.betas))
+            raise NotFound(f"not found without the header anthropic-beta: {wanted}")
     version = headers.get(b"anthropic-version")
     if version is None:
         raise InvalidInput("anthropic-version: header is required")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
@@ -152,19 +153,46 @@ async def _some(call: Call, names: Any) -> list[Record]:
 
 
 async def _scoped(call: Call, scope: str, limit: int) -> FilePage:
-    """The files of a session: those that are mounted into it, then those that it made."""
+    """The files of a session: those that are mounted into it, then those that it made.
+
+    A place in this list is that of a mount or an output, which stays when its file is another.
+    """
     try:
         session = await call.session(scope)
     except NotFound:
         return _page([], None)
-    names = [each["file_id"] for each in session.resources if each["type"] == "file"]
-    names += [ids.spell("file", each.body["file"]) for each in await call.hub.outputs.of(session)]
-    token = call.params.text("page")
+    mounted = (each for each in session.resources if each["type"] == "file")
+    names = {Position(0, ids.parse(each["id"]) or ""): each["file_id"] for each in mounted}
+    for each in await call.hub.outputs.of(session):
+        names[Position(each.created_at, each.id)] = ids.spell("file", each.body["file"])
     of = f"scope:{session.id}"
-    start = 0 if token is None else (await paging.parse(call, token, of))[0]
-    rows = await _some(call, names[start : start + limit])
-    more = start + limit < len(names)
-    return _page(rows, await paging.spell(call, of, start + limit) if more else None)
+    ordered = sorted(names)
+    params = call.params
+    before = params.text("before_id")
+    if before:
+        ordered = ordered[: bisect_left(ordered, _place(names, before, "before_id"))][::-1]
+    elif token := params.text("page"):
+        ordered = ordered[bisect_right(ordered, Position(*await paging.parse(call, token, of))) :]
+    elif last := params.text("after_id"):
+        ordered = ordered[bisect_right(ordered, _place(names, last, "after_id")) :]
+    found: dict[Position, Record] = {}
+    for place in ordered:  # on while some are deleted: no page but the last may be empty
+        if len(found) > limit:
+            break
+        for record in await _some(call, [names[place]]):
+            found[place] = record
+    rows, more = list(found.values())[:limit], len(found) > limit
+    if before:
+        return msgspec.structs.replace(_page(rows[::-1], None), has_more=more)
+    following = await paging.spell(call, of, *list(found)[limit - 1]) if more else None
+    return _page(rows, following)
+
+
+def _place(names: dict[Position, str], given: str, field: str) -> Position:
+    for place, name in names.items():
+        if name == given:
+            return place
+    raise NotFound(f"{field}: file {given} not found")
 
 
 async def _before(call: Call, name: str, limit: int) -> FilePage:
