@@ -93,17 +93,22 @@ class Mounts:
             await self._records.delete(before)
         await self._records.create(session.workspace, _TOKEN, body, ids.parse(resource["id"]))
 
+    def made(self, session: Session) -> bool:
+        """Whether segue made its directory: for it, or for the session that it was forked from."""
+        place = Path(session.cwd)
+        forked = session.fork is not None and place.parent == self._work
+        return forked or place == self._work / session.id
+
     def beside(self, session: Session) -> Path:
-        """The file that says what was done in a session's directory."""
-        return self._work / f"{session.id}.json"
+        """The file that says what was done in the directory that segue made for a session."""
+        return Path(f"{session.cwd}.json")
 
     async def discard(self, session: Session) -> None:
         """Remove what was a purged session's: its directory, files, tokens.
 
         All of it stays while another session is at work in the same directory, as a fork is.
         """
-        root = self._work / session.id
-        if session.cwd != str(root) and not session.resources:
+        if not self.made(session) and not session.resources:
             return
         here = Query(directories=(session.directory,), archived="include", limit=1)
         bins = Query(directories=(session.directory,), trash=True, limit=1)
@@ -112,8 +117,8 @@ class Mounts:
                 return
         for resource in session.resources:
             await self.unmount(session, resource)
-        if session.cwd == str(root):
-            await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+        if self.made(session):
+            await asyncio.to_thread(shutil.rmtree, session.cwd, ignore_errors=True)
             self.beside(session).unlink(missing_ok=True)
 
     async def _file(self, session: Session, resource: dict[str, Any]) -> Record | None:

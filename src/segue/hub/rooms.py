@@ -2,8 +2,8 @@
 
 What is mounted once (files, clones) is begun when the session is made and waited for by its first
 turn. Memories are brought up to date at the beginning of each turn, and what the turn changed in
-them is taken back at its end. A file beside the directory says what was done; without it nothing
-is lost, since then nothing counts as deleted.
+them is taken back at its end, by a fork that works in the directory too. A file beside the
+directory says what was done; without it nothing is lost, since then nothing counts as deleted.
 """
 
 from __future__ import annotations
@@ -109,23 +109,25 @@ class Rooms:
 
     async def enter(self, session: Session) -> list[Failed]:
         """Make the directory ready for a turn; what of it was not possible."""
-        if not session.resources or not self._own(session):
+        if not session.resources or not self._mounts.made(session):
             return []
         try:
             os.makedirs(session.cwd, mode=0o700, exist_ok=True)
             async with self._alone(session):
-                return [*await self._mount(session), *await self._remember(session)]
+                wrong = await self._mount(session) if self._own(session) else []
+                return [*wrong, *await self._remember(session)]
         except (SegueError, OSError) as error:
             return [Failed(message=f"the session's directory could not be made ready: {error}")]
 
     async def leave(self, session: Session) -> list[Failed]:
         """Take what a turn has made and changed; what of it was not possible."""
-        if not self._own(session):
+        if not self._mounts.made(session):
             return []
         async with self._alone(session, wait=False) as alone:
             if not alone:  # a clone is under way: the next turn sees to it, and this one ends
                 return []
-            return [*await self._collect(session), *await self._remember(session)]
+            wrong = await self._collect(session) if self._own(session) else []
+            return [*wrong, *await self._remember(session)]
 
     async def _collect(self, session: Session) -> list[Failed]:
         wrong = await self._outputs.collect(session, self._work / session.id)
@@ -216,7 +218,7 @@ class Rooms:
                 store = await self._records.get(session.workspace, "memory_store", id)
             except NotFound:
                 continue  # deleted: the files stay as they are
-            place = Mounted(self._work / session.id, resource["mount_path"])
+            place = Mounted(Path(session.cwd), resource["mount_path"])
             writable = resource["access"] == "read_write" and store.archived_at is None
             by = {"type": "session_actor", "session_id": ids.spell("sesn", session.id)}
             before = done.memory.get(id, Kept())
@@ -238,11 +240,11 @@ class Rooms:
 
         Whether that is so, without `wait`; OSError where there is no directory.
         """
-        lock = self._locks.setdefault(session.id, asyncio.Lock())
+        lock = self._locks.setdefault(session.cwd, asyncio.Lock())
         if lock.locked() and not wait:
             yield False
             return
-        async with lock, _held(self._work / session.id) as handle:
+        async with lock, _held(Path(session.cwd)) as handle:
             while not (alone := _locked(handle)) and wait:
                 await asyncio.sleep(LOOK_SECONDS)
             yield alone
@@ -255,7 +257,7 @@ class Rooms:
         place = self._mounts.beside(session)
 
         def write() -> None:
-            if not (self._work / session.id).is_dir():
+            if not os.path.isdir(session.cwd):
                 return
             handle = os.open(self._work, _LOOK)
             draft = place.with_name(f".{ids.new_id()}")

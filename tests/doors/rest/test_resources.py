@@ -216,6 +216,7 @@ async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None
         assert directory(session).exists()
         await api.ok("DELETE", f"/v1/sessions/{ids.spell('sesn', fork.id)}")
         await api.fails(404, "GET", copy)
+        assert list((tmp_path / "work").iterdir()) == []
         await api.ok("GET", f"/v1/files/{file['id']}")
 
 

@@ -104,6 +104,40 @@ async def test_memories_are_files_and_what_changes_in_them_is_kept(
         assert not (notes.top / "deep/down").exists() and (notes.top / "deep/new.md").exists()
 
 
+async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        notes = await Notes(api, hand).open(a="one", gone="x")
+        session = await notes.attach()
+        await notes.turn()
+        forks = [await api.hub.fork(api.principal, ids.parse(session["id"]) or "")]
+        forks.append(await api.hub.fork(api.principal, forks[0].id))  # and one of that
+        for number, fork in enumerate(forks):
+            await notes.write("/a", f"by a key {number}")
+            notes.session = ids.spell("sesn", fork.id)
+            seen: list[str] = []
+
+            def work(top: Path, seen: list[str] = seen, number: int = number) -> None:
+                seen.append((top / "a").read_text())
+                (top / f"new{number}").write_text("three")
+                (top / "gone").unlink(missing_ok=True)
+
+            assert await notes.errors(work) == []
+            assert seen == [f"by a key {number}"]
+            path = f"{notes.store}/memory_versions"
+            made = (await api.ok("GET", path, session_id=notes.session))["data"]
+            expected = [["created", "deleted"], ["created"]][number]
+            assert sorted(each["operation"] for each in made) == expected
+        # All of them have the directory in common, and what was done in it.
+        notes.session = session["id"]
+        await notes.turn()
+        assert await notes.texts() == {"/a": "by a key 1", "/new0": "three", "/new1": "three"}
+        made = (await api.ok("GET", path, session_id=session["id"]))["data"]
+        assert made == []
+        assert len(list(tmp_path.glob("work/*.json"))) == 1
+
+
 async def test_what_both_sides_change_is_lost_on_neither(tmp_path: Path, hand: Hand) -> None:
     async with open_api(tmp_path, runners=runners(hand)) as api:
         notes = await Notes(api, hand).open(a="one", b="one", c="one")
