@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from starlette.responses import Response, StreamingResponse
 
+from ...model import spoken
 from ...model.content import Block, Diff, plain
 from ...model.errors import NotFound
 from ...model.event import (
@@ -80,6 +81,9 @@ async def _markdown(call: Call, session: Session) -> AsyncIterator[str | bytes]:
 
 def _piece(item: items.Item) -> Iterator[str]:
     match item.event.body:
+        case UserMessage() | SystemMessage() as body if item.kind in items.REMARKS:
+            yield f"**{items.REMARKS[item.kind]}** {item.words}".rstrip()
+            yield _fenced(spoken.plain(plain(body.content)), "")
         case UserMessage() | AgentMessage() as body:
             who = "You" if isinstance(body, UserMessage) else "Agent"
             yield f"## {who} · {templates.stamp(item.event.at)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...model import spoken
 from ...model.content import Block, Diff, Text, plain
 from ...model.event import (
     AgentMessage,
@@ -36,6 +37,22 @@ from ...model.session import Thread
 
 # Kinds of events whose outcome comes later, and the kind that brings it.
 PAIRS = {"tool_call": "tool_result", "permission_asked": "permission_answered"}
+# What tools write in the user's name, as people call it.
+REMARKS = {
+    "command": "Command",
+    "shell": "Shell",
+    "output": "Output",
+    "notice": "Notice",
+    "note": "Note to the model",
+}
+_NAMES = {
+    "user_message": "You",
+    "agent_message": "Agent",
+    "agent_thought": "Thought",
+    "system_message": "System",
+    "info_changed": "Name or tag",
+    "plan_changed": "Plan",
+}
 _STOPS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
     "max_turn_requests": "Stopped: the turn reached its limit of model requests.",
@@ -102,14 +119,14 @@ def items(
 
 def _item(event: Event) -> Item | None:
     match event.body:
-        case UserMessage():
-            return Item("user", event)
+        case UserMessage(content=content) | SystemMessage(content=content):
+            if piece := spoken.by_tool(content):
+                return Item(piece.kind, event, words=piece.line)
+            return Item("user" if isinstance(event.body, UserMessage) else "system", event)
         case AgentMessage():
             return Item("agent", event)
         case AgentThought():
             return Item("thought", event) if plain(event.body.content).strip() else None
-        case SystemMessage():
-            return Item("system", event)
         case PlanChanged():
             return Item("plan", event)
         case ModelCalled():
@@ -227,10 +244,24 @@ def headline(call: ToolCall) -> str:
     return call.name
 
 
+def kind_of(event: Event) -> str:
+    """What an event is, in a list of events."""
+    if isinstance(event.body, UserMessage | SystemMessage) and (
+        piece := spoken.by_tool(event.body.content)
+    ):
+        return REMARKS[piece.kind]
+    return _NAMES.get(event.type, event.type.replace("_", " ").capitalize())
+
+
+def begins(message: UserMessage) -> bool:
+    """Whether a turn begins with a message: not with what a command printed, or a reminder."""
+    piece = spoken.by_tool(message.content)
+    return piece is None or piece.kind not in ("output", "note")
+
+
 def first_line(content: Sequence[Block], width: int = 120) -> str:
     """The beginning of a message, for an outline."""
-    text = plain(content).strip()
-    line = text.split("\n", 1)[0]
+    line = spoken.gist(content)
     if not line:
         kinds = ", ".join(type(block).__name__.lower() for block in content)
         return f"({kinds or 'empty'})"

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ...model.spoken import plain
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
@@ -70,6 +72,7 @@ def code(text: str, language: str = "") -> Markup:
     """A piece of code with its colours."""
     from markupsafe import Markup
 
+    text = plain(text)
     inner = highlight(text, language) or html.escape(sendable(text))
     return Markup(f'<pre tabindex="0"><code>{inner}</code></pre>')
 

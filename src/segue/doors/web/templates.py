@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...model import clock
 from ...model.event import Usage
+from ...model.spoken import pieces
 from . import diffs, items
 from .markdown import code, markdown, sendable
 
@@ -63,6 +64,10 @@ def environment() -> Environment:
         "gave": items.gave,
         "given": items.given,
         "headline": items.headline,
+        "first_line": items.first_line,
+        "kind_of": items.kind_of,
+        "remarks": items.REMARKS,
+        "pieces_of": pieces,
         "is_project": is_project,
     }
     return made

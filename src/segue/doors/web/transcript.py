@@ -19,7 +19,7 @@ from ...hub import Hub
 from ...model import text
 from ...model.content import Audio, Image, Resource
 from ...model.errors import NotFound
-from ...model.event import Event, ToolCall, ToolResult
+from ...model.event import Event, ToolCall, ToolResult, UserMessage
 from ...model.principal import Principal
 from ...model.session import Session
 from . import items, listing, rows, templates
@@ -212,7 +212,11 @@ async def turns_of(call: Call, view: View) -> Response:
     found = await call.hub.events(
         call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
     )
-    lines = [(event.seq, event.at, items.first_line(event.body.content)) for event in found]  # type: ignore[union-attr]  # asked for user messages alone
+    lines = [
+        (event.seq, event.at, items.first_line(event.body.content))
+        for event in found
+        if isinstance(event.body, UserMessage) and items.begins(event.body)
+    ]
     more = found[-1].seq if len(found) == TURNS else None
     made = templates.macros("session_bits.html").turns(view, lines, more)
     return HTMLResponse(str(made))

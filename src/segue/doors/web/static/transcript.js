@@ -218,7 +218,7 @@ export class Transcript {
   async turn(by) {
     const view = (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + 90;
     for (let tries = 0; tries < 8; tries += 1) {
-      const turns = all(".item.user", this.parts);
+      const turns = all(".item:is(.user, .command, .shell)", this.parts);
       const tops = turns.map((each) => each.getBoundingClientRect().top);
       const next = by > 0 ? turns.find((_, at) => tops[at] > view + 8) : turns.findLast((_, at) => tops[at] < view - 8);
       if (next) return next.scrollIntoView({ block: "start" });
