@@ -285,6 +285,27 @@ async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) 
         assert set(await listed(hub)) == {S, fork.id, short.id, moved.id}
 
 
+async def test_what_was_just_forked_is_active_now_whatever_its_last_entry(home: Home) -> None:
+    told = {"type": "system", "uuid": "s1", "parentUuid": "u1", "content": "done"}
+    home.write([user("u1", None, "one"), told | {"timestamp": "2026-01-01T00:00:01Z"}])
+    async with opened(home) as (hub, _):
+        before = clock.now() // clock.SECOND * clock.SECOND
+        fork = await hub.fork(LOCAL, S)
+        assert fork.active_at >= before > (await hub.get(LOCAL, S)).active_at
+
+
+async def test_a_fork_at_a_place_where_nothing_is_is_refused(home: Home) -> None:
+    home.write([user("u1", None, "one"), user("u2", "u1", "two")])
+    async with opened(home) as (hub, _):
+        first, last = [e.seq for e in await hub.events(LOCAL, S, types=["user_message"])]
+        for here in (True, False):
+            with pytest.raises(InvalidInput, match=f"no event {last - 1}; .* is {first}$"):
+                await hub.fork(LOCAL, S, at=last - 1, here=here)
+            with pytest.raises(InvalidInput, match=f"no {last + 1000}$"):
+                await hub.fork(LOCAL, S, at=last + 1000, here=here)
+        assert len(await listed(hub)) == 1
+
+
 async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
     spent = {"model": "m", "usage": {"input_tokens": 5}}
     answer = assistant("a1", "u1", id="m1")

@@ -184,6 +184,8 @@ class Editing(Base):
         upto = parent.last_seq if at is None else at
         if not 1 <= upto <= parent.last_seq:
             raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
+        if source is not None and at is not None:
+            await _check_place(source, id, at)
         name = None if title is None else _checked(title, "title")
         new_id = new_id or ids.new_id()
         if source is not None and "fork" in source.can and not here:
@@ -363,6 +365,14 @@ def at_rest(session: Session) -> None:
             session=session.id,
             status=session.status,
         )
+
+
+async def _check_place(source: Source, id: str, at: int) -> None:
+    """Refuse a place in a source's file where no event begins."""
+    found = await source.events(id, before=at + 1, limit=1, backward=True)
+    if not found or found[0].seq != at:
+        near = f"; the last one before that is {found[0].seq}" if found else ""
+        raise InvalidInput(f"session {id} has no event {at}{near}")
 
 
 def _changes(session: Session, info: InfoChanged) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.claude.entries import Home, user
 from tests.doors.cli.child import COMMAND, Run
 
 
@@ -21,6 +22,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "SEGUE_DATA_DIR": str(tmp_path / "data"),
         "NO_COLOR": "1",
     }
+
+
+@pytest.fixture
+def home(tmp_path: Path, environment: dict[str, str]) -> Home:
+    """Claude Code's files, with one session."""
+    home = Home(tmp_path / "claude")
+    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
+    home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
+    return home
 
 
 @pytest.fixture

@@ -3,19 +3,9 @@
 import os
 from pathlib import Path
 
-import pytest
-
-from tests.claude.entries import Home, S, user
+from tests.claude.entries import Home, S
 from tests.claude.house import delegated
 from tests.doors.cli.child import Run
-
-
-@pytest.fixture
-def home(tmp_path: Path, environment: dict[str, str]) -> Home:
-    home = Home(tmp_path / "claude")
-    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
-    home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
-    return home
 
 
 def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:

@@ -36,6 +36,8 @@ def test_a_setting_is_set_shown_listed_and_unset(tmp_path: Path) -> None:
     [
         ("modle", "x", "there is no setting 'modle'"),
         ("model", "sonnet", "write provider:name"),
+        ("model", "antropic:claude-sonnet-4-6", "did you mean 'anthropic'?"),
+        ("model", "xyzzy:gpt", "there is no provider 'xyzzy'\n"),
         ("model.max_turns", "0", "no number above 0"),
         ("web.private", "maybe", "neither true nor false"),
         ("bash.confine", "loose", "not one of write, strict, off"),

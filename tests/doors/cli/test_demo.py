@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import httpx2
 
+from tests.claude.entries import Home, user
 from tests.doors.cli.child import COMMAND, Run
 from tests.doors.rest.api import HEADERS
 
@@ -85,7 +86,8 @@ def test_started_by_a_relative_path_it_names_itself_by_one_that_works_anywhere(
     assert f"  {place} search connection" in told
 
 
-def test_what_the_demo_says_to_try_works(environment: dict[str, str], run: Run) -> None:
+def test_what_the_demo_says_to_try_works(environment: dict[str, str], run: Run, home: Home) -> None:
+    home.write([user("u1", None, "a connection of my own")])
     with demo(environment) as shown:
         tries = shown.told.split("Three things to try")[1].replace("\\\n", " ").splitlines()[2:-2]
         lines = [line.strip() for line in tries if line]
@@ -93,7 +95,8 @@ def test_what_the_demo_says_to_try_works(environment: dict[str, str], run: Run) 
         for line in lines[:2]:
             done = run(*shlex.split(line)[1:])
             assert done.returncode == 0 and done.stdout, done.stderr
-        assert "Retry the upload" in run(*shlex.split(lines[0])[1:]).stdout
+        found = run(*shlex.split(lines[0])[1:]).stdout
+        assert "Retry the upload" in found and "of my own" not in found
         asked = ["sh", "-c", lines[2]]
         done = subprocess.run(asked, capture_output=True, text=True, env=environment, timeout=30)
         assert '"type":"session"' in done.stdout, done.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from segue.home import open_hub
 from segue.model.principal import LOCAL
+from tests.claude.entries import Home, S, user
 from tests.doors.cli.child import Run
 from tests.doors.cli.screen import Screen
 
@@ -182,8 +183,6 @@ def test_resume_goes_on_here(screen: Screen) -> None:
 def test_a_session_of_another_tool_goes_on_there(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    from tests.claude.entries import Home, S, user
-
     home = Home(tmp_path / "claude")
     project = tmp_path / "project"
     project.mkdir()
@@ -293,3 +292,35 @@ def test_a_session_found_by_its_title_shows_its_conversation(
         screen.until("Everywhere")
         screen.press("mended")
         screen.until(lambda shown: "> mended▏" in shown and "needle in the hay" in shown)
+
+
+def test_the_selection_stays_where_it_is_when_its_session_goes(
+    environment: dict[str, str], tmp_path: Path, run: Run
+) -> None:
+    for number in range(5):
+        run("new", "--title", f"Title {number}")
+    with Screen(env=environment, cwd=str(tmp_path / "here")) as screen:
+        screen.until("Title 0")
+        screen.press(DOWN + DOWN)
+        screen.until(lambda _: selected(screen) == "Title 2")
+        screen.press(ARCHIVE)
+        screen.until("Archived;")
+        assert selected(screen) == "Title 1"
+        screen.press(DELETE + "y")
+        screen.until("In the trash")
+        assert selected(screen) == "Title 0"
+        screen.press(ARCHIVE)
+        screen.until(lambda shown: "Title 0" not in shown)
+        assert selected(screen) == "Title 3"
+
+
+def test_a_tool_that_is_not_installed_is_said_in_the_picker(
+    environment: dict[str, str], tmp_path: Path, home: Home
+) -> None:
+    with Screen(env={**environment, "PATH": "/nowhere"}, cwd=str(tmp_path)) as screen:
+        screen.until("2 messages, begun")
+        screen.press(RESUME)
+        screen.until("`claude` is not on your PATH")
+        assert f"`segue resume {S[:13]} --here` goes on in a fork" in screen.text
+        screen.press(ESCAPE)
+        assert screen.ended() == 0

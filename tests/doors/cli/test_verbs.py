@@ -54,6 +54,13 @@ def test_archive_and_back(run: Run) -> None:
     assert len(titles(run)) == 2
 
 
+def test_a_list_marks_what_is_archived(run: Run) -> None:
+    run("new", "--title", "Kept")
+    run("archive", run("new", "--title", "Done").stdout.strip())
+    done, kept = run("list", "--archived").stdout.splitlines()
+    assert "  Done [archived]  " in done and "  Kept  " in kept
+
+
 def test_delete_asks_and_the_trash_gives_back(run: Run) -> None:
     id = run("new", "--title", "Gone").stdout.strip()
     done = run("delete", id)

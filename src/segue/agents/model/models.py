@@ -33,6 +33,24 @@ def preload(name: str) -> None:
         import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
 
 
+def check_provider(name: str) -> None:
+    """Refuse a provider that there is none of. Without pydantic-ai nobody knows."""
+    try:
+        from pydantic_ai import providers
+
+        providers.infer_provider_class(name)
+    except ImportError:  # or its own client is not installed, which `make` tells
+        return
+    except ValueError:
+        from difflib import get_close_matches
+        from pkgutil import iter_modules
+
+        known = [module.name.replace("_", "-") for module in iter_modules(providers.__path__)]
+        near = get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ModelUnusable(f"there is no provider {name!r}{hint}") from None
+
+
 def make(name: str, base_url: str | None = None) -> Model:
     """The model `provider:name`, at its provider's address or another."""
     try:

@@ -93,6 +93,8 @@ def tag_command(where: Where, session: str, tag: str | None, clear: bool) -> Non
 def _value(given: str | None, clear: bool, what: str) -> str | None:
     if (given is None) != clear:
         raise InvalidInput(f"give either a {what} or --clear")
+    if given is not None and not given.strip():
+        raise InvalidInput(f"the {what} is empty; --clear takes it away")
     return given
 
 

@@ -111,9 +111,15 @@ def _written(value: Any) -> str:
 
 def _check(model: str) -> None:
     """Refuse what cannot be the name of a model."""
-    provider, _, name = model.partition(":")
+    from ...agents.model.models import ModelUnusable, check_provider
+
+    provider, _, name = model.strip().partition(":")
     if not provider or not name:
         raise InvalidInput(f"{model!r} is no model: write provider:name, as in openai:gpt-5")
+    try:
+        check_provider(provider)
+    except ModelUnusable as error:
+        raise InvalidInput(str(error)) from None
 
 
 def _warn(config: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ async def _furnish(hub: Hub, principal: Principal) -> None:
 
 def _tries(url: str, key: Path, where: Where) -> str:
     command = _command()
-    place = f"--data-dir {shlex.quote(str(where.directory))}"
+    place = f"--data-dir {shlex.quote(str(where.directory))} --sources none"
     return f"""
 Three things to try, in another terminal:
 

@@ -34,11 +34,13 @@ def show_sessions(sessions: Sequence[Session]) -> None:
     now = clock.now()
     for session in sessions:
         title = one_line(session.title or "(untitled)")
-        marks = "".join(f" #{one_line(session.tag)}" if session.tag else "")
+        marks = f" #{one_line(session.tag)}" if session.tag else ""
         if session.status != "idle":
             marks += f" [{session.status}]"
         elif session.pending:
             marks += " [waiting for an answer]"
+        if session.shelf != "live":
+            marks += f" [{session.shelf}]"
         place = f"{session.source}  {one_line(tilde(session.cwd))}"
         click.echo(
             f"{click.style(session.id, dim=True)}  {age(session.active_at, now):>4}"

@@ -24,11 +24,13 @@ def start(command: list[str], session: Session) -> NoReturn:
     """Become the tool, in the session's directory."""
     program = shutil.which(command[0])
     if program is None:
-        raise InvalidInput(
-            f"the session is {command[0]}'s, which is not on your PATH; --here goes on in a fork"
-        )
+        raise InvalidInput(f"`{command[0]}` is not on your PATH; {_here(session)}")
     if not os.path.isdir(session.cwd):
-        raise InvalidInput(f"the session's directory is gone: {session.cwd}; --here forks it")
+        raise InvalidInput(f"its directory {session.cwd} is gone; {_here(session)}")
     sys.stdout.flush()
     os.chdir(session.cwd)
     os.execv(program, command)
+
+
+def _here(session: Session) -> str:
+    return f"`segue resume {session.id[:13]} --here` goes on in a fork"

@@ -88,6 +88,7 @@ def open_command(where: Where, no_browser: bool, port: int | None) -> None:
     """
     url = browser.running(where.directory)
     if url is None:
+        click.echo("Nothing is served yet, so this becomes the server; Ctrl-C ends it.", err=True)
         serve(where, port=free(port), show=not no_browser)
     else:
         link = where.run(lambda hub, principal: browser.link(hub, principal, url))

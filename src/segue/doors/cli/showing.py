@@ -81,7 +81,10 @@ def _show_events(
             texts.append(thread_text(begun.pop()))
         texts.append(event_text(event))
     texts += map(thread_text, reversed(begun))
-    show_text("".join(f"{text}\n" for text in texts if text is not None), wait=wait)
+    shown = "".join(f"{text}\n" for text in texts if text is not None)
+    if not shown:
+        click.echo("Nothing has been said in it yet.", err=True)
+    show_text(shown, wait=wait)
 
 
 def show_session(where: Where, id: str, *, wait: bool = False) -> None:

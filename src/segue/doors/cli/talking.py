@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...model.errors import InvalidInput, NotFound
-from ...model.event import Event, PermissionAsked, StatusChanged
+from ...model.event import Event, Option, PermissionAsked, StatusChanged
 from ...store.base import Delta
 from .asking import Left, ask
 from .formats import formatted, write_value
@@ -213,6 +213,33 @@ async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None
         return
     for number, option in enumerate(body.options, 1):
         click.echo(f"  {number}. {one_line(option.name)}")
-    choice = click.IntRange(1, len(body.options))
-    chosen: int = await ask(lambda: click.prompt("  Which", type=choice))
-    await hub.answer(principal, id, body.ask_id, body.options[chosen - 1].id)
+    chosen: str = await ask(lambda: click.prompt("  Which", type=_Choice(body.options)))
+    await hub.answer(principal, id, body.ask_id, chosen)
+
+
+class _Choice(click.ParamType[str]):
+    """One of the options: its number, the beginning of its name, or y or n. Gives its id.
+
+    "Yes" is to this call, and not to all that will ever come: options for good are to be named.
+    """
+
+    name = "choice"
+
+    def __init__(self, options: Sequence[Option]) -> None:
+        self._options = options
+
+    def convert(self, value: str, *_: object) -> str:
+        said = value.strip().casefold()
+        if said.isdecimal():
+            meant = [self._options[int(said) - 1]] if 0 < int(said) <= len(self._options) else []
+        elif said in ("y", "yes", "n", "no"):
+            kind = "allow_once" if said[0] == "y" else "reject_once"
+            meant = [each for each in self._options if each.kind == kind]
+        else:
+            named = [(each.name.casefold(), each) for each in self._options]
+            meant = [each for name, each in named if name == said]
+            meant = meant or [each for name, each in named if name.startswith(said)]
+        if len(meant) != 1:
+            names = [f"{at} ({one_line(each.name)})" for at, each in enumerate(self._options, 1)]
+            self.fail(f"{value!r} is none of them, or several: answer {' or '.join(names)}")
+        return meant[0].id

@@ -146,6 +146,9 @@ def _learn(known: Known, entry: Entry) -> int | None:
     if kind in ("user", "assistant"):
         known.continued_in = None
         known.active_at = _later(known.active_at, at)
+    elif "forkedFrom" in entry:
+        # The last entry of a fork, of whatever kind, is dated when it was forked.
+        known.active_at = _later(known.active_at, at)
     if isinstance(kind, str):
         info.note(known, kind, entry)
     if kind == "user" and not known.first_prompt:

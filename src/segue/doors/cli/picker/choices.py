@@ -79,9 +79,12 @@ class Choices:
             return True
         return False
 
-    def reload(self) -> None:
-        """The rows anew; the selected session stays selected if it is still there."""
-        before = self.selected
+    def reload(self, *, stay: bool = False) -> None:
+        """The rows anew; the selected session stays selected if it is still there.
+
+        If not, the first of them is; to `stay`, the one that is now in its place.
+        """
+        before, place = self.selected, self.at
         self.rows, self._seen, self._cursor = [], set(), None
         self._words = _words(self.typed)
         if self._words:
@@ -89,7 +92,10 @@ class Choices:
         else:
             self._recent()
         self.at = self._first()
-        if before is not None and before.session is not None and not self._words:
+        if before is not None and before.session is not None and (stay or not self._words):
+            if stay:
+                self._reach(place)
+                self.at = self._near(place)
             kept = before.session.id
             found = (i for i, row in enumerate(self.rows) if row.session and row.session.id == kept)
             self.at = next(found, self.at)
@@ -97,8 +103,7 @@ class Choices:
     def move(self, steps: int) -> None:
         """Select another session, so many rows away; headings are passed over."""
         wanted = max(0, self.at + steps)
-        while wanted >= len(self.rows) and self._cursor is not None:
-            self._more()
+        self._reach(wanted)
         wanted = min(wanted, len(self.rows) - 1)
         step = 1 if steps > 0 else -1
         while 0 <= wanted < len(self.rows) and self.rows[wanted].session is None:
@@ -122,6 +127,18 @@ class Choices:
         except NotFound:
             events = []  # it was deleted meanwhile
         self._previews[_place(row)] = list(events)
+
+    def _reach(self, place: int) -> None:
+        """Have so many rows, if there are as many."""
+        while place >= len(self.rows) and self._cursor is not None:
+            self._more()
+
+    def _near(self, place: int) -> int:
+        """The place of a session: there, or below, or above."""
+        below = range(place, len(self.rows))
+        above = range(min(place, len(self.rows)) - 1, -1, -1)
+        sessions = (at for at in (*below, *above) if self.rows[at].session is not None)
+        return next(sessions, 0)
 
     def _first(self) -> int:
         return next((i for i, row in enumerate(self.rows) if row.session is not None), 0)

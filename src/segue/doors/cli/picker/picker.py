@@ -126,7 +126,7 @@ class Picker:
     def _change(self, said: str, work: Callable[[Hub, Principal], Any]) -> Any:
         """Do something to a session, and show what came of it."""
         done = self._where.run(work)
-        self._choices.reload()
+        self._choices.reload(stay=True)
         self._footer = said
         return done
 
@@ -139,8 +139,11 @@ class Picker:
         from ..talking import resume
 
         def go_on() -> None:
-            resume(self._where, session)
-            self._choices.reload()
+            try:
+                resume(self._where, session)
+            except SegueError as error:
+                self._footer = f"! {one_line(error.message)}"
+            self._choices.reload(stay=True)
 
         self._after = go_on
 

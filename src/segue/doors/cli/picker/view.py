@@ -138,11 +138,12 @@ def _keys(columns: int, archived: bool) -> str:
 
 def _about(session: Session, columns: int) -> list[str]:
     made = clock.to_rfc3339(session.created_at)[:16].replace("T", " ")
+    messages = "1 message" if session.messages == 1 else f"{session.messages} messages"
     branch = f" ({one_line(session.git_branch)})" if session.git_branch else ""
     return [
         session.id,
         fit_end(one_line(session.cwd) + branch, columns),
-        f"{session.messages} messages, begun {made}, by {session.origin}",
+        f"{messages}, begun {made}, by {session.origin}",
     ]
 
 
