@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from segue.model.content import plain
-from segue.model.event import AgentMessage, Failed, UserMessage
+from segue.model.event import AgentMessage, ConfigChanged, Failed, UserMessage
 from tests.claude.entries import Home
 
 ID = "0198c0de-1111-4111-8111-000000000001"
@@ -52,8 +52,28 @@ async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) 
     assert transcript.read_bytes() == before
 
 
-async def test_without_the_sdk_the_turn_says_what_to_install() -> None:
+async def refused(hub: segue.Hub, why: str) -> None:
+    """A prompt is refused, and nothing is left of it."""
+    with pytest.raises(segue.errors.NoAgent, match=why):
+        await hub.prompt(segue.LOCAL, ID, "more")
+    assert await hub.keeper(segue.LOCAL, ID) == "claude"
+    assert await hub.store.get("local", ID) is None
+    assert await said(hub) == ["first words"]
+
+
+async def test_without_the_sdk_a_prompt_says_what_to_install() -> None:
     async with await segue.open_hub() as hub:
+        await hub.config.set("local", "claude.continue", "true")
+        hold = await hub.hold(segue.LOCAL, ID)  # to look at it, nothing is needed
+        await refused(hub, "pip install claude-agent-sdk")
+        await hold.close()
+
+
+async def test_without_the_sdk_a_turn_of_what_was_taken_in_says_so_too() -> None:
+    async with await segue.open_hub() as hub:
+        await hub.run(segue.LOCAL, ID, "/say more")
+        agent = await hub.records.agent_of("local", "claude")
+        await hub.configure(segue.LOCAL, ID, ConfigChanged(agent=agent))
         await hub.config.set("local", "claude.continue", "true")
         assert await hub.run(segue.LOCAL, ID, "more") == "error"
         events = [event async for event in hub.history(segue.LOCAL, ID)]
@@ -62,10 +82,38 @@ async def test_without_the_sdk_the_turn_says_what_to_install() -> None:
         assert (await hub.get(segue.LOCAL, ID)).status == "idle"
 
 
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "openai:gpt-5", "nobody:none"])
+async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_copied(
+    model: str, transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    before = transcript.read_bytes()
+    why = "nobody" if model.startswith("nobody") else "API_KEY"
+    async with await segue.open_hub() as hub:
+        await hub.config.set("local", "model", model)
+        await refused(hub, why)
+    with pytest.raises(segue.errors.NoAgent, match=why):
+        async with segue.resume_session(ID, model=model):
+            pass
+    async with await segue.open_hub() as hub:
+        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+        await hub.config.unset("local", "model")
+        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+    assert transcript.read_bytes() == before
+
+
+async def test_an_empty_prompt_copies_nothing() -> None:
+    async with await segue.open_hub() as hub:
+        with pytest.raises(segue.errors.InvalidInput):
+            await hub.prompt(segue.LOCAL, ID, "  ")
+        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+
+
 async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        assert await hub.run(segue.LOCAL, ID, "more") == "error"
+        await refused(hub, "claude-agent-sdk")
         await hub.config.set("local", "claude.continue", "false")
         assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
 

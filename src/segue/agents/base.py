@@ -53,6 +53,15 @@ class Agent(Protocol):
 
 
 @runtime_checkable
+class Checking(Protocol):
+    """An agent that knows before its turn whether it could answer at all."""
+
+    async def check(self) -> None:
+        """NoAgent, which says what is missing, if it could not."""
+        ...
+
+
+@runtime_checkable
 class Releasing(Protocol):
     """An agent that keeps something for a session between its turns."""
 

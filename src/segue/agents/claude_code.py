@@ -14,6 +14,7 @@ from typing import Any
 
 from ..model import ids
 from ..model.content import Block, Content, Image, Resource, Text, as_content
+from ..model.errors import NoAgent
 from ..model.event import (
     AgentMessage,
     AgentThought,
@@ -42,13 +43,16 @@ class ClaudeCodeAgent:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._program = spec.get("config", {}).get("claude.program")
 
+    async def check(self) -> None:
+        _sdk()
+
     async def run(self, turn: Turn) -> StopReason:
         if not turn.local:
             return await _fail(turn, "Claude Code is run for the local user only")
         try:
-            sdk: Any = import_module("claude_agent_sdk")
-        except ImportError:
-            return await _fail(turn, MISSING)
+            sdk = _sdk()
+        except NoAgent as error:
+            return await _fail(turn, error.message)
         begun = await self._begun(turn)
         session = turn.session
         name = (session.extra.get(DIALECT) or {}).get("session") or session.id
@@ -96,6 +100,13 @@ class ClaudeCodeAgent:
         if result.is_error and result.subtype != "error_max_turns":
             return await _fail(turn, "; ".join(result.errors or [result.result or result.subtype]))
         return "max_turn_requests" if result.is_error else "end_turn"
+
+
+def _sdk() -> Any:
+    try:
+        return import_module("claude_agent_sdk")
+    except ImportError:
+        raise NoAgent(MISSING) from None
 
 
 async def _fail(turn: Turn, why: str) -> StopReason:

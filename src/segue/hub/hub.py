@@ -125,12 +125,14 @@ class Hub(Reading, Editing, Transcripts):
         )
         return await self._prompt(principal, id, prompt, turn_id)
 
-    async def promptable(self, principal: Principal, id: str, *, here: bool = False) -> Session:
+    async def promptable(
+        self, principal: Principal, id: str, *, overrides: dict[str, Any] | None = None
+    ) -> Session:
         """The session, in the store. One of another agent's is taken in first, with all it has.
 
         Claude Code's files stay as they are, unless the user wants Claude Code to answer: then it
-        goes on in its file, and what was said there since comes along. `here` is for one who
-        brings a model and does not want that.
+        goes on in its file, and what was said there since comes along. Who brings `overrides` for
+        its turns does not want that. NoAgent, and nothing is taken in, if nobody could answer.
         """
         session, source = await self._find(principal, id)
         if source is None:
@@ -142,10 +144,15 @@ class Hub(Reading, Editing, Transcripts):
             await self.take_in(principal, id)
             return await self._native(principal, id)  # which says why not, of other sources
         at_rest(session)
+        by_claude = not overrides and await self._by_claude(principal)
+        if not self.turns.answers((principal.workspace, id)):
+            kind = CLAUDE_CODE if by_claude else "default"
+            agent = await self.agent(principal, {"kind": kind, **(overrides or {})})
+            await _checked(agent)
         session = await self._take_claude(principal, session)
-        if not here and await self._by_claude(principal):
-            agent = await self.records.agent_of(principal.workspace, CLAUDE)
-            session = await self.configure(principal, id, ConfigChanged(agent=agent))
+        if by_claude:
+            ref = await self.records.agent_of(principal.workspace, CLAUDE)
+            session = await self.configure(principal, id, ConfigChanged(agent=ref))
         return session
 
     async def define_outcome(
@@ -178,14 +185,14 @@ class Hub(Reading, Editing, Transcripts):
     async def _prompt(
         self, principal: Principal, id: str, prompt: Prompt, turn_id: str | None
     ) -> str:
-        session = await self.promptable(principal, id)
+        if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
+            raise InvalidInput("a prompt needs some content")
+        session = await self.promptable(principal, id, overrides=prompt.overrides)
         name = (principal.workspace, id)
         if session.shelf == "trash":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if session.status == "terminated":
             raise InvalidInput(f"session {id} has terminated; fork it to go on", session=id)
-        if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
-            raise InvalidInput("a prompt needs some content")
         if not self.turns.answers(name) and not await self._held_elsewhere(name):
             spec = await self._spec(session, prompt.overrides)
             if not self.runners.can_build(spec):
@@ -320,8 +327,12 @@ class Hub(Reading, Editing, Transcripts):
         _, source = await self._find(principal, id)
         kept = source is not None and source.name == CLAUDE
         if not kept or await self._by_claude(principal):
-            await self.promptable(principal, id)
-            kept = False
+            try:
+                await self.promptable(principal, id)
+                kept = False
+            except NoAgent:
+                if not kept:
+                    raise
         return await self.turns.hold((principal.workspace, id), agent, tools, stored=not kept)
 
     async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
@@ -403,6 +414,13 @@ class Hub(Reading, Editing, Transcripts):
         lease = await self.store.lease_of(*name)
         elsewhere = lease is not None and lease.holder != self.turns.holder
         return lease is not None and elsewhere and lease.expires_at > clock.now()
+
+
+async def _checked(agent: Agent) -> None:
+    from ..agents.base import Checking
+
+    if isinstance(agent, Checking):
+        await agent.check()
 
 
 def _is_claude_code(session: Session) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...model.errors import NoAgent
 from ...model.event import Failed
 from ...model.lifecycle import StopReason
 from ..base import NoTools, Tools, Turn
@@ -101,6 +102,14 @@ class ModelAgent:
     def __init__(self, settings: Settings, kept: ModelAgents) -> None:
         self._settings = settings
         self._kept = kept
+
+    async def check(self) -> None:
+        from .models import ModelUnusable
+
+        try:
+            await self._kept.model(self._settings)
+        except ModelUnusable as error:
+            raise NoAgent(str(error)) from None
 
     async def run(self, turn: Turn) -> StopReason:
         from .models import ModelUnusable

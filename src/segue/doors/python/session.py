@@ -132,7 +132,7 @@ class SDKSession:
             agent = replace(built_in, overrides=self._overrides)
             session = await hub.create(LOCAL, id=self.session_id, cwd=self._new_in, agent=agent)
         else:
-            session = await hub.promptable(LOCAL, self.session_id, here=True)
+            session = await hub.promptable(LOCAL, self.session_id, overrides=self._for_turns())
             if self._known_in is not None and places.real(self._known_in) != session.directory:
                 raise InvalidInput(f"cwd: session {session.id} works in {session.cwd}")
             self._seen = session.last_seq
