@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from segue.agents.acp import children
+from segue.agents.acp import AcpAgent, children
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.event import Event, PermissionAsked
@@ -280,8 +280,29 @@ async def test_one_that_forgot_is_told_what_was_said(tmp_path: Path) -> None:
         _, hold = await opened(hub, careless(tmp_path, "forgetful"), tmp_path, id)
         await hub.run(LOCAL, id, "seen")
         (told,) = json.loads((await said(hub, id))[-1])
-        assert "User: remember the milk" in told and told.endswith("seen")
+        assert "User: remember the milk" in told and told.startswith("seen")
         await hold.close()
+
+
+ECHO = shlex.join([sys.executable, str(Path(__file__).parents[3] / "examples" / "echo_agent.py")])
+
+
+@pytest.mark.parametrize("titled", [False, True])
+async def test_titles_are_of_the_user_s_own_words(
+    tmp_path: Path, titled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGUE_DATA_DIR", str(tmp_path / "child"))
+    async with hub_in(tmp_path) as hub:
+        id = (await hub.create(LOCAL, cwd=str(tmp_path))).id
+        await hub.run(LOCAL, id, "Plan a garden" if titled else "***")
+        _, hold = await opened(hub, ECHO, tmp_path, id)
+        await hub.run(LOCAL, id, "Where do the beans go?")
+        await hold.close()
+        title = "Plan a garden" if titled else "Where do the beans go?"
+        assert (await hub.get(LOCAL, id)).title == title
+        agent = await hub.agent(LOCAL, {"kind": "acp", "command": ECHO})
+        assert isinstance(agent, AcpAgent)
+        assert [row.title for row in await agent.sessions()] == ["Where do the beans go?"]
 
 
 async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(

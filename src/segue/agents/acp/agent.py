@@ -18,15 +18,16 @@ from ...acp.content import write_blocks
 from ...acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from ...acp.wire import Http, Login, SessionInfo
 from ...model import ids
-from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text, plain
+from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from ...model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
-from ...model.event import AgentMessage, AnyBody, ConfigChanged, Event, UserMessage
+from ...model.event import AnyBody, ConfigChanged
 from ...model.lifecycle import StopReason
 from ...model.session import Session
 from ..base import Begun, Tools, Turn
 from .children import Child, Children, Command
 from .hearing import Hearing, Recorder, stopped, title_of
 from .offered import MODE, OFFERED, login
+from .primer import primer
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -34,7 +35,6 @@ OPTION = "acp"  # where a session keeps which session of the child it is
 CANCEL_SECONDS = 0.5  # that a child has to end a turn that was cancelled
 COMMAND_SECONDS = 0.1  # that a new session's commands have to come
 STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is ended
-PRIMER = 32_000  # characters of a conversation that a child which lost it is told
 
 
 class AcpAgents:
@@ -209,12 +209,13 @@ class AcpAgent:
     async def _answer(self, turn: Turn, child: Child) -> StopReason:
         own = await self._open(turn, child)
         await _offer(turn, child, own.id)
-        hearing = Hearing(turn)
+        before = "" if own.knows else primer(await turn.history())
+        hearing = Hearing(turn, titled=bool(before) and turn.session.title is not None)
         child.hear(own.id, hearing.update, hearing.permission)
         try:
             blocks = _fitting(turn.prompt, child.client)
-            if not own.knows and (primer := _primer(await turn.history())):
-                blocks = [{"type": "text", "text": primer}, *blocks]
+            if before:
+                blocks.append({"type": "text", "text": before})
             work = asyncio.ensure_future(_prompt(child.client, own.id, blocks, hearing))
             child.work(own.id, work)
             try:
@@ -379,17 +380,3 @@ def _fitting(prompt: Content, client: AcpClient) -> list[Any]:
             case _:
                 found.append(block)
     return [msgspec.to_builtins(each) for each in write_blocks(found)]
-
-
-def _primer(history: Sequence[Event]) -> str:
-    """The conversation in words, its end rather than its beginning, for a child without it."""
-    lines: list[str] = []
-    for event in history:
-        if isinstance(event.body, UserMessage | AgentMessage):
-            who = "User" if isinstance(event.body, UserMessage) else "You"
-            if said := plain(event.body.content):
-                lines.append(f"{who}: {said}")
-    if not lines:
-        return ""
-    told = "\n\n".join(lines)[-PRIMER:]
-    return f"This conversation was begun elsewhere. So far:\n\n{told}\n\nGo on from there."

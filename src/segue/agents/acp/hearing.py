@@ -37,6 +37,7 @@ from ...model.session import Session
 from ..base import Answer, Streamed
 from ..tools.base import MAX_OUTPUT
 from .patches import hunks
+from .primer import LEAD
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -65,11 +66,15 @@ class Told(Protocol):
 
 
 class Hearing:
-    """One turn, as its child tells it; or, `replaying`, a whole conversation."""
+    """One turn, as its child tells it; or, `replaying`, a whole conversation.
 
-    def __init__(self, turn: Told, replaying: bool = False) -> None:
+    One that is `titled` keeps its title: the child's would be of what it has heard alone.
+    """
+
+    def __init__(self, turn: Told, *, replaying: bool = False, titled: bool = False) -> None:
         self._turn = turn
         self._replaying = replaying
+        self._titled = titled
         self._asked: tuple[str, list[Block]] | None = None  # the user's words, while they come
         self._speaking: tuple[Streamed, str] | None = None  # the message that is being streamed
         self._said: dict[tuple[Streamed, str], str] = {}
@@ -118,7 +123,7 @@ class Hearing:
                     await self._plan(str(plan.get("planId", "plan")), plan.get("entries"))
             case "session_info_update":
                 title = title_of(update.get("title"))
-                if title and title != self._turn.session.title:
+                if title and not self._titled and title != self._turn.session.title:
                     await self._turn.emit(InfoChanged(title=title, by="agent"))
             case "usage_update":
                 await self._usage(update)
@@ -369,9 +374,12 @@ class _Call:
 
 
 def title_of(given: Any) -> str:
-    """A title that says something; some name every session after the time it was made."""
+    """A title that says something of what the user said.
+
+    Some name every session after the time it was made, others after what we told them.
+    """
     title = _text(given).strip()
-    return "" if _PLACEHOLDER.match(title) else title
+    return "" if _PLACEHOLDER.match(title) or title.startswith(LEAD) else title
 
 
 def stopped(result: Any) -> Any:

@@ -88,7 +88,7 @@ def turn(id: object, session: str, text: str) -> None:
     sessions[session].append(text)
     if "forgetful" not in WAYS:
         KEPT.write_text(json.dumps(sessions))
-    words = text.split()[-1]
+    words = text.partition("\n")[0].split()[-1]
     if words == "die":
         say(session, "going")
         print("out of luck", file=sys.stderr, flush=True)
