@@ -158,3 +158,31 @@ async def test_a_session_of_python_has_the_shape_that_clients_expect(
     assert shown["agent"]["model"]["id"] == "anthropic:claude-sonnet-4-6"
     assert shown["agent"]["model"]["effort"] == {"type": "high"}
     assert not {"append_system", "max_turns"} & shown["agent"].keys()
+
+
+async def test_a_session_shows_the_model_that_answers_in_it(tmp_path: Path) -> None:
+    """One that was made before there was any says so from its next turn on."""
+    async with open_api(tmp_path) as api:
+        id = (await api.session())["id"]
+        await api.say(id, "/say hello")
+        before = (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]
+        assert (before["model"]["id"], before["version"]) == ("demo", 1)
+        async with Provider() as provider:
+            await configured(api, "claude-opus-4-8")
+            await api.hub.config.set("local", "model.base_url", provider.url)
+            await api.say(id, "And now?")
+            assert [each["model"] for each in provider.requests] == ["claude-opus-4-8"]
+        after = (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]
+        assert after["id"] == before["id"] and after["version"] > 1
+        assert after["model"]["id"] == "anthropic:claude-opus-4-8"
+        (row,) = (await api.ok("GET", "/v1/sessions"))["data"]
+        assert row["agent"] == after
+
+
+async def test_an_agent_that_names_the_demo_is_answered_by_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as (api, provider):
+        agent = await api.agent(model="demo")
+        id = (await api.session(agent=agent["id"]))["id"]
+        events = await api.say(id, "/say it is me")
+        assert (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]["model"]["id"] == "demo"
+        assert "it is me" in str(events) and provider.requests == []

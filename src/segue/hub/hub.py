@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from ..model import clock, ids
 from ..model.content import Block, Text, as_content
@@ -88,7 +89,7 @@ class Hub(Reading, Editing, Transcripts):
         if self._turns is None:
             from .turns import LEASE, Turns
 
-            self._turns = Turns(self.store, self.live, self._build, self, self._lease or LEASE)
+            self._turns = Turns(self.store, self.live, self._answering, self, self._lease or LEASE)
         return self._turns
 
     async def prompt(
@@ -403,6 +404,19 @@ class Hub(Reading, Editing, Transcripts):
         """Whether the user's own Claude Code is to answer in its sessions."""
         config = await self.config.all(principal.workspace)
         return principal.local and bool(config.get(CONTINUE))
+
+    async def _answering(self, session: Session, overrides: dict[str, Any]) -> Agent:
+        """The agent of a turn that is about to begin.
+
+        The built-in one answers with the model that is configured now, and the session says so.
+        """
+        ref, name = session.agent, (session.workspace, session.id)
+        if ref is not None and self.records.is_usual(session.workspace, ref):
+            now = await self.records.built_in_agent(session.workspace)
+            if now.version != ref.version:
+                changed = ConfigChanged(agent=replace(ref, version=now.version))
+                await self.store.change(*name, lambda _: [changed])
+        return await self._build(session, overrides)
 
     async def _build(self, session: Session, overrides: dict[str, Any]) -> Agent:
         spec = await self._spec(session, overrides)

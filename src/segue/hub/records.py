@@ -141,6 +141,10 @@ class Records:
         await self.prepare(workspace)
         return AgentRef(id=source_agent_id(workspace, source))
 
+    def is_usual(self, workspace: str, ref: AgentRef) -> bool:
+        """Whether an agent is that of sessions that name none."""
+        return ref.id == agent_id(workspace)
+
     def is_built_in(self, record: Record) -> bool:
         """Whether an agent was there from the start."""
         own = record.id == agent_id(record.workspace)

@@ -13,8 +13,8 @@ from ..permission import Policy
 TOOLSET = "agent_toolset_20260401"
 # Custom tools of the program that has a session open, beside those of its agent.
 FUNCTIONS = "functions"
-# The id that agents have that name no model of their own.
-UNNAMED = ("", "demo")
+# What agents name that want the demo agent to answer, whatever is configured.
+DEMO = "demo"
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +71,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def model_of(spec: Mapping[str, Any]) -> str | None:
     """The model that answers for an agent, as provider:name; None for none at all.
 
-    An agent's own model counts if it names its provider. A bare name, as the REST API has them,
-    is one of Anthropic's: it counts where those are what is configured. Otherwise the configured
-    model answers.
+    An agent's own model counts if it names its provider, and `demo`, which is none. A bare name, as
+    the REST API has them, is one of Anthropic's: it counts where those are what is configured.
+    Otherwise the configured model answers.
     """
     given = spec.get("model")
     own = given.get("id") if isinstance(given, Mapping) else given
     configured: str | None = spec.get("config", {}).get("model")
-    if isinstance(own, str) and own not in UNNAMED:
+    if own == DEMO:
+        return None
+    if isinstance(own, str) and own:
         if ":" in own:
             return own
         if configured is not None and configured.startswith("anthropic:"):
