@@ -69,6 +69,14 @@ async def open_hub(
     return Hub(await open_store(where, url), where, sources=sources, **options)
 
 
+def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where indices are: with the data, or where that can only be read, in the user's cache."""
+    if not directory.exists() or os.access(directory, os.W_OK):
+        return directory
+    cache = environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "segue"
+
+
 def _sources(
     names: str, directory: Path, progress: Callable[[int, int], None] | None
 ) -> list[Source]:
@@ -88,7 +96,7 @@ def _sources(
 
                 # One index a home: another one is another user's, or a copy to look into.
                 mark = blake2b(os.fsencode(home.root), digest_size=4).hexdigest()
-                index = directory / f"claude-{mark}.index"
+                index = _index_dir(directory) / f"claude-{mark}.index"
                 found.append(ClaudeSource(index, home, progress=progress))
         elif name not in ("none", ""):
             raise InvalidInput(f"there is no source {name!r}: `claude`, or `none`")

@@ -131,14 +131,56 @@ def test_a_store_that_cannot_be_read_gives_a_clear_error_and_stays(shown: Path) 
     assert asyncio.run(holds(Place(shown), id))
 
 
-def test_a_store_that_can_only_be_read_gives_a_clear_error_and_stays(shown: Path) -> None:
-    id = asyncio.run(make(Place(shown)))
-    (shown / "segue.db").chmod(0o444)
-    shown.chmod(0o555)
-    read_only(tried(Place(shown)), shown / "segue.db")
+@pytest.mark.parametrize("directory", [0o555, 0o777])
+@pytest.mark.parametrize("left", ["nothing", "its log and what is shared with it"])
+def test_a_store_that_can_only_be_read_is_read_and_stays(
+    shown: Path, directory: int, left: str
+) -> None:
+    whole, cut_off = Place(shown), Place(shown / "killed")
+    id = asyncio.run(make(whole) if left == "nothing" else killed(cut_off, shown))
+    only_read(shown, directory)
+    before = sorted(path.name for path in shown.iterdir())
+    said = tried(Place(shown))
+    read_only(said, shown / "segue.db")
+    assert id in said["found"] and "read-only" in said["message"]
+    assert sorted(path.name for path in shown.iterdir()) == before
     shown.chmod(0o755)
-    (shown / "segue.db").chmod(0o600)
+    for path in shown.glob("segue.db*"):
+        path.chmod(0o600)
     assert asyncio.run(holds(Place(shown), id))
+
+
+def test_a_log_that_cannot_be_read_in_its_place_says_what_to_do(shown: Path) -> None:
+    id = asyncio.run(killed(Place(shown / "killed"), shown))
+    (shown / "segue.db-shm").unlink()
+    only_read(shown, 0o555)
+    said = tried(Place(shown))
+    read_only(said, shown / "segue.db")
+    assert said["found"] == [] and "copy it, and segue.db-wal beside it" in said["message"]
+    copy = shown.parent / f"{shown.name}-copy"
+    shutil.copytree(shown, copy)
+    copy.chmod(0o755)
+    for path in copy.glob("segue.db*"):
+        path.chmod(0o600)
+    assert asyncio.run(holds(Place(copy), id))
+    shutil.rmtree(copy)
+
+
+async def killed(place: Place, to: Path) -> str:
+    """A store as a process leaves it that is killed: the id of a session that its log has."""
+    store = await place.open()
+    session = await store.create(WORKSPACE, ids.new_id(), [Created(cwd="/work")])
+    for path in place.directory.glob("segue.db*"):
+        shutil.copy(path, to)
+    await store.close()
+    assert (to / "segue.db-wal").stat().st_size
+    return session.id
+
+
+def only_read(place: Path, mode: int) -> None:
+    for path in place.glob("segue.db*"):
+        path.chmod(0o444)
+    place.chmod(mode)
 
 
 # Something else in its place.

@@ -57,6 +57,8 @@ def _directory(hub: Reading) -> list[Finding]:
     path = hub.data_dir
     found = []
     try:
+        if not os.access(path, os.W_OK):
+            found.append(Finding("data", "warning", f"{path} can only be read"))
         free = shutil.disk_usage(path).free
         if free < _LITTLE:
             found.append(Finding("disk", "warning", f"only {free >> 20} MB are free at {path}"))

@@ -1,4 +1,4 @@
-"""Opens the stores it is told of, writes to each, and says how that went.
+"""Opens the stores it is told of, reads and writes each, and says how that went.
 
 opener.py [--as UID]
 """
@@ -14,6 +14,7 @@ import segue.store.sqlite  # noqa: F401  # while we may still read everything
 from segue.model import ids
 from segue.model.errors import SegueError
 from segue.model.event import Created
+from segue.model.query import Query
 
 
 async def main() -> None:
@@ -25,16 +26,18 @@ async def main() -> None:
     async for order in orders():
         # Several that are given one time begin together, whoever heard of it first.
         time.sleep(max(0.0, order.get("at", 0) - time.time()))
+        found: list[str] = []
         try:
             store = await open_place(order["directory"], order["url"])
             try:
+                found = [each.id for each in await store.page(WORKSPACE, Query())]
                 id = ids.new_id()
                 await store.create(WORKSPACE, id, [Created(cwd="/work")])
             finally:
                 await store.close()
             say("done", session=id)
         except SegueError as error:
-            say("done", error=type(error).__name__, message=error.message)
+            say("done", error=type(error).__name__, message=error.message, found=found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from functools import cache
@@ -60,9 +61,12 @@ class translated:
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """A connection to a store that `prepare` has been over."""
+    way = _reading(path)
+    if way is not None and writable:
+        raise errors.StoreReadOnly(f"the store is read-only, so this cannot be kept: {path}")
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False,
-        cached_statements=512,
+        _address(path, way), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False,
+        cached_statements=512, uri=way is not None,
     )  # fmt: skip
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -16000")
@@ -79,15 +83,27 @@ def prepare(path: Path) -> None:
 
     Several processes may do this at once: the first to get the write lock migrates, the others
     wait and find nothing left to do. A store that a newer program has closed to us is refused.
+    One that cannot be written is read as it is.
     """
     with translated(path):
         if _exists(path):
-            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            way = _reading(path)
+            connection = sqlite3.connect(
+                _address(path, way),
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                uri=way is not None,
+            )
             try:
                 if _current(connection, path):
                     return
             finally:
                 connection.close()
+            if way is not None:
+                raise errors.StoreReadOnly(
+                    f"it is an older segue's, and read-only, so it cannot be brought up to date:"
+                    f" {path}"
+                )
         _make_directory(path)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -97,6 +113,31 @@ def prepare(path: Path) -> None:
             _migrate(connection, path)
         finally:
             connection.close()
+
+
+def _reading(path: Path) -> str | None:
+    """How SQLite is told to read a store that cannot be written; None for one that can be.
+
+    Even to read, it wants the log and the memory shared with it, `-wal` and `-shm`, or to make
+    them. Where it cannot, it may take the file for one that nobody changes, if the log is empty.
+    """
+    log, shared = Path(f"{path}-wal"), Path(f"{path}-shm")
+    beside = [each for each in (log, shared) if each.exists()]
+    makes = os.access(path.parent, os.W_OK)
+    if all(os.access(each, os.W_OK) for each in (path, *beside)) and (makes or len(beside) == 2):
+        return None
+    if len(beside) == 2:
+        return "mode=ro"
+    if log in beside and log.stat().st_size:
+        raise errors.StoreReadOnly(
+            "what was last written to a store that cannot be written here is still in its log, so"
+            f" it cannot be read; copy it, and {log.name} beside it, to where you can: {path}"
+        )
+    return "immutable=1"
+
+
+def _address(path: Path, way: str | None) -> str:
+    return str(path) if way is None else f"{path.absolute().as_uri()}?{way}"
 
 
 def _exists(path: Path) -> bool:
