@@ -1,17 +1,23 @@
 """What somebody meets who has not read the guide: hints where a command is not understood."""
 
+import asyncio
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pexpect
 import pytest
 
 from segue.doors.cli.tables import short
+from segue.home import open_hub
+from segue.model.content import Text
+from segue.model.event import UserMessage
+from segue.model.principal import LOCAL
 from tests.doors.cli.child import COMMAND, Run
 from tests.doors.cli.screen import Screen
 
@@ -268,3 +274,39 @@ def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
 def test_a_port_that_cannot_be_is_refused(run: Run) -> None:
     refused = run("serve", "--port", "99999")
     assert refused.returncode == 2 and "65535" in refused.stderr
+
+
+def paging(
+    environment: dict[str, str],
+    place: Path,
+    *words: str,
+    columns: int = 100,
+    lines: int = 14,
+    **more: str,
+) -> str:
+    """What a terminal shows of a command whose pager says that it is one."""
+    environment = {**environment, "SEGUE_PAGER": "sed 's/^/paged: /'", "PAGER": "false", **more}
+    with Screen(*words, env=environment, cwd=str(place), columns=columns, lines=lines) as screen:
+        return screen.until(lambda _: not screen.child.isalive())
+
+
+def test_what_is_longer_than_the_screen_is_paged(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    async def furnish() -> None:
+        async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
+            for number in range(20):
+                made = await hub.create(LOCAL, cwd="/", title=f"Title {number}")
+                await hub.append(
+                    LOCAL, made.id, *[UserMessage(content=(Text(text="needle"),))] * 20
+                )
+
+    asyncio.run(furnish())
+    for words in (("list",), ("search", "needle"), ("show", "Title 19")):
+        shown = partial(paging, environment, tmp_path)
+        assert "paged: " in shown(*words)
+        assert "paged: " not in shown(*words, "--no-pager")
+        assert "paged: " not in shown("--no-pager", *words)
+        assert "paged: " not in shown(*words, SEGUE_PAGER="")
+        assert "paged: " not in shown(*words, lines=60)
+    assert "paged:" in paging(environment, tmp_path, "show", "Title 19", columns=7, lines=30)

@@ -15,6 +15,7 @@ from ...model.lifecycle import STATUSES, Status
 from ...model.query import Order, Query
 from .formats import formatted, write_rows
 from .main import Where, located
+from .pager import paged, show_text
 from .progress import reading
 from .times import When
 
@@ -87,6 +88,7 @@ def filtered(command: F) -> F:
 @click.option("--reverse", is_flag=True, help="The oldest first.")
 @click.option("-n", "--limit", default=20, show_default=True, help="How many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
+@paged
 @formatted
 @located
 def list_command(
@@ -144,7 +146,6 @@ def show_list(sessions: list[Session], format: str | None, nothing: str) -> None
     elif not sessions:
         click.echo(nothing, err=True)
     elif sys.stdout.isatty():
-        from .pager import show_text
         from .tables import session_lines
 
         show_text(session_lines(sessions))
@@ -159,6 +160,7 @@ def show_list(sessions: list[Session], format: str | None, nothing: str) -> None
 @filtered
 @click.option("--ranked", is_flag=True, help="Best match first instead of newest.")
 @click.option("-n", "--limit", default=10, show_default=True, help="How many.")
+@paged
 @formatted
 @located
 def search_command(
@@ -188,7 +190,6 @@ def _show_found(found: list[Found], format: str | None) -> None:
     elif not found:
         click.echo("Nothing found.", err=True)
     elif sys.stdout.isatty():
-        from .pager import show_text
         from .tables import session_lines
 
         show_text(session_lines([each.session for each in found], found))

@@ -199,6 +199,7 @@ def located(command: F) -> F:
 _ADVICE: dict[type[SegueError], str] = {
     StoreLocked: "; try again, or end what holds it (`fuser` and `lsof` tell)",
 }
+_NO_PAGER = "--no-pager"
 _PLACES = ("--data-dir", "--workspace", "--database-url", "--sources")
 # Each command, and the module that has it.
 _COMMANDS = {
@@ -306,8 +307,8 @@ def _command_first(args: list[str]) -> list[str]:
     if not args or not args[0].startswith("--") or args[0] in ("--help", "--version"):
         return args
     at, names = 0, set(_COMMANDS)
-    while at < len(args) and args[at].partition("=")[0] in _PLACES:
-        at += 1 if "=" in args[at] else 2
+    while at < len(args) and args[at].partition("=")[0] in (*_PLACES, _NO_PAGER):
+        at += 1 if "=" in args[at] or args[at] == _NO_PAGER else 2
     if at < len(args) and args[at].startswith("--"):
         # Only the vendor's command line has further ones, some of which take no value.
         names = {name for name, module in _COMMANDS.items() if module == "api.command"}

@@ -10,7 +10,7 @@ import click
 from .formats import formatted, write_rows, write_value
 from .main import Where, located
 from .naming import session_argument
-from .pager import show_text
+from .pager import paged, show_text
 
 if TYPE_CHECKING:
     from ...hub import Hub
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @session_argument
 @click.option("--info", is_flag=True, help="The session's own fields instead of its conversation.")
 @click.option("--agent", metavar="ID", help="What an agent did that the session started.")
+@paged
 @formatted
 @located
 def show_command(

@@ -15,6 +15,7 @@ from .formats import formatted, write_rows
 from .listing import every, filtered, say_more
 from .main import Where, located
 from .output import one_line, tilde
+from .pager import paged
 
 if TYPE_CHECKING:
     from ...hub import Hub
@@ -49,6 +50,7 @@ def _fields(total: Spent) -> dict[str, Any]:
 )
 @click.option("-n", "--limit", default=30, show_default=True, help="How many rows.")
 @filtered
+@paged
 @formatted
 @located
 def stats_command(where: Where, query: Query, by: str, limit: int, format: str | None) -> None:

@@ -11,6 +11,7 @@ from .changing import ask, assured
 from .formats import formatted
 from .listing import every, show_list
 from .main import Group, Where, located
+from .pager import paged
 from .progress import counted
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def trash_command() -> None:
 
 
 @trash_command.command("list")
+@paged
 @formatted
 @located
 def list_(where: Where, format: str | None) -> None:
