@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.claude.entries import Home, S
+from tests.claude.entries import Home, S, user
 from tests.claude.house import delegated
 from tests.doors.cli.child import Run
 
@@ -14,6 +14,31 @@ def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:
     assert S in listed.stdout and "Why is it slow?" in listed.stdout
     assert "the needle" in run("search", "needle").stdout
     assert "the needle" in run("show", S).stdout
+
+
+def test_what_the_tool_wrote_is_not_shown_as_the_users_words(run: Run, home: Home) -> None:
+    command = "<command-name>/model</command-name><command-args>opus</command-args>"
+    note = "<system-reminder>be brief</system-reminder>"
+    home.write(
+        [
+            user("u1", None, command, cwd="/p"),
+            user(
+                "u2",
+                "u1",
+                "<local-command-stdout>Set to \x1b[1mopus\x1b[22m</local-command-stdout>",
+            ),
+            user("u3", "u2", f"Why is it slow?\n{note}"),
+            user("u4", "u3", "<local-command-stdout></local-command-stdout>"),
+            user("u5", "u4", "what is <command-name> for?"),
+        ]
+    )
+    assert run("show", S).stdout.splitlines() == [
+        "> /model opus",
+        "  Set to opus",
+        "> Why is it slow?",
+        "-- note to the model: be brief --",
+        "> what is <command-name> for?",
+    ]
 
 
 def test_they_are_left_out_when_that_is_asked_for(

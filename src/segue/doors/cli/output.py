@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from textwrap import indent
 
 import click
 
 from ...hub import Found
-from ...model import clock
-from ...model.content import Content, plain, worded
+from ...model import clock, spoken
+from ...model.content import Content, Text, plain, worded
 from ...model.event import (
     AgentMessage,
     AgentThought,
@@ -73,7 +74,7 @@ def event_text(event: Event) -> str | None:
     """An event as a person reads it; None for those that are no part of the conversation."""
     match event.body:
         case UserMessage() as body:
-            return click.style("> ", fg="green", bold=True) + printable(body.content)
+            return _user_text(body.content)
         case AgentMessage() as body:
             cut = click.style("  (cut off)", fg="yellow") if body.partial else ""
             return printable(body.content) + cut
@@ -97,6 +98,31 @@ def event_text(event: Event) -> str | None:
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None
+
+
+def _user_text(content: Content) -> str | None:
+    """A user's message: the person's words, and what a tool wrote among them as what it is."""
+    mark = click.style("> ", fg="green", bold=True)
+    texts = [block.text for block in content if isinstance(block, Text)]
+    made = [piece for text in texts for piece in spoken.pieces(text)]
+    if all(piece.kind == "said" for piece in made):
+        return mark + printable(content)
+    lines = []
+    for piece in (each for each in made if each.inside):
+        match piece.kind:
+            case "said":
+                lines.append(mark + safe(piece.inside))
+            case "command" | "shell":
+                lines.append(mark + click.style(one_line(piece.line), fg="cyan"))
+            case "output":
+                lines.append(click.style(indent(safe(spoken.plain(piece.inside)), "  "), dim=True))
+            case "notice":
+                lines.append(click.style(f"-- {one_line(piece.line)} --", dim=True))
+            case "note":
+                shown = f"-- note to the model: {one_line(piece.line)} --"
+                lines.append(click.style(shown, dim=True))
+    lines += [safe(worded(block)) for block in content if not isinstance(block, Text)]
+    return "\n".join(lines) or None
 
 
 def thread_text(thread: Thread) -> str:
