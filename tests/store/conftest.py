@@ -35,6 +35,7 @@ def postgres(loop: asyncio.AbstractEventLoop, fresh_database_url: str) -> Iterat
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search takes among few sessions the ways that it has for very many."""
+    monkeypatch.setattr(reads, "RARER", 1)
     monkeypatch.setattr(reads, "RARE", 5)
     for module, name in (
         (reads, "WALK"),

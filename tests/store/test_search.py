@@ -16,6 +16,7 @@ from segue.model.query import Query, position
 from segue.model.session import Session
 from segue.store.base import Store
 from segue.store.memory import MemoryStore
+from segue.store.sqlite import SQLiteStore
 
 # Words that begin alike: a store may find what is begun by fewer letters, and must check. And
 # words of which one is common and another rare: a store may look them up in different ways.
@@ -110,3 +111,30 @@ def test_postgres_finds_what_memory_finds(
     loop: asyncio.AbstractEventLoop, postgres: Store, examples: int
 ) -> None:
     search(loop, postgres, examples)
+
+
+async def test_snippets_ask_the_index_for_nothing_that_the_search_knew(
+    sqlite: SQLiteStore,
+) -> None:
+    await fill(sqlite, "room", [["alpha beta"], ["gamma"], ["alpha", "alpine"]])
+    asked: list[str] = []
+    found = await sqlite.page("room", Query(text="alph"))
+    sqlite.reader._connection.set_trace_callback(asked.append)
+    shown = await sqlite.witness("room", found, text.terms("alph"))
+    sqlite.reader._connection.set_trace_callback(None)
+    assert [text.searchable(event.body) for event in shown if event] == ["alpha", "alpha beta"]
+    assert not [sql for sql in asked if "MATCH" in sql or "words" in sql]
+    assert len(asked) == 4  # begin, the version, the events, end
+
+
+async def test_what_a_search_knew_is_forgotten_at_a_change(sqlite: SQLiteStore) -> None:
+    await fill(sqlite, "room", [["alpha"], ["alphabet"]])
+    query, terms = Query(text="alpha"), text.terms("alpha")
+    before = await sqlite.page("room", query)
+    await sqlite.witness("room", before, terms)
+    said = UserMessage(content=as_content("alphas again"))
+    await sqlite.change("room", before[1].id, lambda _: [Draft(body=said)])
+    after = await sqlite.page("room", query)
+    assert [each.id for each in after] == [before[1].id, before[0].id]
+    newest, _ = await sqlite.witness("room", after, terms)
+    assert newest is not None and newest.body == said

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from .content import Block, Diff, ResourceLink, plain
@@ -40,6 +41,7 @@ _CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 _ASCII_TOKEN = re.compile(r"[a-z0-9]+")
 _ODD_SPACE = re.compile(r"[^\S ]")
 _PART = re.compile(r'"([^"]*)"?|(\S+)')
+_start = attrgetter("start")
 
 
 @cache
@@ -158,7 +160,7 @@ def _text(content: Sequence[Block]) -> str:
 
 def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
     """A piece of `text` around the first term found, and where in it the terms' words stand."""
-    hits = _hits(text, wanted, width)
+    hits = _hits(text, _words(tuple(wanted)), width)
     first = hits[0].start if hits else 0
     start = max(0, first - width // 3)
     if start:
@@ -178,19 +180,24 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
     return head + even + tail, marks
 
 
-def _hits(text: str, wanted: Sequence[Term], width: int) -> list[range]:
-    """Where the terms' words stand, from the first of them on for as far as `width`."""
-    words = {
+@lru_cache(64)
+def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
+    """The words of terms, each with whether others that it begins will do."""
+    return frozenset(
         (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN)
         for term in wanted
         for index, token in enumerate(term.tokens)
-    }
+    )
+
+
+def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[range]:
+    """Where the words stand, from the first of them on for as far as `width`."""
     if text.isascii():  # then folding moves nothing
         folded = text.lower()
         found = {hit for token, begun in words for hit in _standing(token, begun, folded, width)}
     else:
         found = _folded_hits(text, words)
-    hits = sorted(found, key=lambda hit: hit.start)
+    hits = sorted(found, key=_start)
     return [hit for hit in hits if hit.start <= hits[0].start + width]
 
 

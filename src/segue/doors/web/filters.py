@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from html import escape
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -58,6 +59,11 @@ class Filters:
     def own(self) -> str:
         """The query string of this list."""
         return self.address()
+
+    @cached_property
+    def escaped(self) -> str:
+        """The same in HTML."""
+        return escape(self.own)
 
     def address(self, **changes: str) -> str:
         """The query string of this list with some parameters changed; empty ones left out."""

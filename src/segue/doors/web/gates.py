@@ -81,7 +81,7 @@ def check_csrf(token: str, given: str) -> None:
 
 
 def cookie_name(request: Request) -> str:
-    return f"segue-{request.url.port or request.url.scheme}"
+    return f"segue-{_port(request.headers.get('host', '')) or request.url.scheme}"
 
 
 def set_cookie(request: Request, response: Response, token: str) -> Response:
@@ -95,6 +95,13 @@ def set_cookie(request: Request, response: Response, token: str) -> Response:
         secure=request.url.scheme == "https",
     )
     return response
+
+
+def _port(host: str) -> int | None:
+    try:
+        return urlsplit(f"//{host}").port
+    except ValueError:
+        return None
 
 
 def host(address: str) -> str:

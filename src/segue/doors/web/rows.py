@@ -80,7 +80,7 @@ def section(group: Group, filters: Filters, now: int) -> str:
     """A group with its heading; of a project the newest sessions, and where the others are."""
     key, label = _text(group.key), _text(group.label)
     shown = group.rows[:PER_PROJECT] if filters.by_project and group.key else group.rows
-    rows = "\n".join(row(each, filters, now) for each in shown)
+    rows = "\n".join([row(each, filters, now) for each in shown])
     rest = ""
     if len(shown) < len(group.rows):
         there = escape(filters.address(group="", cwd=sendable(group.key)))
@@ -94,21 +94,25 @@ def section(group: Group, filters: Filters, now: int) -> str:
 def row(each: Row, filters: Filters, now: int) -> str:
     session = each.session
     at = session.active_at
-    place = f"at={each.seq}#e{each.seq}" if each.seq else ""
-    query = escape(filters.own)
-    link = f"{query}{'&amp;' if query else '?'}{place}" if place else query
+    link = filters.escaped
+    if each.seq:
+        link += f"{'&amp;' if link else '?'}at={each.seq}#e{each.seq}"
     title = _state(session) + _text(session.title or "Untitled")
     snippet = "" if each.snippet is None else f'\n<span class="snippet">{each.snippet}</span>'
     count = session.messages
     return (
         f'<li class="row" data-id="{session.id}" data-at="{at}"><a href="/s/{session.id}{link}">'
         f'<span class="title">{title}</span>{snippet}\n'
-        f'<span class="meta"><time datetime="{clock.to_rfc3339(at)}" title="{templates.stamp(at)}">'
-        f"{templates.ago(at, now)}</time>\n"
+        f'<span class="meta">{_time(at)}{templates.ago(at, now)}</time>\n'
         f"{_where(session.directory)}\n"
         f'<span title="{count:,} messages">{templates.short(count)} msg</span>'
         f"{_badges(session)}</span></a></li>"
     )
+
+
+@lru_cache(maxsize=4096)
+def _time(at: int) -> str:
+    return f'<time datetime="{clock.to_rfc3339(at)}" title="{templates.stamp(at)}">'
 
 
 def _state(session: Session) -> str:
@@ -122,6 +126,7 @@ def _state(session: Session) -> str:
     return ""
 
 
+@lru_cache(maxsize=1024)
 def _where(directory: str) -> str:
     if not templates.is_project(directory):
         return ""

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,6 @@ def date(at: int) -> str:
     return f"{moment.day} {moment:%b %Y}"
 
 
-@lru_cache(maxsize=4096)
 def stamp(at: int) -> str:
     moment = _moment(at)
     return f"{moment.day} {moment:%b %Y, %H:%M} UTC"

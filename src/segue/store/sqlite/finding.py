@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import closing
 
 from ...model import event, text
@@ -53,9 +53,9 @@ class Wanted:
         self._connection = connection
         self._term = term
         self._exact = self._near = expression(term)
-        self._whole: set[int] | None = None
+        self._whole: dict[int, int] | None = None  # by session, the newest event with a hit
+        self._above = 0  # hits that it is known to have more of
         self._checks: int | None = None  # how many are left, where hits must be checked
-        self._common = False  # known to be no rare one
         self._tried = self._met = 0  # sessions
         *first, last = term.tokens
         if term.prefix and len(last) > INDEXED_PREFIX:
@@ -89,28 +89,33 @@ class Wanted:
                 self._tried += len(sessions)
                 self._met += len(found)
                 return found
-        return self.everywhere().intersection(sessions)
+        return set(sessions).intersection(self.everywhere())
 
-    def everywhere(self) -> set[int]:
+    def everywhere(self) -> Set[int]:
         """All the sessions in which the term occurs."""
         if self._whole is None:
             rows = self._connection.execute(_EVERYWHERE, (self._exact,))
-            self._whole = {key >> 24 for (key,) in rows}
-        return self._whole
+            self._whole = {key >> 24: key for (key,) in rows}
+        return self._whole.keys()
 
-    def rare(self, most: int) -> set[int] | None:
+    def known(self) -> int:
+        """How many sessions are remembered."""
+        return len(self._whole or ())
+
+    def rare(self, most: int) -> Set[int] | None:
         """All its sessions, if the term is known to have no more hits than that."""
         if self._whole is None and self._checks is not None:
             if self._tried < ENOUGH or self._met > self._tried * FEW:
                 return None
             self.everywhere()
-        if self._whole is None and not self._common:
+        if self._whole is None and self._above < most:
             sql = f"{_EVERYWHERE} LIMIT ?"
             hits = self._connection.execute(sql, (self._exact, most + 1)).fetchall()
-            self._common = len(hits) > most
-            if not self._common:
-                self._whole = {key >> 24 for (key,) in hits}
-        return self._whole if self._whole is not None and len(self._whole) <= most else None
+            if len(hits) > most:
+                self._above = most
+            else:
+                self._whole = {key >> 24: key for (key,) in hits}
+        return None if self._whole is None or self.known() > most else self._whole.keys()
 
     def hits(self, session: int, last: int) -> set[int]:
         """The keys of a session's events in which the term occurs, up to a seq."""
@@ -125,6 +130,9 @@ class Wanted:
         and slow at walking down: sessions are walked up from near their ends, and from their
         beginnings only where nothing was found there.
         """
+        if self._whole is not None:
+            whole = self._whole
+            return {session: whole[session] for session in sessions if session in whole}
         found: dict[int, int] = {}
         recent = {session: max(0, last - RECENT) for session, last in sessions.items()}
         for session, keys in self._recent(recent).items():

@@ -25,7 +25,8 @@ from ..base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
 from .connection import connect, translated
 from .finding import Wanted, expression
 
-RARE = 2_000  # events; a term with no more is looked up whole
+RARER = 500  # events; a term with no more is looked up whole at once
+RARE = 2_000  # events; and one with no more, when the newest sessions do not fill a page
 WALK = 4_000  # sessions tried in order for common terms before they too are looked up whole
 RANKED = 2_000  # events that a ranked search considers at a time
 
@@ -48,6 +49,7 @@ class Reader:
             self._connection = connect(path, writable=False)
         self.execute = self._connection.execute
         self._cursor_key: bytes | None = None
+        self._last = _Search()
 
     def close(self) -> None:
         self._connection.close()
@@ -143,7 +145,9 @@ class Reader:
             return []
         if wanted:
             with self._snapshot():
-                found = self._list_text(workspace, query, arms, after, backward, wanted)
+                pks = self._list_text(workspace, query, arms, after, backward, wanted)
+                found = self._rows(pks)
+            self._last.keep(workspace, found, pks)
         else:
             limit = query.limit
             statement = _build.page(workspace, query, arms, after, backward, limit, spare=True)
@@ -212,22 +216,23 @@ class Reader:
         after: Position | None,
         backward: bool,
         terms: Sequence[Term],
-    ) -> list[Session]:
+    ) -> list[int]:
         """A page of the sessions in which every term occurs.
 
         Sessions are walked in order and tried, ever more at a time: common terms fill a page soon.
         If the first few do not, rare terms are looked up whole and their sessions sorted; and so
         in the end are terms that are common, but in few of the sessions that are asked for.
         """
-        wanted = [Wanted(self._connection, term) for term in terms]
+        wanted = self._wanted(terms)
         found: list[int] = []
         size, tried = query.limit + query.limit // 4 + 10, 0
-        while tried < WALK:
+        walk = 0 if any(term.rare(RARER) is not None for term in wanted if not term.long) else WALK
+        while tried < walk:
             statement = _build.page(workspace, query, arms, after, backward, size, "s.pk")
             rows = self.execute(*statement).fetchall()
             found += _passing([pk for _, _, pk in rows], wanted)
             if len(found) >= query.limit or len(rows) < size:
-                return self._rows(found[: query.limit])
+                return found[: query.limit]
             after = Position(*rows[-1][:2])
             if any(term.rare(RARE) is not None for term in wanted):
                 break
@@ -239,19 +244,34 @@ class Reader:
         rare = [whole for term in quick if (whole := term.rare(RARE)) is not None]
         if not rare:
             rare = [whole for term in wanted if (whole := term.rare(RARE)) is not None]
-        among = set.intersection(*(rare or [term.everywhere() for term in wanted]))
+        fewest, *others = sorted(rare or [term.everywhere() for term in wanted], key=len)
+        among = set(fewest).intersection(*others)
         if among:
             chosen = (f"s.pk {_AMONG}", [str(list(among))])
             checks = listing.checks(query)
+            limit = query.limit - len(found) if len(wanted) == 1 else None
             statement = _build.page(
-                workspace, query, checks, after, backward, None, "s.pk", among=chosen
+                workspace, query, checks, after, backward, limit, "s.pk", among=chosen
             )
-            pks = [pk for _, _, pk in self.execute(*statement)]
+            pks = [pk for _, _, pk in self.execute(*statement).fetchall()]
             size = 2 * query.limit
             while pks and len(found) < query.limit:
                 found += _passing(pks[:size], wanted)
                 pks = pks[size:]
-        return self._rows(found[: query.limit])
+        return found[: query.limit]
+
+    def _wanted(self, terms: Sequence[Term]) -> list[Wanted]:
+        """The terms, with what the last search knew of them: its snippets ask for them again.
+
+        To be asked within a snapshot, which the version is then one of.
+        """
+        (version,) = self.execute("PRAGMA data_version").fetchone()
+        if version != self._last.version:
+            self._last = _Search(version)
+        before = self._last.terms
+        known = {term: before.get(term) or Wanted(self._connection, term) for term in terms}
+        self._last.terms = known
+        return list(known.values())
 
     def _rows(self, pks: Sequence[int]) -> list[Session]:
         sql = f"SELECT pk, row FROM sessions WHERE pk {_AMONG}"
@@ -304,13 +324,16 @@ class Reader:
     ) -> list[Event | None]:
         newest: dict[int, int] = {}
         with self._snapshot():
-            # One that was purged since it was listed has no row.
-            sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
-            names = codec.encode([each.id for each in sessions]).decode()
-            pks: dict[str, int] = dict(self.execute(sql, (workspace, names)).fetchall())
+            wanted = self._wanted(terms)
+            pks = self._last.pks.get(workspace, {})
+            if any(each.id not in pks for each in sessions):
+                # One that was purged since it was listed has no row.
+                sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
+                names = codec.encode([each.id for each in sessions]).decode()
+                pks = dict(self.execute(sql, (workspace, names)).fetchall())
             ends = {pks[each.id]: each.last_seq for each in sessions if each.id in pks}
-            for term in terms:
-                for pk, key in Wanted(self._connection, term).newest(ends).items():
+            for term in wanted:
+                for pk, key in term.newest(ends).items():
                     newest[pk] = max(key, newest.get(pk, 0))
             sql = f"SELECT key, id, at, version, body FROM events WHERE key {_AMONG}"
             rows = self.execute(sql, (str(list(newest.values())),)).fetchall()
@@ -433,6 +456,19 @@ class Reader:
     def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = ?"
         return {name: _decode_any(value) for name, value in self.execute(sql, (workspace,))}
+
+
+class _Search:
+    """What the last search found out, good for as long as the store's version is the same."""
+
+    def __init__(self, version: int = -1) -> None:
+        self.version = version
+        self.terms: dict[Term, Wanted] = {}
+        self.pks: dict[str, dict[str, int]] = {}  # by workspace and id
+
+    def keep(self, workspace: str, sessions: Sequence[Session], pks: Sequence[int]) -> None:
+        self.pks = {workspace: {each.id: pk for each, pk in zip(sessions, pks, strict=True)}}
+        self.terms = {term: each for term, each in self.terms.items() if each.known() <= RARE}
 
 
 _LEASES = (
