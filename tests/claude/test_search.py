@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from segue.model import ids, text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources import words
+from segue.sources import ranking, words
 from segue.sources.claude import read as reading
 from tests.claude.entries import Home, S, as_line, assistant, title, user
 from tests.claude.house import listed, opened
@@ -56,9 +56,10 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
     "ways",
     [
         {},
-        {"FEW": 0, "MANY": 0},  # always one session after the other
-        {"FEW": 0, "MANY": 0, "NEAR": 1},  # of which the last text alone is read
-        {"FEW": 0, "ENOUGH": 1, "MANY": 2},  # looked up whole after the first
+        {"FEW": -1, "HITS": 0},  # always one session after the other
+        {"FEW": -1, "HITS": 0, "NEAR": 1},  # of which the last text alone is read
+        {"FEW": -1, "HITS": 1 << 20},  # looked up whole after the first
+        {"FEW": -1, "HITS": 3, "CHUNK": 1},
         {"LONG": 0, "SPARSE": 0},
         {"LONG": 0, "SPARSE": 1000},
     ],
@@ -156,3 +157,104 @@ async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Ho
         (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
         assert found.event is not None
         assert found.event == (await hub.events(LOCAL, S, after=found.event.seq - 1))[0]
+
+
+@pytest.fixture
+def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The keys of the texts that searches read, as they do."""
+    read: list[int] = []
+    texts = words.Words.texts
+
+    def counting(self: words.Words, *args: int) -> Iterator[list[tuple[int, bytes]]]:
+        for some in texts(self, *args):
+            read.extend(key for key, _ in some)
+            yield some
+
+    monkeypatch.setattr(words.Words, "texts", counting)
+    return read
+
+
+@pytest.mark.parametrize(("every", "most"), [(1, 60), (4, 250), (50, 250), (1000, 250)])
+async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
+    home: Home, monkeypatch: pytest.MonkeyPatch, texts_read: list[int], every: int, most: int
+) -> None:
+    for number in range(400):
+        said = f"{'needle' if number % every == 0 else 'hay'} {number}"
+        home.write([user("u", None, said), *(user(f"v{n}", "u", "more") for n in range(4))])
+        (home.projects / "-w" / f"{S}.jsonl").rename(
+            home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
+        )
+    monkeypatch.setattr(words, "FEW", -1)  # so that it has to be found out
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        statements: list[str] = []
+        source.index._reader.set_trace_callback(statements.append)
+        page = await hub.search(LOCAL, Query(text="needle", limit=5))
+        assert len(page.found) == min(5, 400 // every + (400 % every > 0))
+        assert len(texts_read) <= most
+        whole = [
+            sql for sql in statements if sql.startswith(words._HITS[:40]) and "LIMIT" not in sql
+        ]
+        assert len(whole) <= 1  # and the snippets know what the list found
+        assert bool(whole) == (every > 1)
+        before = len(texts_read)
+        more = await hub.search(LOCAL, Query(text="needle", limit=5))
+        assert [one.session.id for one in more.found] == [one.session.id for one in page.found]
+        assert len(texts_read) - before <= 60  # the same again is known
+
+
+async def test_what_a_search_knew_is_forgotten_with_the_next_change(home: Home) -> None:
+    home.talk(say="needle")
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="needle") == [S]
+        home.talk(other := ids.new_id(), say="needle")
+        assert sorted(await listed(hub, text="needle")) == sorted([S, other])
+        (home.projects / "-w" / f"{S}.jsonl").unlink()
+        assert await listed(hub, text="needle") == [other]
+
+
+async def test_a_ranked_search_for_few_hits_ranks_them_all(home: Home) -> None:
+    for number in range(30):
+        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say="hay " * number + "needle")
+    async with opened(home) as (hub, _):
+        found = (await hub.search(LOCAL, Query(text="needle", limit=5), ranked=True)).found
+        assert [int(one.session.id[:8], 16) for one in found] == [0, 1, 2, 3, 4]
+        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+
+
+async def test_a_ranked_search_for_a_common_word_compares_the_newest(
+    home: Home, monkeypatch: pytest.MonkeyPatch, texts_read: list[int]
+) -> None:
+    for number in range(300):
+        at = f"2026-01-01T{number // 60:02}:{number % 60:02}:00.000Z"
+        said = "common " * (1 + number % 7) + "hay " * 10 + ("rare" if number % 100 == 7 else "")
+        lines = [user(f"u{n}", None, said, timestamp=at) for n in range(3)]
+        home.write(lines, f"{number:08x}-0000-4000-8000-000000000000")
+    monkeypatch.setattr(words, "FEW", 50)
+    monkeypatch.setattr(words, "HITS", 1)  # for 900 texts are not that many
+    monkeypatch.setattr(ranking, "NEWEST", 20)
+    async with opened(home) as (hub, source):
+        await listed(hub)
+        statements: list[str] = []
+        source.index._reader.set_trace_callback(statements.append)
+        found = (await hub.search(LOCAL, Query(text="common", limit=3), ranked=True)).found
+        # The best three of the newest twenty.
+        assert [int(one.session.id[:8], 16) for one in found] == [293, 286, 299]
+        assert all(one.event is not None and "common" in one.snippet for one in found)
+        assert len(texts_read) <= 2 * 3 * 20
+        assert not any("ORDER BY rank" in sql for sql in statements)
+        monkeypatch.setattr(ranking, "READ", 10)
+        found = (await hub.search(LOCAL, Query(text="common", limit=3), ranked=True)).found
+        assert all(int(one.session.id[:8], 16) >= 296 for one in found)
+        both = (await hub.search(LOCAL, Query(text="rare common", limit=9), ranked=True)).found
+        assert {int(one.session.id[:8], 16) for one in both} == {7, 107, 207}
+
+
+@pytest.mark.parametrize("said", ["bird birds, a bird", "Bird the BIRD the", "Vögel, bird bird"])
+def test_how_often_a_term_occurs(said: str) -> None:
+    for query in ("bird", "bir", "bird the", '"bird the"', '"bird bird"', "vögel", "none"):
+        for term in text.terms(query):
+            found, size = text.tokens(said), len(term.tokens)
+            right = sum(text.occurs(term, found[at : at + size]) for at in range(len(found)))
+            assert text.times(term, said) == right
+            assert text.stands(term, said) == (right > 0)

@@ -99,16 +99,28 @@ def stands(term: Term, text: str) -> bool:
     if not text.isascii():
         folded = unicodedata.normalize("NFKC", text).casefold()
         return all(token in folded for token in term.tokens) and occurs(term, tokens(text))
-    folded, first = text.lower(), term.tokens[0]
+    return any(_places(term, text.lower()))
+
+
+def times(term: Term, text: str) -> int:
+    """How often a term occurs in a text."""
+    if text.isascii():
+        return sum(1 for _ in _places(term, text.lower()))
+    size, words = len(term.tokens), tokens(text)
+    return sum(occurs(term, words[at : at + size]) for at in range(len(words) - size + 1))
+
+
+def _places(term: Term, folded: str) -> Iterator[range]:
+    """Where a term begins in ASCII."""
+    first = term.tokens[0]
     if first not in folded:
-        return False
+        return
     alone = len(term.tokens) == 1
     begun = (alone and term.prefix) or len(first) == MAX_TOKEN
-    places = _standing(first, begun, folded, len(folded))
-    if alone:
-        return any(places)
-    row = _row(term)
-    return any(row.match(folded, place.start) for place in places)
+    row = None if alone else _row(term)
+    for place in _standing(first, begun, folded, len(folded)):
+        if row is None or row.match(folded, place.start):
+            yield place
 
 
 @lru_cache(64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from ..model.query import Position, Query
 from ..model.session import Session, Shelf
 from ..model.text import Term
 from .index import SHELVES, Index, decode
-from .words import Words, expression
+from .words import Words, expression, words_of
 
 _decode_all = msgspec.json.Decoder(list[Session]).decode
 
@@ -36,37 +37,61 @@ class Origin(NamedTuple):
         return msgspec.structs.replace(session, status="running", running_since=since)
 
 
-class Best(NamedTuple):
-    """A session that a ranked search found, where, and how good that is."""
+class Spot(NamedTuple):
+    """Where a file says something."""
 
-    session: Session
+    path: str
     seq: int
-    score: float
 
 
 def page(
     index: Index, origin: Origin, query: Query, after: Position | None, backward: bool
 ) -> list[Session]:
     """Up to a page of sessions after a position, in the query's order."""
-    arms = _arms(origin, query)
-    if not arms:
-        return []
+    walk = Walk(index, origin, query, after, backward)
+    with uncollected():
+        if query.text is None:
+            rows = list(islice(walk("row"), query.limit))
+        else:
+            with index.snapshot():
+                pks = first(words_of(index, text.terms(query.text)), walk, query.limit)
+                sql = "SELECT row FROM files WHERE pk = ?"
+                rows = [index.execute(sql, (pk,)).fetchone()[0] for pk in pks]
+        found = _sessions(origin, rows)
+    return found[::-1] if backward else found
 
-    def walk(column: str, only: set[int] | None = None) -> Iterator[Any]:
-        """The values of a column, in order; with `only`, those of these files."""
-        args: list[Any] = []
-        down = query.descending != backward
+
+class Walk:
+    """Along the files of a list, in its order."""
+
+    def __init__(
+        self,
+        index: Index,
+        origin: Origin,
+        query: Query,
+        after: Position | None = None,
+        backward: bool = False,
+    ) -> None:
+        self._index = index
+        self._origin = origin
+        self._query = query
+        self._after = after
+        self._backward = backward
+
+    def __call__(self, column: str, only: set[int] | None = None) -> Iterator[Any]:
+        """The values of a column, or of several; with `only`, those of these files."""
+        query, args, parts = self._query, list[Any](), list[str]()
+        down = query.descending != self._backward
         direction = "DESC" if down else "ASC"
         time = f"{query.order}_at"
-        parts = []
-        for shelf, name, values in arms:
+        for shelf, name, values in _arms(self._origin, query):
             driver = f"_{name}" if name else ""
             where = ["shown", "shelf = ?", *([f"{name} = ?"] if name else [])]
             args += [SHELVES[shelf], *values]
-            if after is not None:
+            if self._after is not None:
                 where.append(f"({time}, id) {'<' if down else '>'} (?, ?)")
-                args += after
-            for condition, value in _conditions(origin, query, name):
+                args += self._after
+            for condition, value in _conditions(self._origin, query, name):
                 where.append(condition)
                 args += value
             by = f"INDEXED BY files{driver}_{query.order}"
@@ -77,37 +102,25 @@ def page(
                 args.append(str(list(only)))
                 by = "NOT INDEXED"
             parts.append(f"SELECT {time}, id, {column} FROM files {by} WHERE {' AND '.join(where)}")
+        if not parts:
+            return
         sql = f"{' UNION ALL '.join(parts)} ORDER BY 1 {direction}, 2 {direction}"
-        with closing(index.execute(sql, args)) as rows:
-            for _, _, value in rows:
-                yield value
-
-    with uncollected():
-        if query.text is None:
-            rows = list(islice(walk("row"), query.limit))
-        else:
-            with index.snapshot():
-                pks = _searched(Words(index, text.terms(query.text)), walk, query.limit)
-                sql = "SELECT row FROM files WHERE pk = ?"
-                rows = [index.execute(sql, (pk,)).fetchone()[0] for pk in pks]
-        found = _sessions(origin, rows)
-    return found[::-1] if backward else found
+        with closing(self._index.execute(sql, args)) as rows:
+            for _, _, *values in rows:
+                yield values[0] if len(values) == 1 else values
 
 
-def _searched(words: Words, walk: Callable[..., Iterator[int]], limit: int) -> list[int]:
+def first(words: Words, walk: Walk, limit: int) -> list[int]:
+    """The first files along a walk that have all the words of a search."""
     words.narrow()
-    if not words.sparse:
-        found = words.first(walk("pk"), limit)
+    while True:
+        found = words.first(walk("pk", words.only if words.sparse else None), limit)
         if found is not None:
             return found
-        words.settle()
-    return words.first(walk("pk", words.only), limit) or []
 
 
 def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) -> list[Session]:
     """Sessions that changed since a mark and are older than it, by id."""
-    words = Words(index, text.terms(query.text or ""))
-    words.narrow()
     shelves = [SHELVES[shelf] for shelf, _, _ in _arms(origin, query)]
     where = ["shown", "change >= ?", "born < ?", "id > ?"]
     args: list[Any] = [mark.low, mark.high, after]
@@ -115,7 +128,9 @@ def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) ->
         where.append(condition)
         args += value
     sql = f"SELECT pk, shelf, row FROM files INDEXED BY files_change WHERE {' AND '.join(where)}"
-    with closing(index.execute(f"{sql} ORDER BY id", args)) as rows:
+    with index.snapshot(), closing(index.execute(f"{sql} ORDER BY id", args)) as rows:
+        words = words_of(index, text.terms(query.text or ""))
+        words.narrow()
         right = (row for pk, shelf, row in rows if shelf in shelves and words.has(pk))
         return _sessions(origin, list(islice(right, query.limit)))
 
@@ -126,14 +141,25 @@ def between(index: Index, origin: Origin, low: str, high: str, limit: int) -> li
     return _sessions(origin, [row for (row,) in index.execute(sql, (low, high, limit))])
 
 
-def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[int | None]:
-    """For each session, the seq of its newest event in which one of the terms occurs."""
-    if not terms:
-        return [None] * len(ids)
-    words = Words(index, terms)
-    sql = "SELECT pk FROM files WHERE id = ? AND shown"
-    pks = [index.execute(sql, (id,)).fetchone() for id in ids]
-    return [None if pk is None else words.newest(pk[0]) for pk in pks]
+def newest(index: Index, ids: Sequence[str], terms: Sequence[Term]) -> list[Spot | None]:
+    """For each session, its newest event in which one of the terms occurs."""
+    found: list[Spot | None] = [None] * len(ids)
+    with index.snapshot():
+        words = words_of(index, terms)
+        words.narrow()
+        for number, id in enumerate(ids if terms else ()):
+            sql = "SELECT pk FROM files WHERE id = ? AND shown"
+            row = index.execute(sql, (id,)).fetchone()
+            if row and (key := words.newest(row[0])):
+                found[number] = spot(index, key)
+    return found
+
+
+def spot(index: Index, key: int) -> Spot:
+    """Where a text stands."""
+    sql = "SELECT path, seq FROM files, texts WHERE pk = ? AND key = ?"
+    path, seq = index.execute(sql, (key >> 24, key)).fetchone()
+    return Spot(os.fsdecode(path), seq)
 
 
 def occurrences(
@@ -151,35 +177,6 @@ def occurrences(
     every = " AND ".join(map(expression, terms))
     last = (1 << 62) if before is None else before
     return [seq for (seq,) in index.execute(sql, (every, id, last, limit))]
-
-
-def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
-    """The sessions that match best, best first."""
-    terms = text.terms(query.text or "")
-    arms = {SHELVES[shelf] for shelf, _, _ in _arms(origin, query)}
-    whole = Words(index, terms).settle()
-    if not whole or not arms:
-        return []
-    where = ["shown", "pk = ?"]
-    args: list[Any] = []
-    for condition, value in _conditions(origin, query, None):
-        where.append(condition)
-        args += value
-    one = f"SELECT shelf, row FROM files WHERE {' AND '.join(where)}"
-    sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
-    found: dict[int, Best] = {}
-    for key, rank in index.execute(sql, (" OR ".join(map(expression, terms)),)):
-        pk = key >> 24
-        if pk not in whole:
-            continue
-        whole.discard(pk)
-        row = index.execute(one, (pk, *args)).fetchone()
-        if row is not None and row[0] in arms:
-            (seq,) = index.execute("SELECT seq FROM texts WHERE key = ?", (key,)).fetchone()
-            found[pk] = Best(origin.now(decode(row[1])), seq, -rank)
-            if len(found) == query.limit:
-                break
-    return list(found.values())
 
 
 def _arms(origin: Origin, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:

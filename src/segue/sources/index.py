@@ -22,9 +22,10 @@ from ..model.cursor import Mark
 from ..model.session import Session, Shelf
 
 if TYPE_CHECKING:
+    from .words import Words
     from .writing import Writing
 
-FORMAT = 6  # of this file; one of another format is made anew
+FORMAT = 7  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
 SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}
@@ -81,7 +82,8 @@ CREATE TABLE gone (change INTEGER NOT NULL, id TEXT NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 -- `change` begins with the time in microseconds: what a list's mark says of an index that is gone
 -- holds for the one that takes its place. Until it is `whole` nothing in it counts as newly made.
-INSERT INTO meta VALUES ('change', 0), ('whole', 0);
+-- `texts` is how many there are.
+INSERT INTO meta VALUES ('change', 0), ('whole', 0), ('texts', 0);
 """
 
 _TRANSIENT = {
@@ -140,6 +142,8 @@ class Index:
             self._opened = os.stat(self.path).st_ino
         self.execute = self._reader.execute
         self.looked = False  # whether the files were looked at since it was opened
+        # Of the last search, and the state of the index that it holds for.
+        self.last: tuple[Any, Words] | None = None
 
     def close(self) -> None:
         with self._lock:
@@ -208,10 +212,22 @@ class Index:
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
         return row and Key._make(row)
 
+    def version(self) -> int:
+        """Another one after each change, by whomever, for as long as it is open."""
+        (version,) = self.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    def texts(self) -> int:
+        """How many texts there are."""
+        return self._meta("texts")
+
     def change(self) -> int:
         """The number of the last change."""
-        (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
-        return int(change)
+        return self._meta("change")
+
+    def _meta(self, name: str) -> int:
+        (value,) = self.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return int(value)
 
     def find(self, id: str) -> tuple[str, Key, Session] | None:
         """The file that is shown for a session, and the session."""

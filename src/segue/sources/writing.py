@@ -25,6 +25,7 @@ class Writing:
         self._executemany = connection.executemany
         self._touched: set[str] = set()  # ids
         self._paths: set[str] = set()
+        self._grown = 0  # by so many texts
 
     def state(self, path: str) -> tuple[Key, bytes] | None:
         """What is known of a file by now: another process may have been quicker."""
@@ -61,10 +62,10 @@ class Writing:
     def _put(
         self, path: str, id: str, texts: Iterable[Text], made: Callable[[], Item], more: bool
     ) -> None:
-        pk, count, _ = self._row(path) or self._insert(path, id)
-        if count and not more:
-            self._forget(pk, count)
-        count = self._texts(pk, count if more else 0, texts)
+        pk, before, _ = self._row(path) or self._insert(path, id)
+        if before and not more:
+            self._forget(pk, before)
+        count = self._texts(pk, before if more else 0, texts)
         item = made()
         row = None if item.session is None else codec.encode(item.session)
         onward = None if item.next is None else os.fsencode(item.next)
@@ -73,6 +74,7 @@ class Writing:
             " state = ?, texts = ?, base = ? WHERE pk = ?",
             (*item.key, onward, item.state, count, row, pk),
         )
+        self._grown += count - before
 
     def _row(self, path: str) -> tuple[int, int, str] | None:
         sql = "SELECT pk, texts, id FROM files WHERE path = ?"
@@ -120,6 +122,7 @@ class Writing:
             pk, count, id = found
             self._forget(pk, count)
             self._execute("DELETE FROM files WHERE pk = ?", (pk,))
+            self._grown -= count
             self._touch(path, id)
 
     def _forget(self, pk: int, count: int) -> None:
@@ -157,6 +160,7 @@ class Writing:
         for place in {os.fsencode(os.path.dirname(path)) for path in self._paths}:
             self._execute("INSERT OR REPLACE INTO places VALUES (?, NULL)", (place,))
         self._execute("UPDATE meta SET value = ? WHERE name = 'change'", (change,))
+        self._execute("UPDATE meta SET value = value + ? WHERE name = 'texts'", (self._grown,))
         # Whoever watches has long heard of these.
         self._execute("DELETE FROM gone WHERE change < ?", (change - 10_000,))
 

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from ...model.errors import NotFound
 from ...model.event import Event
-from ...model.session import Thread
+from ...model.session import Session, Thread
+from ..finding import Spot
 from ..index import Index
 from . import files, scan, taking, threads
 from .events import FIRST
-from .history import Reader
+from .history import Reader, alone
 from .scan import Known
 
 T = TypeVar("T")
@@ -44,14 +45,15 @@ class Histories:
         except files.Unreadable:
             raise NotFound(f"the transcript of session {id} is gone", session=id) from None
 
-    def event(self, id: str, seq: int) -> Event | None:
-        """One event, by a place that the index names."""
+    def event(self, session: Session, spot: Spot) -> Event | None:
+        """One event, where the index says that it is."""
         try:
-            if seq < 0:
-                return self._event_of_agent(id, threads.Place.of(seq))
-            with self.reader(id) as reader:
-                return reader.one(seq)
-        except NotFound:
+            if spot.seq < 0:
+                return self._event_of_agent(session.id, threads.Place.of(spot.seq))
+            with files.opened(spot.path) as (descriptor, _):
+                found = alone(descriptor, session.id, spot.seq)
+                return found or Reader(descriptor, session.id, scan.creation(session)).one(spot.seq)
+        except (NotFound, files.Unreadable):
             return None  # it went while we looked
 
     def _event_of_agent(self, id: str, place: threads.Place) -> Event | None:

@@ -20,6 +20,8 @@ from .read import Entry
 from .ways import ASIDE, path_to
 
 _STEP = 1 << 18  # as much is read at first when reading backwards
+_BEFORE = 64  # bytes before a place, which is that of the line's beginning or just behind it
+_SHORT = 1 << 14  # bytes in which most lines end
 
 
 class Line(NamedTuple):
@@ -138,15 +140,8 @@ class Reader:
 
     def one(self, seq: int) -> Event | None:
         """The event at a place."""
-        start = line_of(self._descriptor, max(0, seq - FIRST - 1))
-        data, newline, _ = files.piece(self._descriptor, start, WINDOW).partition(b"\n")
-        found = read.entries(data) if newline else []
-        if found and all(map(_stands_alone, found)):
-            translator = Translator(self._session, self.created.at)
-            for event in translator.line(start, data, found):
-                if event.seq == seq and not isinstance(event.body, ModelCalled):
-                    return event
-        return next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
+        found = alone(self._descriptor, self._session, seq)
+        return found or next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
 
     def _last(
         self, after: int, before: int | None, limit: int, wanted: Callable[[Event], bool]
@@ -192,6 +187,24 @@ class Reader:
                     continue  # an event is longer than that: all of these are before
                 data = files.piece(self._descriptor, line.offset, line.size)
             yield line.offset, translator.line(line.offset, data)
+
+
+def alone(descriptor: int, session: str, seq: int) -> Event | None:
+    """The event at a place, if its line says all of it and is not long."""
+    place = max(0, seq - FIRST - 1)
+    low = max(0, place - _BEFORE)
+    block = files.piece(descriptor, low, _SHORT)
+    begin = block.rfind(b"\n", 0, place - low) + 1
+    end = block.find(b"\n", begin)
+    if end < 0 or (low and not begin):
+        return None
+    data = block[begin:end]
+    found = read.entries(data)
+    if found and all(map(_stands_alone, found)):
+        for event in Translator(session).line(low + begin, data, found):
+            if event.seq == seq and not isinstance(event.body, ModelCalled):
+                return event
+    return None
 
 
 def _stands_alone(entry: Entry) -> bool:

@@ -20,7 +20,7 @@ from ...model.event import Event, InfoChanged
 from ...model.query import Position, Query
 from ...model.session import Session, Thread
 from ...model.text import Term
-from .. import finding
+from .. import finding, ranking
 from ..base import Ability, agent_id
 from ..finding import Origin
 from ..index import Damaged, Index
@@ -218,19 +218,19 @@ class ClaudeSource:
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         await self.refresh()
-        best = self._ask(lambda index: finding.ranked(index, self.origin, query))
+        best = self._ask(lambda index: ranking.ranked(index, self.origin, query))
         return [
-            (hit.session, self._histories.event(hit.session.id, hit.seq), hit.score) for hit in best
+            (hit.session, self._histories.event(hit.session, hit.spot), hit.score) for hit in best
         ]
 
     async def witness(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         ids = [session.id for session in sessions]
-        seqs = self._ask(lambda index: finding.newest(index, ids, terms))
+        spots = self._ask(lambda index: finding.newest(index, ids, terms))
         return [
-            None if seq is None else self._histories.event(id, seq)
-            for id, seq in zip(ids, seqs, strict=True)
+            None if spot is None else self._histories.event(session, spot)
+            for session, spot in zip(sessions, spots, strict=True)
         ]
 
     async def occurrences(
