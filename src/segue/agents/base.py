@@ -152,6 +152,13 @@ class Keyring(Protocol):
         """
         ...
 
+    async def variables(self) -> dict[str, str]:
+        """What is secret in the environment of programs that the agent runs.
+
+        It belongs nowhere else: not into an event, nor into what a model is told.
+        """
+        ...
+
 
 class Port(Protocol):
     """What the turn engine does for a Turn."""
@@ -213,7 +220,7 @@ class Turn:
         return self._tools if self.local else NoTools()
 
     def keyring(self, *, private: bool = False) -> Keyring:
-        """The credentials of the session's vaults, for the MCP servers that its agent names.
+        """The credentials of the session's vaults, for MCP servers and programs of its agent.
 
         `private` says that a token may be renewed at a private address, as the local user's may.
         """

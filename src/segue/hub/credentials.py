@@ -1,4 +1,4 @@
-"""What a session's vaults hold for the MCP servers that its agent calls.
+"""What a session's vaults hold for the MCP servers that its agent calls, and for its programs.
 
 A credential is opened when a request needs it, and not before. One that has run out, or that the
 server refused, is renewed where the vault knows how, and the new one is sealed in its place.
@@ -7,7 +7,7 @@ server refused, is renewed where the vault knows how, and the new one is sealed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -54,14 +54,34 @@ class Credentials:
 
     async def find(self, session: Session, url: str) -> Record | None:
         """The credential for a server: in the first of the session's vaults that has one."""
+        async for record in self._of(session):
+            named = record.body["auth"].get("mcp_server_url")
+            if named is not None and _same(named, url):
+                return record
+        return None
+
+    async def variables(self, session: Session) -> dict[str, str]:
+        """What programs have in their environment: the first vault's that has one of a name.
+
+        One that is for a few hosts only is left out: programs here cannot be kept to them.
+        """
+        found: dict[str, str] = {}
+        async for record in self._of(session):
+            auth = record.body["auth"]
+            if auth["type"] != "environment_variable" or auth["secret_name"] in found:
+                continue
+            value = self._open(record, "secret_value")
+            if value is not None and auth["networking"]["type"] == "unrestricted":
+                found[auth["secret_name"]] = value
+        return found
+
+    async def _of(self, session: Session) -> AsyncIterator[Record]:
+        """All that are in use, in the order of the session's vaults."""
         for vault in session.vault_ids:
             held_in = await self._records.find(session.workspace, "vault", vault)
             if held_in is not None and held_in.archived_at is None:
                 for record in await self._records.list(session.workspace, kind(vault), limit=MOST):
-                    named = record.body["auth"].get("mcp_server_url")
-                    if named is not None and _same(named, url):
-                        return record
-        return None
+                    yield record
 
     async def token(self, record: Record, refused: str | None, private: bool) -> str | None:
         """What to send to the server; None where there is nothing but what it refused."""
@@ -130,6 +150,10 @@ class Keyring:
         if record is None:
             return None
         return await self._credentials.token(record, refused, self._private)
+
+    async def variables(self) -> dict[str, str]:
+        """What the session's programs have in their environment."""
+        return await self._credentials.variables(self._session)
 
 
 async def _exchange(

@@ -182,3 +182,56 @@ async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
         assert await keyring.token(url, "stale") is None
         assert (await api.ok("GET", credential))["archived_at"] is not None
         assert await keyring.token(url) is None
+
+
+def variable(name: str, value: str, **networking: Any) -> dict[str, Any]:
+    where = networking or {"type": "unrestricted"}
+    named = {"secret_name": name, "secret_value": value}
+    return {"type": "environment_variable", "networking": where, **named}
+
+
+def shown(told: list[dict[str, Any]]) -> list[str]:
+    return [each["content"][0]["text"] for each in told if each["type"] == "agent.tool_result"]
+
+
+async def test_programs_have_a_vault_s_variables_and_nobody_is_shown_them(
+    tmp_path: Path, model: Provider
+) -> None:
+    secret = 'plover\'s "$HOME"\nxyzzy'
+    async with model, open_api(tmp_path / "data") as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        first, credential = await vault(api, variable("API_KEY", secret))
+        second, _ = await vault(api, variable("API_KEY", "of another"))
+        path = f"/v1/vaults/{second}/credentials"
+        hosts = {"type": "limited", "allowed_hosts": ["api.example.com"]}
+        await api.ok("POST", path, {"auth": variable("HELD_BACK", "elsewhere", **hosts)})
+        agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
+        session = (await api.session(agent=agent["id"], vault_ids=[first, second]))["id"]
+
+        async def ran(command: str) -> str:
+            model.scripts.append([Use("bash", {"command": command})])
+            return shown(await api.say(session, "on"))[-1]
+
+        assert await ran('printf %s "$API_KEY" | wc -c') == f"{len(secret)}\n"
+        assert await ran('echo "<$API_KEY>"; echo ${HELD_BACK-none}') == "<[API_KEY]>\nnone\n"
+        told = await ran('X=1; env; printf %s "$API_KEY" > kept; cat kept')
+        assert "API_KEY=[API_KEY]" in told and told.endswith("[API_KEY]")
+        model.scripts.append([Use("read", {"file_path": "kept"})])
+        assert "[API_KEY]" in shown(await api.say(session, "on"))[-1]
+        assert "API_KEY" in str(model.requests[0]["system"])
+        # Another value is there with the next turn, in a new shell, and none when it is gone.
+        change = {"auth": {"type": "environment_variable", "secret_value": "plugh77"}}
+        await api.ok("POST", credential, change)
+        assert await ran("printf %s $API_KEY | wc -c; echo ${X-none}") == "7\nnone\n"
+        # One that is for the loader of programs means nothing to what puts up the walls.
+        await api.ok("POST", path, {"auth": variable("LD_PRELOAD", "/nowhere.so")})
+        assert await ran("echo $LD_PRELOAD") == "[LD_PRELOAD]\n"
+        for each in (first, second):
+            await api.ok("POST", f"/v1/vaults/{each}/archive")
+        assert await ran("echo ${API_KEY-none}") == "none\n"
+        assert "API_KEY" not in str(model.requests[-1]["system"])
+        everything = str(await api.events(session)) + str(model.requests)
+        assert "xyzzy" not in everything and "plugh77" not in everything
+        stored = b"".join(each.read_bytes() for each in (tmp_path / "data").glob("segue.db*"))
+        assert b"xyzzy" not in stored

@@ -130,6 +130,7 @@ class ModelAgent:
             roots=Roots((session.directory, *session.roots), strict=not turn.local),
             local=turn.local,
             config=settings.config,
+            variables=await turn.keyring().variables() if session.vault_ids else {},
             shells=self._kept.shells,
         )
         servers = await self._kept.servers(turn, settings)

@@ -117,7 +117,7 @@ async def _looked(context: Context, call: ToolCallPart) -> ToolReturnPart:
         return told(f"give `verdict` what its schema says, not {json.dumps(call.args)}", "failed")
     tool = BUILT_IN[call.tool_name]
     try:
-        result = await tool.run(context, tool.read(call.args_as_dict()))
+        result = await tool.use(context, tool.read(call.args_as_dict()))
     except (ToolError, ValueError) as error:
         return told(str(error), "failed")
     return told(plain(result.content) or "[a picture]", "success")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .settings import Settings, Skill
@@ -26,6 +26,8 @@ OUTPUTS = "Files that the person is to have, if any, belong into this directory:
 MEMORY = """\
 Directories that outlast this session. Look into them before you begin; keep there, as short text \
 files, what will be of use another time:"""
+VARIABLES = """\
+Set in bash, for programs that need a secret; use them by name, their values are shown nowhere:"""
 SKILLS = """\
 Skills: instructions for particular kinds of tasks. When a task is of such a kind, read the file \
 of the skill first, then do as it says; other files that it names lie beside it:"""
@@ -36,10 +38,12 @@ def instructions(
     roots: Sequence[str],
     resources: Sequence[Mapping[str, Any]] = (),
     outputs: str | None = None,
+    variables: Iterable[str] = (),
 ) -> str:
     """The system prompt: the agent's own or ours, then the place, if it is wanted, with what is in
     it, then what was appended. `resources` are the session's, `outputs` is where files for people
-    are collected."""
+    are collected, `variables` are the names of what is secret in bash."""
+    secrets = ", ".join(variables)
     directories = "\n".join(f"- {root}" for root in dict.fromkeys(roots))
     place = (
         f"Working directory: {roots[0]}\n"
@@ -51,6 +55,7 @@ def instructions(
         place if settings.place else None,
         f"{OUTPUTS} {outputs}" if outputs and settings.place else None,
         _memory(roots[0], resources),
+        f"{VARIABLES} {secrets}" if secrets else None,
         _skills(settings.skills),
         settings.append_system,
     ]

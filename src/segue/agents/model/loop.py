@@ -36,7 +36,11 @@ class Loop:
     async def run(self) -> StopReason:
         turn = self._turn
         self._instructions = instructions(
-            self._settings, turn.roots, turn.session.resources, await turn.outputs()
+            self._settings,
+            turn.roots,
+            turn.session.resources,
+            await turn.outputs(),
+            self._context.variables,
         )
         self._add(await self._turn.history(whole=False))
         asked = self._turn.outcome or UserMessage(content=self._turn.prompt)

@@ -183,7 +183,7 @@ class Toolbox:
             context = self._context
             if context.local and not self._turn.local:  # somebody else has joined
                 context = context.for_others()
-            return await call.offer.built_in.run(context, call.given)
+            return await call.offer.built_in.use(context, call.given)
         except ToolError as error:
             return failed(str(error))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from ...model.content import Block, as_content
+from ...model.content import Block, Content, as_content
 from ...model.event import ToolKind, ToolResult
 from .roots import Roots, ToolError
 
@@ -15,6 +15,7 @@ __all__ = ["Context", "Tool", "ToolError", "done", "failed", "shortened"]
 
 # As much as a model reads with profit of one result; what is longer loses its middle.
 MAX_OUTPUT = 30_000
+_TELLING = 4  # a line of a secret that has fewer characters tells nothing of it
 
 
 class Context(NamedTuple):
@@ -25,6 +26,7 @@ class Context(NamedTuple):
     local: bool
     config: Mapping[str, Any]
     shells: Any = None  # Shells; a name that would be imported in a circle
+    variables: Mapping[str, str] = {}  # secrets that programs have in their environment
 
     def for_others(self) -> Context:
         """The same for somebody who is not the local user."""
@@ -53,12 +55,41 @@ class Tool(NamedTuple):
         found.pop("title", None)
         return found
 
+    async def use(self, context: Context, given: Any) -> ToolResult:
+        """Run it. What is secret in the context is not in the result as it stands there."""
+        result = await self.run(context, given)
+        if not context.variables:
+            return result
+        shown = _without(_secrets(context.variables), msgspec.to_builtins(result.content))
+        return msgspec.structs.replace(result, content=msgspec.convert(shown, Content))
+
     def read(self, arguments: Any) -> Input:
         """Arguments that fit; ToolError says what does not."""
         try:
             return msgspec.convert(arguments, self.input)
         except (msgspec.ValidationError, UnicodeError) as error:
             raise ToolError(f"these arguments do not fit: {error}") from None
+
+
+def _secrets(variables: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What not to show, with its name: values, and their lines, the longest first."""
+    found = {line: name for name, value in variables.items() for line in value.split("\n")}
+    found = {line: name for line, name in found.items() if len(line.strip()) >= _TELLING}
+    found |= {value: name for name, value in variables.items()}
+    return sorted(found.items(), key=lambda item: -len(item[0]))
+
+
+def _without(secrets: Sequence[tuple[str, str]], shown: Any) -> Any:
+    """The same with the name of each secret in its place."""
+    if isinstance(shown, str):
+        for value, name in secrets:
+            shown = shown.replace(value, f"[{name}]")
+        return shown
+    if isinstance(shown, dict):
+        return {key: _without(secrets, each) for key, each in shown.items()}
+    if isinstance(shown, list | tuple):
+        return [_without(secrets, each) for each in shown]
+    return shown
 
 
 Status = Literal["completed", "failed"]

@@ -41,6 +41,9 @@ async def _bash(context: Context, given: Bash) -> ToolResult:
     if "\0" in given.command:
         raise ToolError("a command cannot hold a NUL character")
     shell = shells.get(key, lambda: _shell(context))
+    if shell.variables != context.variables:  # a credential has come, changed or gone
+        await shells.drop(key)
+        shell = shells.get(key, lambda: _shell(context))
     seconds = SECONDS if given.timeout_ms is None else given.timeout_ms / 1000
     try:
         ran = await shell.run(given.command, seconds)
@@ -61,7 +64,8 @@ def _shell(context: Context) -> Shell:
         raise ToolError("there is no bash on this machine")
     place = scratch(context)
     command = launched([bash, "--noprofile", "--norc"], context, place)
-    return Shell(command, context.roots.real[0], environment(context.local, place))
+    own = environment(context.local, place)
+    return Shell(command, context.roots.real[0], own, context.variables)
 
 
 def launched(command: list[str], context: Context, scratch: str) -> list[str]:

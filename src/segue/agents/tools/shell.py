@@ -13,7 +13,7 @@ import secrets
 import shlex
 import signal
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -31,9 +31,19 @@ class Ran(NamedTuple):
 
 
 class Shell:
-    """One bash. Cancelling a command, or its running out of time, kills the shell."""
+    """One bash. Cancelling a command, or its running out of time, kills the shell.
 
-    def __init__(self, command: Sequence[str], cwd: str, env: dict[str, str]) -> None:
+    `variables` are told to the bash itself: no name among them means anything to what starts it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        cwd: str,
+        env: dict[str, str],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self.variables = variables or {}
         self._command = command
         self._cwd = cwd
         self._env = env
@@ -124,6 +134,10 @@ class Shell:
         for pipe, heard in ((said, self._hear), (told, self._ended)):
             os.set_blocking(pipe, False)
             loop.add_reader(pipe, heard)
+        assert self._process.stdin is not None
+        for name, value in self.variables.items():
+            line = f"export {name}={shlex.quote(value)} 2>/dev/null\n"
+            self._process.stdin.write(line.encode("utf-8", "surrogatepass"))
 
     def _hear(self) -> bool:
         """Take in some output; whether there was any."""
