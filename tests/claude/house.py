@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from segue.hub import Hub
+from segue.model.content import Text
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.layout import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, S, as_line, assistant, user
+
+Within = Callable[[Callable[[Hub], Awaitable[Any]]], Any]  # runs a function with a hub
 
 S3 = "33333333-3333-4333-8333-333333333333"
 
@@ -29,6 +32,14 @@ async def opened(home: Home, **options: Any) -> AsyncIterator[tuple[Hub, ClaudeS
 
 async def listed(hub: Hub, **query: Any) -> list[str]:
     return [session.id for session in (await hub.list(LOCAL, Query(**query))).sessions]
+
+
+def text(*parts: str) -> tuple[Text, ...]:
+    return tuple(Text(text=part) for part in parts)
+
+
+def transcripts(home: Path) -> list[Path]:
+    return sorted(home.glob("projects/*/*.jsonl"))
 
 
 def append(path: Path, *lines: dict[str, Any]) -> None:

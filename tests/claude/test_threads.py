@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,30 @@ async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
         assert found.event.seq == call.seq  # the place of the session that leads there
         (best,) = (await hub.search(LOCAL, Query(text="kingfisher"), ranked=True)).found
         assert best.event == found.event
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["in a directory", "beside the session"])
+async def test_and_does_so_in_the_trash_and_when_it_is_back(home: Home, old: bool) -> None:
+    path, file = delegated(home)
+    if old:  # as versions before 2.1 have it
+        lines = [{**json.loads(line), "sessionId": S} for line in file.read_bytes().splitlines()]
+        shutil.rmtree(path.with_suffix(""))
+        path.with_name(file.name).write_bytes(b"".join(map(as_line, lines)))
+    said = ["Count them", "A kingfisher, too"]
+    async with opened(home) as (hub, _):
+        assert await listed(hub, text="kingfisher") == [S]
+        await hub.trash(LOCAL, S)
+        assert await listed(hub, text="kingfisher") == []
+        assert await listed(hub, text="kingfisher", trash=True) == [S]
+        (found,) = (await hub.search(LOCAL, Query(text="kingfisher", trash=True))).found
+        assert found.event is not None and found.event.body.thread == "a1b2c3"
+        (thread,) = await hub.threads(LOCAL, S)
+        assert (thread.kind, await spoken(hub, thread.id)) == (None if old else "Explore", said)
+    async with opened(home) as (hub, _):  # from the index
+        assert await listed(hub, text="kingfisher", trash=True) == [S]
+        await hub.restore(LOCAL, S)
+        assert await listed(hub, text="kingfisher", trash=True) == []
+        assert await listed(hub, text="kingfisher") == [S]
 
 
 async def test_an_agent_s_conversation_is_read(home: Home) -> None:

@@ -6,62 +6,24 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 import segue as segue_python
-from segue import LOCAL, Hub, Principal, Query, claude, errors, open_hub
+from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.doors.cli.main import segue
 from segue.hub.mirror import Mirror
-from segue.model.content import Diff, Image, Resource, Text
 from segue.model.event import (
     AgentMessage,
-    AgentThought,
-    Compacted,
-    Failed,
-    Interrupted,
-    ModelCalled,
-    SystemMessage,
-    ToolCall,
-    ToolResult,
-    Usage,
     UserMessage,
 )
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
-from tests.claude.house import opened
-
-T = TypeVar("T")
-
-
-@pytest.fixture
-def within(tmp_path: Path) -> Callable[[Callable[[Hub], Awaitable[T]]], T]:
-    """Runs a function with a hub over the store of this test."""
-
-    def do(work: Callable[[Hub], Awaitable[T]]) -> T:
-        async def run() -> T:
-            async with await open_hub(tmp_path / "data") as hub:
-                return await work(hub)
-
-        return asyncio.run(run())
-
-    return do
-
-
-Within = Callable[[Callable[[Hub], Awaitable[Any]]], Any]
-
-
-def text(*parts: str) -> tuple[Text, ...]:
-    return tuple(Text(text=part) for part in parts)
-
-
-def transcripts(home: Path) -> list[Path]:
-    return sorted(home.glob("projects/*/*.jsonl"))
+from tests.claude.house import Within, opened, text, transcripts
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -336,181 +298,6 @@ def test_a_name_that_leads_out_of_the_home_is_not_written(
     with pytest.raises(errors.InvalidInput, match="no name for a file"):
         within(work)
     assert list(home.root.parent.rglob("*.jsonl")) == []
-
-
-# Sessions of another make.
-
-CALL = ToolCall(call_id="call:1", name="read_file", input={"path": "a.txt"})
-
-
-async def made(hub: Hub, *bodies: Any) -> str:
-    session = await hub.create(LOCAL, cwd="/w", title="Mine", id=S2)
-    await hub.append(LOCAL, session.id, *bodies)
-    return session.id
-
-
-def exported(within: Within, *bodies: Any) -> list[Any]:
-    """The messages that Claude Code would go on from."""
-
-    async def work(hub: Hub) -> None:
-        await hub.export_claude(LOCAL, await made(hub, *bodies))
-
-    within(work)
-    return [(each.type, each.message["content"]) for each in claude.get_session_messages(S2)]
-
-
-def test_a_conversation_becomes_a_chain_of_messages(home: Home, within: Within) -> None:
-    usage = ModelCalled(usage=Usage(input_tokens=5, output_tokens=7), model="m-1")
-    said = exported(
-        within,
-        UserMessage(content=text("Read a.txt")),
-        AgentMessage(content=text("Reading.")),
-        CALL,
-        usage,
-        ToolResult(call_id="call:1", content=text("the text")),
-        AgentMessage(content=text("Done.")),
-    )
-    use = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "a.txt"}}
-    told = {
-        "tool_use_id": "call_1",
-        "type": "tool_result",
-        "content": [{"type": "text", "text": "the text"}],
-        "is_error": False,
-    }
-    assert said == [
-        ("user", "Read a.txt"),
-        ("assistant", [{"type": "text", "text": "Reading."}]),
-        ("assistant", [use]),
-        ("user", [told]),
-        ("assistant", [{"type": "text", "text": "Done."}]),
-    ]
-    info = claude.get_session_info(S2)
-    assert info is not None
-    assert (info.custom_title, info.cwd) == ("Mine", "/w")
-    lines = [each.message for each in claude.get_session_messages(S2) if each.type == "assistant"]
-    assert lines[0]["id"] == lines[1]["id"] != lines[2]["id"]
-    assert (lines[0]["model"], lines[0]["usage"]["output_tokens"]) == ("m-1", 7)
-
-
-def test_a_call_that_nothing_answered_is_closed(home: Home, within: Within) -> None:
-    said = exported(within, UserMessage(content=text("Go")), CALL, UserMessage(content=text("?")))
-    assert said[2][1][0]["is_error"] is True
-    assert [kind for kind, _ in said] == ["user", "assistant", "user", "user"]
-
-
-def test_results_stand_behind_their_calls_in_whatever_order_they_came(
-    home: Home, within: Within
-) -> None:
-    said = exported(
-        within,
-        UserMessage(content=text("Go")),
-        ToolCall(call_id="1", name="a"),
-        ToolCall(call_id="2", name="b", server="box"),
-        ToolResult(call_id="2", status="failed", output={"why": "no"}),
-        AgentMessage(content=text("Half.")),
-        ToolResult(call_id="1", content=text("yes")),
-        ToolResult(call_id="never called"),
-        AgentMessage(content=text("All.")),
-    )
-    shape = [(kind, [block["type"] for block in content]) for kind, content in said[1:]]
-    assert shape == [
-        ("assistant", ["tool_use"]),
-        ("assistant", ["tool_use"]),
-        ("user", ["tool_result"]),
-        ("user", ["tool_result"]),
-        ("assistant", ["text"]),
-        ("assistant", ["text"]),
-    ]
-    assert said[2][1][0]["name"] == "mcp__box__b"
-    results = {block["tool_use_id"]: block for kind, (block, *_) in said[3:5]}
-    assert results["1"]["content"] == [{"type": "text", "text": "yes"}]
-    assert (results["2"]["content"], results["2"]["is_error"]) == ('{"why":"no"}', True)
-
-
-def test_pictures_files_and_changes_are_shown_to_the_model(home: Home, within: Within) -> None:
-    content = (
-        Text(text="Look"),
-        Image(mime="image/png", data="aGk="),
-        Image(uri="https://example.org/a.png"),
-        Resource(uri="file:///a.txt", text="inside"),
-        Resource(uri="b.pdf", data="aGk=", mime="application/pdf"),
-        Diff(path="/w/a", old="x", new="y"),
-    )
-    ((_, blocks),) = exported(within, UserMessage(content=content))
-    assert [block["type"] for block in blocks] == [
-        "text",
-        "image",
-        "image",
-        "text",
-        "document",
-        "text",
-    ]
-    assert blocks[1]["source"] == {"type": "base64", "media_type": "image/png", "data": "aGk="}
-    assert blocks[5]["text"] == "/w/a\n-x\n+y\n"
-
-
-def test_after_a_compaction_the_model_sees_its_summary_and_the_file_has_all(
-    home: Home, within: Within
-) -> None:
-    said = exported(
-        within,
-        UserMessage(content=text("First")),
-        Compacted(summary=text("So far: first."), trigger="manual", tokens_before=9),
-        UserMessage(content=text("Second")),
-    )
-    assert [content for _, content in said] == ["So far: first.", "Second"]
-    tree = claude.get_session_tree(S2)
-    assert tree is not None
-    whole_way = [each.message["content"] for each in tree.path() if each.type == "user"]
-    assert whole_way == ["First", "So far: first.", "Second"]
-
-
-def test_thoughts_come_with_their_signature_or_as_text(home: Home, within: Within) -> None:
-    signed = AgentThought(content=text("deep"), extra={"claude": {"signature": "sig"}})
-    said = exported(
-        within, UserMessage(content=text("?")), signed, AgentThought(content=text("mine"))
-    )
-    assert said[1][1] == [{"type": "thinking", "thinking": "deep", "signature": "sig"}]
-    assert said[2][1] == [{"type": "text", "text": "<thinking>\nmine\n</thinking>"}]
-
-
-def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
-    home: Home, within: Within
-) -> None:
-    exported(
-        within,
-        SystemMessage(content=text("Be kind.")),
-        UserMessage(content=text("?")),
-        Failed(message="overloaded", code="overloaded_error"),
-        Interrupted(),
-    )
-    (path,) = transcripts(home.root)
-    entries = [line.entries[0] for line in whole.read(str(path)).lines]
-    told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
-    assert told[0]["isMeta"] is True
-    assert told[2]["isApiErrorMessage"] is True
-    assert told[3]["message"]["content"][0]["text"].startswith("[Request interrupted")
-
-
-def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
-    home: Home, within: Within
-) -> None:
-    exported(
-        within,
-        UserMessage(content=text("Go")),
-        CALL,
-        Compacted(summary=text("Gone.")),
-        AgentMessage(content=text("a", "b")),
-    )
-    (path,) = transcripts(home.root)
-    last = claude.get_session_messages(S2)[-1].uuid
-    with path.open("ab") as file:
-        file.write(as_line(user("u9", last, "On", sessionId=S2)))
-    session, count = within(lambda hub: hub.import_claude(LOCAL, S2))
-    assert (session.id, session.source, count) == (S2, "segue", 1)
-
-
-# The command.
 
 
 def command(tmp_path: Path, *arguments: str) -> Result:

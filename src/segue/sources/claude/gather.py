@@ -155,6 +155,8 @@ def key_of(path: str) -> Key | None:
             beside = max(beside, os.stat(above + AGENTS).st_mtime_ns)
         except OSError:
             pass  # most have nothing beside them
+    elif os.path.lexists(os.path.join(os.path.dirname(path), "1")):
+        beside = 1  # something came to the trash with it, and stays as it is
     return Key(status.st_ino, status.st_size, status.st_mtime_ns, beside)
 
 

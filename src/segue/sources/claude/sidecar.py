@@ -20,11 +20,32 @@ from .prompt import prompt
 
 TITLE = "custom-title.json"
 ARCHIVED = "archived.json"
+MANIFEST = "manifest.json"  # of what was moved to a room of the trash, and from where
+_LARGEST = 1 << 30
 
 
 def directory(transcript: str) -> str:
     """The directory of what belongs to a session, named like its transcript."""
-    return transcript.removesuffix(".jsonl")
+    if transcript.endswith(".jsonl"):
+        return transcript.removesuffix(".jsonl")
+    return _moved(transcript, None) or transcript
+
+
+def neighbour(transcript: str, name: str) -> str:
+    """A file beside a transcript."""
+    there = os.path.join(os.path.dirname(transcript), name)
+    return there if transcript.endswith(".jsonl") else _moved(transcript, name) or there
+
+
+def _moved(transcript: str, name: str | None) -> str | None:
+    """Where something of that name, or of its own, is that went to the trash with a transcript."""
+    room = os.path.dirname(transcript)
+    told = _object(os.path.join(room, MANIFEST), _LARGEST)
+    was, moved = told.get("transcript"), told.get("moved")
+    if not isinstance(was, str) or not isinstance(moved, list):
+        return None
+    beside = os.path.join(os.path.dirname(was), name) if name else was.removesuffix(".jsonl")
+    return os.path.join(room, str(moved.index(beside))) if beside in moved else None
 
 
 def title(transcript: str) -> str | None:
@@ -117,6 +138,6 @@ def _is_prompt(line: _Line) -> bool:
     return isinstance(attached, dict) and attached.get("type") == "queued_command"
 
 
-def _object(path: str) -> dict[str, Any]:
-    found = read.entries(files.small(path) or b"")
+def _object(path: str, limit: int = files.BLOCK) -> dict[str, Any]:
+    found = read.entries(files.small(path, limit) or b"")
     return found[0] if found else {}

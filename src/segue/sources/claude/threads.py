@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...model.event import AnyBody, Event, Usage
 from ...model.session import Thread
-from . import files, scan, subagents
+from . import files, scan, sidecar, subagents
 from .history import Reader
 from .read import Entry
 from .scan import Known
@@ -41,9 +41,8 @@ def transcripts(path: str, started: Iterable[str], beside: bool = True) -> dict[
     found: dict[str, str] = {}
     for id, file in subagents.transcripts(path) if beside else ():
         found.setdefault(id, file)
-    above = os.path.dirname(path)
     for id in started:
-        if id not in found and os.path.isfile(file := os.path.join(above, f"agent-{id}.jsonl")):
+        if id not in found and os.path.isfile(file := sidecar.neighbour(path, f"agent-{id}.jsonl")):
             found[id] = file
     return found
 

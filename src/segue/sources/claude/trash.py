@@ -15,8 +15,7 @@ from ...model import clock, codec
 from . import belongings, files, live, locate, read
 from .layout import Home, Project
 from .locate import Place
-
-_LIST = "manifest.json"
+from .sidecar import MANIFEST
 
 
 @dataclass
@@ -56,7 +55,7 @@ def trash(home: Home, place: Place) -> TrashedSession:
         "history": [line.decode("utf-8", "surrogateescape") for line in lines],
         "indexed": belongings.indexed(place),
     }
-    _write(os.path.join(room, _LIST), codec.encode(told))
+    _write(os.path.join(room, MANIFEST), codec.encode(told))
     for number, path in enumerate(moved):
         os.rename(os.path.join(home.root, path), os.path.join(room, str(number)))
     belongings.forget_history(home, place.id)
@@ -124,7 +123,7 @@ def _rooms(home: Home) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for name in names:
         room = os.path.join(directory(home), name)
-        data = files.small(os.path.join(room, _LIST), 1 << 30)
+        data = files.small(os.path.join(room, MANIFEST), 1 << 30)
         found += [(room, told) for told in read.entries(data or b"") if _is_list(told)]
     found.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
     return found
