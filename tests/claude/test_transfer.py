@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors
+from segue.agents.permission import verdict
 from segue.doors.cli.main import segue
 from segue.hub.mirror import Mirror
 from segue.model.event import (
@@ -386,3 +387,18 @@ async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -
         assert session.usage.input_tokens == read.usage.input_tokens == 5
         assert session.messages == read.messages == 3 and session.days == read.days
         assert b"".join([line async for line in hub.claude_transcript(LOCAL, forked)]) == before
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
+async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
+    told = {"mode": mode, "permissionMode": mode, "sessionId": S}
+    lines = [user("u1", None, "hi", **told), {"type": "mode", **told}]
+    path = home.write([*lines, {"type": "permission-mode", **told}])
+    async with opened(home) as (hub, _):
+        assert (await hub.get(LOCAL, S)).mode is None
+        assert (await hub.fork(LOCAL, S, here=True)).mode is None
+        session, _ = await hub.import_claude(LOCAL, S)
+        for kind in ("execute", "edit"):
+            assert verdict(session, "any", kind, "auto") == "ask"
+        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        assert copied == path.read_bytes()  # and is what it was

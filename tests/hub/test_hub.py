@@ -5,11 +5,15 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from segue.agents.model import settings
+from segue.agents.model.settings import Toolset
+from segue.agents.permission import verdict
 from segue.hub import Hub, Policy
 from segue.model import clock, ids
 from segue.model.content import as_content
@@ -336,6 +340,53 @@ async def test_an_import_starts_no_program_of_its_choice(
         assert await hub.run(OTHER, copy.id, "hello") == "end_turn"
         assert not ran.exists()
         assert await hub.records.find("other", "agent", made.id) is None
+
+
+async def test_an_import_brings_no_tool_that_is_allowed_without_asking(make_hub: MakeHub) -> None:
+    """Whether the agent says so or the session, of a set or of one tool, or leaves it unsaid."""
+    allow, ask = ({"permission_policy": {"type": each}} for each in ("always_allow", "always_ask"))
+    tools = [
+        {
+            "type": "agent_toolset_20260401",
+            "default_config": {"enabled": False, **ask},
+            "configs": [{"name": "bash", "enabled": True, **allow}, {"name": "write", **ask}],
+        },
+        {"type": "mcp_toolset", "mcp_server_name": "m", "default_config": allow},
+        {"type": "custom", "name": "mine"},
+    ]
+    unsaid = [{"type": "agent_toolset_20260401"}]  # which is to allow all
+    async with make_hub() as hub:
+        body = {"name": "a", "spec": {"kind": "model", "tools": tools}, "tools": unsaid}
+        made = await hub.records.create("local", "agent", body)
+        ref = AgentRef(id=made.id, overrides={"tools": unsaid})
+        session = await hub.create(LOCAL, agent=ref)
+        lines = [line async for line in hub.export(LOCAL, session.id)]
+        copy = await hub.import_session(OTHER, lines)
+        assert copy.agent is not None
+        brought = (await hub.records.get("other", "agent", made.id)).body
+        for given in (brought["tools"], copy.agent.overrides["tools"]):
+            assert settings.read({"model": "p:m", "tools": given}).built_in == Toolset()
+        read = settings.read({"model": "p:m", "tools": brought["spec"]["tools"]})
+        assert read.built_in is not None
+        assert read.built_in.of("read") == (False, "always_ask")
+        assert read.built_in.of("bash") == (True, "auto")
+        assert read.built_in.of("write") == (False, "always_ask")
+        assert read.mcp["m"].of("any") == (True, "always_ask")
+        assert [each.name for each in read.custom] == ["mine"]
+        assert verdict(copy, "bash", "execute", "auto") == "ask"
+
+
+@pytest.mark.parametrize("tools", ["bash", [1], [{}], [{"type": "x", "configs": [1]}], {"a": 1}])
+async def test_an_import_whose_tools_are_not_to_be_read_is_refused(
+    make_hub: MakeHub, tools: Any
+) -> None:
+    async with make_hub() as hub:
+        ref = replace(await hub.records.built_in_agent("local"), overrides={"tools": tools})
+        session = await hub.create(LOCAL, agent=ref)
+        lines = [line async for line in hub.export(LOCAL, session.id)]
+        with pytest.raises(InvalidInput, match="tools"):
+            await hub.import_session(OTHER, lines)
+        assert (await hub.list(OTHER)).sessions == []
 
 
 async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub) -> None:

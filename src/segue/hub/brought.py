@@ -1,7 +1,7 @@
 """The agents that an imported session brings along.
 
-The file may be anybody's. So it chooses no program to start and no address to send keys to, and
-agents that are known here stay as they are.
+The file may be anybody's. So it chooses no program to start and no address to send keys to, allows
+no tool without asking, and agents that are known here stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
+from ..model.errors import InvalidInput
 from ..model.event import AgentRef, ConfigChanged, Created, Event
 from ..store.base import Record
 from .records import Records
@@ -68,4 +69,25 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Those that a file may say."""
     kind = given.get("kind", "default")
     left = _OURS if kind in _KINDS else _OURS | {"kind"}
-    return {name: value for name, value in given.items() if name not in left}
+    found = {name: value for name, value in given.items() if name not in left}
+    return {**found, "tools": _asking(found["tools"])} if found.get("tools") else found
+
+
+def _asking(tools: Any) -> list[Any]:
+    """Toolsets, each tool of which asks before it does more than look."""
+    try:
+        return [tool if tool["type"] == "custom" else _asked(tool) for tool in tools]
+    except (TypeError, KeyError, AttributeError):
+        raise InvalidInput("the tools of the agent in this file are not to be read") from None
+
+
+def _asked(tool: Mapping[str, Any]) -> dict[str, Any]:
+    usual = "always_ask" if tool["type"] == "mcp_toolset" else "auto"
+
+    def switch(given: Mapping[str, Any]) -> dict[str, Any]:
+        own = (given.get("permission_policy") or {}).get("type")
+        return {**given, "permission_policy": {"type": own if own == "always_ask" else usual}}
+
+    default = switch(tool.get("default_config") or {})
+    configs = [switch(each) for each in tool.get("configs") or ()]
+    return {**tool, "default_config": default, "configs": configs}

@@ -51,6 +51,7 @@ FIRST = 1  # the seq of a session's creation
 INTERRUPTED = "[Request interrupted by user"
 # What an event says by itself, and its `extra` need not repeat.
 _TOLD = frozenset({"type", "message", "timestamp", "sessionId"})
+_ALLOWING = frozenset({"acceptEdits", "bypassPermissions"})  # our modes that no file chooses
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
@@ -325,7 +326,7 @@ def _tag(entry: Entry) -> list[AnyBody]:
 
 def _mode(entry: Entry) -> list[AnyBody]:
     mode = entry.get("mode")
-    return [ConfigChanged(mode=mode)] if isinstance(mode, str) else []
+    return [ConfigChanged(mode=mode)] if isinstance(mode, str) and mode not in _ALLOWING else []
 
 
 def _permission_mode(entry: Entry) -> list[AnyBody]:
