@@ -66,7 +66,7 @@ async def open_hub(
         sources = os.environ.get(SOURCES) or ("none" if url else "claude")
     if isinstance(sources, str):
         sources = _sources(sources, where, progress)
-    return Hub(await open_store(where, url), where, sources=sources, **options)
+    return Hub(await open_store(where, url), where, sources=sources, database=url, **options)
 
 
 def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:

@@ -468,6 +468,18 @@ async def test_what_the_overlay_says_is_there_again_after_a_restart(make_hub: Ma
 # Keys and records.
 
 
+async def test_a_key_opens_its_workspace_until_it_expires(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_hub() as hub:
+        now = clock.now()
+        _, secret = await hub.keys.create("team", expires_at=now + clock.SECOND)
+        assert (await hub.keys.authenticate(secret)).workspace == "team"
+        monkeypatch.setattr(clock, "now", lambda: now + clock.SECOND)
+        with pytest.raises(Unauthorized):
+            await hub.keys.authenticate(secret)
+
+
 async def test_a_key_opens_its_workspace_until_it_is_revoked(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         key, secret = await hub.keys.create("team", "ci")

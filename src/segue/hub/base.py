@@ -45,9 +45,11 @@ class Base:
         sources: Sequence[Source] = (),
         runners: Runners | None = None,
         clone: Sequence[str] = (),
+        database: str | None = None,
     ) -> None:
         self.store = store
         self.data_dir = data_dir
+        self.database = database  # the store's address, where it is not in `data_dir`
         self.sources = tuple(sources)
         self.runners = runners or Runners()
         self.records = Records(

@@ -56,12 +56,16 @@ class Hub(Reading, Editing, Transcripts):
         runners: Runners | None = None,
         lease: int | None = None,
         clone: Sequence[str] = (),
+        database: str | None = None,
     ) -> None:
         """`lease` is how long, in microseconds, a process that died keeps its sessions.
 
         Repositories that sessions name are cloned if their address begins as one in `clone` does.
+        `database` is the address by which the store was opened, for what people are told to type.
         """
-        super().__init__(store, data_dir, sources=sources, runners=runners, clone=clone)
+        super().__init__(
+            store, data_dir, sources=sources, runners=runners, clone=clone, database=database
+        )
         self._lease = lease
         self._turns: Turns | None = None
 

@@ -1,4 +1,4 @@
-"""API keys: made, checked, listed, revoked. The store holds a digest, never a key.
+"""API keys: made, checked, listed, revoked; some expire. The store holds a digest, never a key.
 
 A key is 256 random bits, so a plain digest is as good as a slow one: there is nothing to guess.
 """
@@ -21,7 +21,9 @@ class Keys:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, workspace: str, name: str = "") -> tuple[Key, str]:
+    async def create(
+        self, workspace: str, name: str = "", *, expires_at: int | None = None
+    ) -> tuple[Key, str]:
         """A new key and its secret, which is shown this once."""
         import secrets
 
@@ -33,14 +35,15 @@ class Keys:
             digest=_digest(secret),
             hint=secret[-4:],
             created_at=clock.now(),
+            expires_at=expires_at,
         )
         await self._store.put_key(key)
         return key, secret
 
     async def authenticate(self, secret: str) -> Principal:
-        """Whom a secret stands for; Unauthorized for one that is unknown or revoked."""
+        """Whom a secret stands for; Unauthorized for one that is unknown, revoked or expired."""
         key = await self._store.find_key(_digest(secret))
-        if key is None or key.revoked_at is not None:
+        if key is None or not key.is_valid(clock.now()):
             raise Unauthorized("this API key is not valid here")
         return Principal(workspace=key.workspace, key_id=key.id)
 

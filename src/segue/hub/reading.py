@@ -130,6 +130,24 @@ class Reading(Base):
                 found.append(_found(Hit(session, event), wanted))
         return found
 
+    async def find_in_threads(
+        self, principal: Principal, id: str, words: str, *, limit: int = 100
+    ) -> list[tuple[Thread, Found]]:
+        """Where the agents that a session started have all of these words in one event."""
+        wanted = text.terms(words)
+        if not wanted:
+            raise InvalidInput("a search needs at least one word")
+        session, _ = await self._find(principal, id)
+        found: list[tuple[Thread, Found]] = []
+        for thread in await self.threads(principal, id):
+            async for event in self.thread(principal, id, thread.id):
+                said = text.searchable(event.body)
+                if said and all(text.stands(term, said) for term in wanted):
+                    found.append((thread, _found(Hit(session, event), wanted)))
+                    if len(found) == limit:
+                        return found
+        return found
+
     async def events(
         self,
         principal: Principal,

@@ -13,7 +13,7 @@ from typing import Any
 from ..model import clock, ids
 from ..model.errors import Conflict, NotFound, Unauthorized
 from ..model.principal import Principal
-from ..store.base import Record
+from ..store.base import Key, Record
 from .keys import Keys
 from .records import Records
 
@@ -69,6 +69,13 @@ class Visits:
         _, principal = await self._open(token, "browser")
         return principal
 
+    async def ends(self, token: str) -> int:
+        """When a browser is signed out by itself: its visit ends then, or its key."""
+        record, principal = await self._open(token, "browser")
+        key = principal.key_id and await self._key(principal.workspace, principal.key_id)
+        until = int(record.body["until"])
+        return min(until, key.expires_at) if key and key.expires_at is not None else until
+
     async def leave(self, token: str) -> None:
         """Sign a browser out."""
         record, _ = await self._open(token, "browser")
@@ -91,13 +98,17 @@ class Visits:
         if body["state"] != state or body["until"] < clock.now():
             raise Unauthorized("this login has expired; `segue open` makes another")
         key_id = body["key_id"]
-        if key_id is not None and not await self._valid(workspace, key_id):
-            raise Unauthorized("the key you signed in with is no longer valid")
+        if key_id is not None:
+            key = await self._key(workspace, key_id)
+            if key is None or not key.is_valid(clock.now()):
+                expired = key is not None and key.revoked_at is None
+                why = "has expired" if expired else "is no longer valid"
+                raise Unauthorized(f"the key you signed in with {why}")
         return record, Principal(workspace=workspace, local=body["local"], key_id=key_id)
 
-    async def _valid(self, workspace: str, key_id: str) -> bool:
+    async def _key(self, workspace: str, key_id: str) -> Key | None:
         keys = await self._keys.list(workspace)
-        return any(key.id == key_id and key.revoked_at is None for key in keys)
+        return next((key for key in keys if key.id == key_id), None)
 
 
 def _token(record: Record, secret: str) -> str:

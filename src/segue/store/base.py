@@ -86,6 +86,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     created_at: int
     revoked_at: int | None = None
+    expires_at: int | None = None
+
+    def is_valid(self, now: int) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,6 +67,12 @@ def test_keys_are_made_listed_and_revoked(run: Run) -> None:
     assert run("keys", "revoke", id, "--workspace", "team").returncode == 2
 
 
+def test_a_key_may_expire(run: Run) -> None:
+    assert run("keys", "create", "--expires", "30d").returncode == 0
+    assert " expires 20" in run("keys", "list").stdout
+    assert "no length of time" in run("keys", "create", "--expires", "soon").stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -64,11 +64,17 @@ def valid(page: str) -> None:
 
 @asynccontextmanager
 async def open_site(directory: Path, signed_in: bool = True, **options: Any) -> AsyncIterator[Site]:
-    async with Hub(SQLiteStore.open(directory / "segue.db"), directory, **options) as hub:
-        door = Door(hub)
-        transport = httpx2.ASGITransport(door)
-        async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
-            site = Site(hub, door, client)
-            if signed_in:
-                await site.sign_in()
-            yield site
+    store = SQLiteStore.open(directory / "segue.db")
+    async with Hub(store, directory, **options) as hub, site_of(hub, signed_in) as site:
+        yield site
+
+
+@asynccontextmanager
+async def site_of(hub: Hub, signed_in: bool = True) -> AsyncIterator[Site]:
+    door = Door(hub)
+    transport = httpx2.ASGITransport(door)
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
+        site = Site(hub, door, client)
+        if signed_in:
+            await site.sign_in()
+        yield site

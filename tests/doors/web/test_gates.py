@@ -46,7 +46,9 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
         assert again.status_code == 303 and again.headers["location"] == "/dashboard"  # is in
         assert "set-cookie" not in again.headers
         site.client.cookies.clear()
-        assert "has been used" in await site.get(f"/login?token={token}", 401)
+        page = await site.get(f"/login?token={token}", 401)
+        assert "has been used" in page and "<code>segue open</code> makes another" in page
+        assert "`" not in page
         await site.get("/", 401)
 
 

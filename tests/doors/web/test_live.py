@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
+from segue.doors.web import live
+from segue.model import clock
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
@@ -232,3 +234,113 @@ async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
     await house.start()
     await expect(page.locator("#parts .item.agent").last).to_contain_text("meanwhile")
     await expect(page).to_have_url(re.compile(f"/s/{S}$"))
+
+
+async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.session("Guarded", "/say hi")
+    now = clock.now()
+    _, secret = await house.hub.keys.create("local", expires_at=now + 60 * clock.SECOND)
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(f"{house.url}/s/{session.id}")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.locator("#text").fill("not lost")
+    await expect(page.locator("#toast")).to_be_empty()
+    monkeypatch.setattr(clock, "now", lambda: now + 61 * clock.SECOND)
+    await house.hub.run(LOCAL, session.id, "/say not for them")  # it is seen before it is shown
+    await expect(page.locator("#toast")).to_contain_text("the key you signed in with has expired")
+    await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
+    text, toast = page.locator("#text"), page.locator("#toast")
+    await expect(text).to_have_value("not lost")
+    assert not await overlap(text, toast) and await serious(page) == []
+    await page.get_by_role("button", name="Sign in again").click()
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("It may have expired")
+    _, another = await house.hub.keys.create("local")
+    await page.get_by_label("Key").fill(another)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#text")).to_have_value("not lost")
+    await expect(page.locator(".item.agent").last).to_contain_text("not for them")
+
+
+async def test_a_stream_ends_with_the_key_that_opened_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
+    key, secret = await house.hub.keys.create("local")
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(house.url)
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#list")).to_be_visible()
+    await house.hub.keys.revoke("local", key.id)
+    await expect(page.locator("#toast")).to_contain_text("is no longer valid")
+
+
+async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: House) -> None:
+    session = await house.session("Talk", "/say hi")
+    page = await house.window(f"/s/{session.id}")
+    text = page.locator("#text")
+    await text.fill("a\nfew\nlines\nof\nthought")
+    await page.locator(".item.agent").hover()
+    await page.locator(".item.agent").get_by_role("button", name="Copy link").click()
+    await expect(page.locator("#toast > div")).to_be_visible()
+    assert not await overlap(text, page.locator("#toast"))
+    house.excuse("Failed to load resource")
+    await house.stop()
+    offline = page.locator("#offline")
+    await expect(offline).to_be_visible()
+    assert not await overlap(text, offline)
+    await page.keyboard.press("r")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#trouble")).to_be_visible()
+    for place in (text, page.locator("#trouble"), page.locator("#say .send")):
+        assert not await overlap(place, offline)
+        await expect(place).to_be_in_viewport(ratio=1)
+    await expect(page.locator(".item.agent")).to_be_in_viewport()  # the end stays in view
+    await house.start()
+    await expect(offline).to_be_hidden()
+
+
+async def overlap(one: Locator, other: Locator) -> bool:
+    a, b = await one.bounding_box(), await other.bounding_box()
+    assert a is not None and b is not None
+    beside = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+    apart = a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
+    return not beside and not apart
+
+
+async def test_a_picture_is_dropped_onto_the_page(house: House) -> None:
+    session = await house.session("Look")
+    page = await house.window(f"/s/{session.id}")
+    drop = """async ([data, where]) => {
+        const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], 'dropped.png', {type: 'image/png'}));
+        const place = document.querySelector(where);
+        const fire = (name) => {
+            const options = {dataTransfer: files, bubbles: true, cancelable: true};
+            const event = new DragEvent(name, options);
+            place.dispatchEvent(event);
+            return event.defaultPrevented;
+        };
+        const over = [fire('dragenter'), fire('dragover')];
+        return [...over, document.body.matches('.dropping'), fire('drop')];
+    }"""
+    attached = page.locator("#pictures img")
+    for count, where in enumerate(("#text", "#composer", "#transcript"), 1):
+        said = await page.evaluate(drop, [examples.picture(30, 20), where])
+        assert said == [True, True, True, True]  # or the browser would leave for the picture
+        await expect(attached).to_have_count(count)
+        assert not await page.evaluate("document.body.matches('.dropping')")
+    said = await page.evaluate(drop, [examples.picture(), "#sidebar"])
+    assert said[-1] is True  # nothing to do with it there, but the page stays
+    await expect(attached).to_have_count(3)
+    await say(page, "/say three of them")
+    await expect(page.locator(".item.user img")).to_have_count(3)
+    await expect(attached).to_have_count(0)

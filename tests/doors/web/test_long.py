@@ -1,10 +1,17 @@
 """Very long sessions: only what is near the view is in the page, and every turn is a jump away."""
 
 import re
+from pathlib import Path
 
+import pytest
 from playwright.async_api import Page, expect
 
 from segue.model.principal import LOCAL
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.claude.house import delegated
 from tests.doors.web import examples
 from tests.doors.web.house import House, serious
 
@@ -135,3 +142,72 @@ async def test_a_long_session_reads_without_a_script(house: House) -> None:
     await expect(page.locator(".item.user").first).not_to_contain_text("Question 2")
     await page.get_by_role("link", name="Later").click()
     await expect(page.locator(".item.user").first).to_be_visible()
+
+
+async def test_words_are_found_in_what_agents_did(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    delegated(made)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}")
+    await page.locator("details.tool > summary").click()
+    aside = page.locator("details.aside")
+    await aside.locator("summary").click()
+    await expect(aside).to_contain_text("A kingfisher, too")  # it came when it was unfolded
+    await page.keyboard.press("s")
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await field.fill("kingfisher")
+    hit = page.locator("#jump .elsewhere a")
+    await expect(hit.locator("mark")).to_have_text("kingfisher")
+    assert await serious(page) == []
+    await field.press("ArrowDown")
+    await expect(hit).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
+    await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert await serious(page) == []
+    await page.get_by_role("link", name="The session that started it").click()
+    await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
+
+
+async def test_a_shared_session_is_searched_by_its_readers(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    delegated(made)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    long = await examples.long(house.hub, MESSAGES)
+    page = await house.stranger()
+    secret = await house.hub.shares.share(LOCAL, long.id)
+    await page.goto(f"{house.url}/shared/local/{long.id}/{secret}")
+    await page.get_by_role("button", name="Find in this session").click()
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await field.fill("question 77")
+    results = page.locator("#jump [data-jump]")
+    await expect(results).to_have_count(11)
+    assert await serious(page) == []
+    await results.last.click()
+    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(hit).to_be_in_viewport()
+    assert "/shared/" in page.url
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    secret = await house.hub.shares.share(LOCAL, S)
+    await page.goto(f"{house.url}/shared/local/{S}/{secret}")
+    await page.keyboard.press("s")
+    await field.fill("kingfisher")
+    await page.locator("#jump .elsewhere a").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
+    await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
+    await expect(page.locator("form")).to_have_count(0)
+    assert await serious(page) == []
+    await page.get_by_role("link", name="The session that started it").click()
+    await page.locator("details.tool[open] details.aside summary").click()
+    await expect(page.locator("details.aside")).to_contain_text("A kingfisher, too")
+    await house.hub.shares.revoke(LOCAL, S)
+    house.excuse("404")
+    answer = await page.goto(f"{house.url}/shared/local/{S}/{secret}/agent/a1b2c3")
+    assert answer is not None and answer.status == 404

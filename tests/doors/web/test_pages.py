@@ -13,7 +13,7 @@ from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
-from tests.claude.house import delegated
+from tests.claude.house import append, delegated, said
 from tests.doors.web.site import open_site
 
 ID = "0198c0de-1111-4111-8111-000000000001"
@@ -135,7 +135,7 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     assert len(seen) == 60
 
 
-async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(
+async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Claude(tmp_path / "claude")
@@ -143,15 +143,55 @@ async def test_what_an_agent_did_is_folded_into_the_call_that_started_it(
     delegated(made)
     source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
-        page = await site.get(f"/s/{S}")
-        inside = page[page.index('class="item tool') :]
-        assert inside.index("What the agent did: count birds") < inside.index("A kingfisher, too")
-        assert inside.index("A kingfisher, too") < inside.index("Nine.")
-        await site.hub.import_claude(LOCAL, S)
-        page = await site.get(f"/s/{S}")
-        assert "What the agent did: count birds" in page and "A kingfisher, too" in page
-        found = await site.get("/?q=kingfisher")
-        assert "Nine" not in found and f"/s/{S}" in found
+        for _ in ("in its files", "in the store"):
+            page = await site.get(f"/s/{S}")
+            inside = page[page.index('class="item tool') :]
+            there = f"/s/{S}/agent/a1b2c3"
+            assert inside.index("What the agent did: count birds") < inside.index("Nine.")
+            assert f'<a href="{there}">' in inside and "A kingfisher, too" not in page
+            assert "A kingfisher, too" in await site.get(there, headers={"x-segue": "aside"})
+            own = await site.get(there)
+            assert "<h1>count birds</h1>" in own and "A kingfisher, too" in own
+            assert (await site.get(f"/s/{S}/export.html")).count("A kingfisher, too") == 1
+            found = await site.get("/?q=kingfisher")
+            assert "Nine" not in found and f"/s/{S}" in found
+            hits = await site.get(f"/s/{S}/agents?q=kingfisher")
+            [at] = re.findall(rf'href="{there}\?at=(\d+)#e\1"', hits)
+            assert f'id="e{at}"' in await site.get(f"{there}?at={at}")
+            assert "<mark>kingfisher</mark>" in hits
+            assert "data-jump" not in await site.get(f"/s/{S}/turns?q=kingfisher")
+            assert await site.get(f"/s/{S}/agents?q=wombat") == ""
+            await site.get(f"/s/{S}/agent/nobody", 404)
+            await site.hub.import_claude(LOCAL, S)
+
+
+async def test_what_an_agent_did_goes_on_over_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    _, file = delegated(made)
+    aside = {"isSidechain": True, "agentId": "a1b2c3"}
+    for number in range(500):
+        append(file, said(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **aside))
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with open_site(tmp_path, sources=[source]) as site:
+        address, seen = f"/s/{S}/agent/a1b2c3", []
+        for _ in range(9):
+            page = await site.get(address)
+            seen += re.findall(r"word\d+", page)
+            if not (later := re.search(r'class="nav" href="([^"#]+)#e\d+">Later', page)):
+                break
+            address = later[1]
+        assert set(seen) == {f"word{number}" for number in range(500)}
+        back = set()
+        for _ in range(9):
+            page = await site.get(address)
+            back |= set(re.findall(r"word\d+", page))
+            if not (earlier := re.search(r'class="nav" href="([^"#]+)">Earlier', page)):
+                break
+            address = earlier[1]
+        assert back == set(seen)
 
 
 def test_the_help_names_every_key() -> None:

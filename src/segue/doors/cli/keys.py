@@ -11,6 +11,7 @@ from ...model.principal import Principal
 from .formats import formatted, write_rows
 from .main import Group, Where, located
 from .output import one_line
+from .times import Lasting
 from .views import key_fields
 
 
@@ -24,13 +25,19 @@ def keys_command() -> None:
 
 @keys_command.command("create")
 @click.option("--name", default="", help="What it is for.")
+@click.option(
+    "--expires", type=Lasting(), help="How long it is valid: 12h, 30d. Left out, for good."
+)
 @located
-def create(where: Where, name: str) -> None:
+def create(where: Where, name: str, expires: int | None) -> None:
     """Print a new key, alone on standard output. It cannot be shown again.
 
-    Example: segue keys create --workspace team-a --name ci
+    Example: segue keys create --workspace team-a --name ci --expires 30d
     """
-    _, secret = where.run(lambda hub, principal: hub.keys.create(principal.workspace, name))
+    until = None if expires is None else clock.now() + expires
+    _, secret = where.run(
+        lambda hub, principal: hub.keys.create(principal.workspace, name, expires_at=until)
+    )
     click.echo(secret)
 
 
@@ -51,6 +58,9 @@ def list_(where: Where, format: str | None) -> None:
         click.echo("No keys. `segue keys create` makes one.", err=True)
     for key in keys:
         state = "  revoked" if key.revoked_at is not None else ""
+        if not state and key.expires_at is not None:
+            ends = "expires" if key.is_valid(clock.now()) else "expired"
+            state = f"  {ends} {clock.to_rfc3339(key.expires_at)[:16]}Z"
         made = clock.to_rfc3339(key.created_at)[:10]
         click.echo(f"{key.id}  …{key.hint}  {made}  {one_line(key.name)}{state}")
 

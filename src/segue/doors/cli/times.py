@@ -32,6 +32,21 @@ class When(click.ParamType[int]):
             self.fail(f"{value!r} is no time: {hint}", param, context)
 
 
+class Lasting(click.ParamType[int]):
+    """An option's value that is a length of time, in microseconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        if length := _AGO.fullmatch(value):
+            return int(length[1]) * _UNITS[length[2]] * clock.SECOND
+        self.fail(f"{value!r} is no length of time: give 45m, 12h, 7d or 2w", param, context)
+
+
 def age(at: int, now: int) -> str:
     """How long ago, in the largest unit that fits: `5m`."""
     seconds = max(0, now - at) // clock.SECOND

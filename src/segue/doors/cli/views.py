@@ -82,6 +82,7 @@ def key_fields(key: Key) -> dict[str, Any]:
         "hint": key.hint,
         "created_at": clock.to_rfc3339(key.created_at),
         "revoked_at": _time(key.revoked_at),
+        "expires_at": _time(key.expires_at),
     }
 
 

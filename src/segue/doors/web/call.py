@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -23,8 +23,27 @@ from .gates import csrf
 if TYPE_CHECKING:
     from .door import Door
 
+VARIABLE = "$SEGUE_DATABASE_URL"
 MAX_FORM = 64 * 1024
 MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
+
+
+def without_password(address: str) -> str:
+    """A database's address that can be shown, or the variable that has it where none is safe."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return VARIABLE
+    if "@" in parts.path + parts.query + parts.fragment:
+        return VARIABLE  # an unquoted character in the password may have led us astray
+    place = f"[{host}]" if ":" in host else host
+    user = "" if parts.username is None else f"{parts.username}@"
+    pairs = [
+        pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower()
+    ]
+    where = f"{user}{place}{'' if port is None else f':{port}'}"
+    return f"{parts.scheme}://{where}{parts.path}{'?' if any(pairs) else ''}{'&'.join(pairs)}"
 
 
 def natural(given: str, otherwise: str) -> int:
@@ -123,12 +142,32 @@ class Call:
         import shlex
 
         where = []
+        database = self._database()
+        if database:
+            where += ["--database-url", database]
         if self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
             where += ["--data-dir", str(self.hub.data_dir)]
         if self.principal.workspace != LOCAL.workspace:
             where += ["--workspace", self.principal.workspace]
         verb, *rest = words
-        return shlex.join(["segue", verb, *where, *rest])
+        made = shlex.join(["segue", verb, *where, *rest])
+        return made.replace(shlex.quote(VARIABLE), f'"{VARIABLE}"')
+
+    @property
+    def hint(self) -> str:
+        """What a command leaves out, and how to give it."""
+        database = self._database()
+        if database == VARIABLE:
+            return "SEGUE_DATABASE_URL is the address of the server's database."
+        if database and database != self.hub.database:
+            return "The database's password is left out: give it in PGPASSWORD or ~/.pgpass."
+        return ""
+
+    def _database(self) -> str | None:
+        """The database's address without its password; a variable's name for others than us."""
+        if self.hub.database is None:
+            return None
+        return without_password(self.hub.database) if self.principal.local else VARIABLE
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("csrf", self.csrf)

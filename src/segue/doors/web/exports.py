@@ -50,7 +50,8 @@ async def _parts(call: Call, session: Session) -> AsyncIterator[Part]:
     """The whole history, some parts at a time: a long one is never in memory at once."""
     step = max(1, 600 // PART)
     for first in range(0, part_of(session, session.last_seq) + 1, step):
-        for part in await read_parts(call.hub, call.principal, session, first, first + step - 1):
+        upto = first + step - 1
+        for part in await read_parts(call.hub, call.principal, session, first, upto, whole=True):
             yield part
 
 

@@ -74,11 +74,10 @@ class Item(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """What another agent did for a session; `more` if that was more than is shown."""
+    """What another agent did for a session; without `items` a page has where to ask for it."""
 
     thread: Thread
-    items: list[Item]
-    more: bool = False
+    items: list[Item] | None = None
 
 
 def key(event: Event) -> str | None:

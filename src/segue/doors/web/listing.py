@@ -43,7 +43,11 @@ class Listed(NamedTuple):
         made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
         if not self.groups:
             begin = self.call.command("prompt", "new", "What can you do?")
-            return Markup(templates.render("empty.html", filters=self.filters, command=begin))
+            return Markup(
+                templates.render(
+                    "empty.html", filters=self.filters, command=begin, hint=self.call.hint
+                )
+            )
         if self.next:
             made += f'\n<a class="more" href="/{escape(self.next)}" rel="next">More sessions</a>'
         return Markup(made)

@@ -3,20 +3,21 @@
 One and not two, because a browser opens only six connections to a server; and a page that nobody
 looks at closes its stream. What was missed meanwhile comes after the seq that the page had last.
 A session that was taken into the store has other seqs than where it was: the page is told to begin
-anew.
+anew. A stream lasts no longer than the login and the key that opened it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
 from ...model import clock, codec, ids
-from ...model.errors import NotFound
+from ...model.errors import NotFound, Unauthorized
 from ...model.event import Event
 from ...model.session import Session
 from ...store.base import Delta
@@ -70,9 +71,18 @@ async def _frames(
     getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
     try:
         yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
+        until = checked = 0.0
         while True:
+            if clock.now() >= until or time.monotonic() - checked >= PING_SECONDS:
+                try:
+                    until = await call.hub.visits.ends(call.token)
+                except Unauthorized as error:
+                    yield _frame("out", {"words": error.message})
+                    return
+                checked = time.monotonic()
+            left = min(PING_SECONDS, (until - clock.now()) / clock.SECOND)
             await asyncio.wait(
-                [getting, closing], timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                [getting, closing], timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
             if closing.done():
                 return

@@ -38,7 +38,9 @@ async def sign_in(call: Call) -> Response:
     try:
         secret = await call.hub.visits.sign_in(form.get("key", "").strip())
     except Unauthorized:
-        words = "That key is not valid here. It may have been revoked, or mistyped."
+        words = (
+            "That key is not valid here. It may have expired, have been revoked, or be mistyped."
+        )
         return call.page("login.html", 401, words=words, next=going)
     return set_cookie(call.request, RedirectResponse(going, 303), secret)
 

@@ -90,6 +90,18 @@ def highlight(text: str, language: str, _: str = "") -> str:
     return coloured
 
 
+def ticked(words: str) -> Markup:
+    """A sentence of ours, what stands between backticks in it as code."""
+    from markupsafe import Markup
+
+    parts = html.escape(sendable(words)).split("`")
+    if len(parts) % 2 == 0:
+        return Markup("`".join(parts))
+    return Markup(
+        "".join(f"<code>{each}</code>" if at % 2 else each for at, each in enumerate(parts))
+    )
+
+
 def sendable(text: str) -> str:
     """The text, with a mark for every character that a page cannot hold."""
     if text.isprintable():  # as most are, and quick to see

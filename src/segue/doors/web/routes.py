@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import actions, dashboard, exports, home, listing, live, login, shares, static, transcript
+from . import (
+    actions,
+    agents,
+    dashboard,
+    exports,
+    home,
+    listing,
+    live,
+    login,
+    shares,
+    static,
+    transcript,
+)
 from .call import MAX_PROMPT, Endpoint
 
 ROUTES = [
@@ -20,6 +32,8 @@ ROUTES = [
     Endpoint("GET", "/s/{id}", transcript.page),
     Endpoint("GET", "/s/{id}/part", transcript.part),
     Endpoint("GET", "/s/{id}/turns", transcript.turns),
+    Endpoint("GET", "/s/{id}/agents", agents.found),
+    Endpoint("GET", "/s/{id}/agent/{thread}", agents.page),
     Endpoint("GET", "/s/{id}/whole/{seq:int}", transcript.whole),
     Endpoint("GET", "/s/{id}/blob/{seq:int}/{index:int}", transcript.blob),
     Endpoint("GET", "/s/{id}/export.{format}", exports.export),
@@ -40,6 +54,8 @@ ROUTES = [
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/part", shares.part, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq:int}", shares.whole, open=True),
     Endpoint(
         "GET",

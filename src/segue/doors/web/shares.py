@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from ...model import ids
 from ...model.errors import NotFound
 from ...model.session import Session
-from . import listing, transcript
+from . import agents, listing, transcript
 from .call import Call
 
 
@@ -60,6 +60,14 @@ async def part(call: Call) -> Response:
 async def turns(call: Call) -> Response:
     reading, view = await _open(call)
     return await transcript.turns_of(reading, view)
+
+
+async def agents_found(call: Call) -> Response:
+    return await agents.found_in(*await _open(call))
+
+
+async def agent(call: Call) -> Response:
+    return await agents.shared_page(*await _open(call))
 
 
 async def whole(call: Call) -> Response:

@@ -15,7 +15,7 @@ from ...model import clock
 from ...model.event import Usage
 from ...model.spoken import pieces
 from . import diffs, items
-from .markdown import code, markdown, sendable
+from .markdown import code, markdown, sendable, ticked
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -55,6 +55,7 @@ def environment() -> Environment:
         "sendable": sendable,
         "short": short,
         "stamp": stamp,
+        "ticked": ticked,
     }
     made.globals |= {
         "PICTURES": PICTURES,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from ...hub import Hub
 from ...model import text
 from ...model.content import Audio, Image, Resource
 from ...model.errors import NotFound
-from ...model.event import Event, ToolCall, ToolResult, UserMessage
+from ...model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from ...model.principal import Principal
 from ...model.session import Session
 from . import items, listing, rows, templates
@@ -30,7 +31,6 @@ PART = 40
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
 REACH = 100
 TURNS = 200
-ASIDE = 200  # events of an agent that are shown with the call that started it
 # Histories of more text than this are rendered beside the event loop, so that others go on.
 HEAVY = 200_000
 
@@ -73,9 +73,9 @@ def part_of(session: Session, seq: int) -> int:
 
 
 async def read_parts(
-    hub: Hub, principal: Principal, session: Session, first: int, last: int
+    hub: Hub, principal: Principal, session: Session, first: int, last: int, whole: bool = False
 ) -> list[Part]:
-    """The parts from one number to another."""
+    """The parts from one number to another; `whole` with all that agents did who began there."""
     size = part_size(session)
     low, high = first * size, (last + 1) * size
     events = await hub.events(
@@ -105,7 +105,7 @@ async def read_parts(
         parts.append(Part(number, items.items(inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
     if any(isinstance(event.body, ToolCall) for event in events):
-        parts = await _with_asides(hub, principal, session, parts, events)
+        parts = await _with_asides(hub, principal, session, parts, events, whole)
     return parts
 
 
@@ -115,26 +115,25 @@ async def _with_asides(
     session: Session,
     parts: Sequence[Part],
     events: Sequence[Event],
+    whole: bool,
 ) -> list[Part]:
-    """The parts, with what agents did that calls in them started."""
+    """The parts, with the agents that calls in them started; `whole` with what these did."""
     here = {event.body.thread for event in events}  # their lines may stand among the session's
     calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
     asides: dict[int, tuple[items.Aside, ...]] = {}
     for thread in await hub.threads(principal, session.id):
         if thread.seq in calls and thread.id not in here:
-            did: list[Event] = []
-            async for event in hub.thread(principal, session.id, thread.id):
-                did.append(event)
-                if len(did) > ASIDE:
-                    break
-            ended = {str(items.key(event)): event for event in did if event.type == "tool_result"}
-            aside = items.Aside(thread, items.items(did[:ASIDE], ended), len(did) > ASIDE)
+            aside = items.Aside(thread)
+            if whole:
+                did = [event async for event in hub.thread(principal, session.id, thread.id)]
+                ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
+                aside = aside._replace(items=items.items(did, ended))
             asides[thread.seq] = (*asides.get(thread.seq, ()), aside)
 
-    def whole(each: items.Item) -> items.Item:
+    def with_them(each: items.Item) -> items.Item:
         return each._replace(asides=asides.get(each.event.seq, ()))
 
-    return [part._replace(items=[whole(each) for each in part.items]) for part in parts]
+    return [part._replace(items=[with_them(each) for each in part.items]) for part in parts]
 
 
 async def shown(view: View, parts: Sequence[Part]) -> str:
@@ -184,6 +183,7 @@ async def page(call: Call) -> Response:
     view = await view_of(call, session)
     values = await main(call, view)
     values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
+    values["hint"] = "" if view.keeper else call.hint
     if call.scripted:
         return call.page("session.html", **values)
     filters = await listing.filters_of(call)
@@ -227,9 +227,13 @@ async def _found(call: Call, view: View, words: str) -> Response:
     found = await call.hub.find(
         call.principal, view.session.id, words, before=call.number("before"), limit=TURNS
     )
-    hits = [rows.found(each) for each in found]
-    more = hits[-1].seq if len(hits) == TURNS else None
-    made = templates.macros("session_bits.html").found(view, words, found, hits, more)
+    hits = [
+        (hit.event, rows.found(hit).snippet)
+        for hit in found
+        if hit.event is not None and not isinstance(hit.event.body, Foreign)  # its agents' lines
+    ]
+    more = found[-1].event.seq if len(found) == TURNS and found[-1].event else None
+    made = templates.macros("session_bits.html").found(view, words, hits, more)
     return HTMLResponse(str(made))
 
 
@@ -276,7 +280,10 @@ def command(call: Call, view: View) -> str:
 
     session = view.session
     if view.keeper == "claude":
-        return f"cd {shlex.quote(session.cwd)} && claude --resume {session.native_id or session.id}"
+        home = os.environ.get("CLAUDE_CONFIG_DIR") if call.principal.local else None
+        own = f"CLAUDE_CONFIG_DIR={shlex.quote(home)} " if home else ""
+        resume = f"{own}claude --resume {session.native_id or session.id}"
+        return f"cd {shlex.quote(session.cwd)} && {resume}"
     return call.command("resume", session.id)
 
 

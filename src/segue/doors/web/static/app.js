@@ -36,7 +36,7 @@ function arrive() {
     transcript = new Transcript(session, find("#main"));
     jump.attend(transcript);
     actions.restoreDraft(session);
-  }
+  } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   list.mark();
   live.connect(session, transcript, go);
 }
@@ -59,6 +59,8 @@ document.addEventListener("click", (event) => {
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   const ours = link.pathname === "/" || link.pathname === "/dashboard" || link.pathname.startsWith("/s/");
   if (!ours || link.closest(".chips") || link.matches(".skip, .more, .rest")) return;
+  const place = link.hash && link.pathname + link.search === location.pathname + location.search;
+  if (place && !transcript) return; // of a page that has it
   event.preventDefault();
   const here = find("#main .session")?.dataset.base;
   if (here && link.pathname === here && link.hash) {

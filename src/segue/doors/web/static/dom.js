@@ -21,8 +21,11 @@ export class Refusal extends Error {
 
 export async function ask(address, options = {}) {
   const answer = await fetch(address, { ...options, headers: { "x-segue": "1", ...options.headers } });
-  if (answer.status === 401) signedOut();
-  if (!answer.ok) throw new Refusal(answer.status, await answer.text());
+  if (!answer.ok) {
+    const words = await answer.text();
+    if (answer.status === 401) signedOut(words);
+    throw new Refusal(answer.status, words);
+  }
   return answer;
 }
 
@@ -42,22 +45,37 @@ export async function send(address, fields) {
 
 let leaving = false;
 
-export function signedOut() {
+export function signedOut(why) {
   if (leaving) return;
   leaving = true;
-  notify("You have been signed out.", {
+  const words = why.replace(/[.]?$/, ".");
+  notify(`You have been signed out: ${words[0].toLowerCase()}${words.slice(1)} What you typed is kept.`, {
     label: "Sign in again",
     act: () => location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`),
     lasting: true,
   });
 }
 
-// A sentence at the foot of the page, with something to do about it if there is.
+// A sentence, what stands between backticks in it as code.
+function sentence(words) {
+  return words.split("`").map((each, at) => {
+    if (at % 2 === 0) return each;
+    const code = document.createElement("code");
+    code.textContent = each;
+    return code;
+  });
+}
+
+// A sentence at the foot of the page, with something to do about it if there is. It covers nothing
+// that one types in: what passes stands above the composer, what lasts has a place of its own.
 export function notify(words, { label, act, lasting = false } = {}) {
   const toast = find("#toast");
   if (!toast) return;
+  const composer = find("#composer")?.getBoundingClientRect();
+  toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
+  toast.classList.toggle("lasting", lasting);
   const line = document.createElement("div");
-  line.append(words);
+  line.append(...sentence(words));
   if (label) {
     const button = document.createElement("button");
     button.type = "button";

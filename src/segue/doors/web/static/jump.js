@@ -58,12 +58,12 @@ function dialog() {
       opened.close();
       return;
     }
-    const links = [...opened.querySelectorAll("[data-jump]")];
+    const links = [...opened.querySelectorAll(".turns a")];
     const at = links.indexOf(document.activeElement);
     if (event.key === "Enter" && event.target === field) {
       event.preventDefault();
       clearTimeout(typing);
-      list().then(() => field.value && find("[data-jump]", opened)?.click());
+      list().then(() => field.value && find(".turns a", opened)?.click());
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       (links[at + (event.key === "ArrowDown" ? 1 : -1)] ?? field).focus();
@@ -73,6 +73,7 @@ function dialog() {
     if (event.target === opened) opened.close();
     const link = event.target.closest("a");
     if (!link) return;
+    if (link.closest(".elsewhere")) return opened.close(); // another page
     event.preventDefault();
     if (link.dataset.jump) return leap(link);
     link.replaceWith(nodes(await text(link.href)));
@@ -92,7 +93,10 @@ async function list() {
   const turn = ++wanted;
   const words = find("#jump input").value;
   const made = nodes(await text(`${transcript.base}/turns?${new URLSearchParams(words ? { q: words } : {})}`));
-  if (turn === wanted) find("#jump .results").replaceChildren(made);
+  if (turn !== wanted) return;
+  find("#jump .results").replaceChildren(made);
+  // What its agents did is in no index, and takes longer to look through.
+  if (words) text(`${transcript.base}/agents?${new URLSearchParams({ q: words })}`).then((more) => turn === wanted && find("#jump .results").append(nodes(more)), () => {});
 }
 
 export async function open() {

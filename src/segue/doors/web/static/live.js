@@ -47,6 +47,10 @@ function open() {
   on("head", head);
   on("gone", gone);
   on("moved", moved);
+  on("out", ({ words }) => {
+    source.close();
+    signedOut(words);
+  });
   on("row", (data) => list.update(data));
   source.addEventListener("error", () => {
     if (mine !== source) return;
@@ -64,7 +68,7 @@ async function refused(which) {
     const answer = await fetch(address, { headers: { "x-segue": "1" } });
     if (answer.status === 401) {
       find("#offline").hidden = true;
-      return signedOut();
+      return signedOut(await answer.text());
     }
     if (answer.status === 404) {
       gone();

@@ -63,7 +63,9 @@ function read(file) {
   });
 }
 
-const dropped = (event) => event.dataTransfer?.types.includes("Files") && event.target.closest?.("#main") && find("#text");
+// Files that are dragged over the page: the composer takes them, from anywhere beside it.
+const dragged = (event) => event.dataTransfer?.types.includes("Files");
+const wanted = (event) => event.target.closest?.("#main") && find("#text");
 
 export function start() {
   document.addEventListener("click", (event) => {
@@ -80,12 +82,21 @@ export function start() {
     event.preventDefault();
     add(files);
   });
-  document.addEventListener("dragover", (event) => {
-    if (dropped(event)) event.preventDefault();
+  for (const name of ["dragenter", "dragover"]) {
+    document.addEventListener(name, (event) => {
+      if (!dragged(event)) return;
+      event.preventDefault(); // or the browser leaves for the file
+      document.body.classList.toggle("dropping", Boolean(wanted(event)));
+      event.dataTransfer.dropEffect = wanted(event) ? "copy" : "none";
+    });
+  }
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) document.body.classList.remove("dropping");
   });
   document.addEventListener("drop", (event) => {
-    if (!dropped(event)) return;
+    if (!dragged(event)) return;
     event.preventDefault();
-    add([...event.dataTransfer.files]);
+    document.body.classList.remove("dropping");
+    if (wanted(event)) add([...event.dataTransfer.files]);
   });
 }

@@ -9,6 +9,19 @@ import { all, find, nodes, text } from "./dom.js";
 const NEAR = 1200; // pixels beyond the view that are kept filled
 const MOST = 8; // parts in the page
 
+// What an agent did comes when somebody looks.
+async function unfold(fold) {
+  const { from } = fold.dataset;
+  if (!from || !fold.open) return;
+  delete fold.dataset.from;
+  try {
+    const made = nodes(await text(from, { headers: { "x-segue": "aside" } }));
+    find("p", fold).replaceWith(made);
+  } catch {
+    fold.dataset.from = from; // the link is still there
+  }
+}
+
 export class Transcript {
   constructor(session, scroller) {
     this.session = session;
@@ -33,10 +46,12 @@ export class Transcript {
     // Pictures load and folds open: whoever was at the end stays there.
     const growing = new ResizeObserver(() => this.stuck && this.bottom());
     growing.observe(this.parts);
+    if (scroller !== document.scrollingElement) growing.observe(scroller);
     this.stop = () => {
       target.removeEventListener("scroll", this.onScroll);
       growing.disconnect();
     };
+    session.addEventListener("toggle", (event) => unfold(event.target), true);
     this.latest.addEventListener("click", () => this.toEnd());
     this.measure();
     const at = session.dataset.at ?? location.hash.match(/^#e(\d+)$/)?.[1];
