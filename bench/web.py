@@ -43,6 +43,7 @@ TIMES_FASTER, OPEN_MS, SHOWN_MS, PAGE_MB = 10.0, 50.0, 300.0, 100.0
 # What agentsview's page asks for before it can show its list, and what its search sends.
 PEER_PAGE = ("/", "/api/v1/sessions/sidebar-index?timezone=UTC&include_one_shot=true&limit=500")
 PEER_SEARCH = "/api/v1/search?q={}&limit=30&sort=relevance"
+TYPED = 4  # searches that follow each other, as they do while somebody types
 
 
 # The sessions.
@@ -220,11 +221,11 @@ class Answer:
 
     def __init__(self) -> None:
         self.body: list[bytes] = []
+        self.on_body = self.body.append
         self.status = 0
         self.whole = False
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = httptools.HttpResponseParser(self)  # it asks for the `on_` methods here
         self.take = self._parser.feed_data
-        self.on_body = self.body.append
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -240,18 +241,17 @@ async def sign_in(data: Path, port: int) -> str:
     return f"segue-{port}={token}"
 
 
-def timed(cases: dict[str, Any], rounds: int, warm: int = 2) -> dict[str, Times]:
-    """Each case once a round, in another order every time, after some rounds that do not count."""
+def timed(cases: dict[str, Any], rounds: int, row: int = 1) -> dict[str, Times]:
+    """Each case some times in a row each round, in another order every round."""
     found: dict[str, list[float]] = {name: [] for name in cases}
     chance, order = random.Random(0), list(cases.items())
-    for number in range(-warm, rounds):
+    for number in range(rounds):
         chance.shuffle(order)
         for name, case in order:
-            start = time.perf_counter()
-            case(number + warm)
-            took = time.perf_counter() - start
-            if number >= 0:
-                found[name].append(took)
+            for each in range(row):
+                start = time.perf_counter()
+                case(number * row + each)
+                found[name].append(time.perf_counter() - start)
     return {name: Times(took) for name, took in found.items()}
 
 
@@ -277,11 +277,11 @@ async def beside(bench: Bench, place: Path, count: int, rounds: int) -> None:
         }
         searches: dict[str, Any] = {}
         for name, rank in frequent.items():
-            some = words[rank : rank + rounds + 2]
+            some = words[rank : rank + rounds * TYPED]
             searches[f"us {name}"] = lambda at, some=some: us.search(some[at])
             searches[f"them {name}"] = lambda at, some=some: them.get(PEER_SEARCH.format(some[at]))
         # Its first page can take a minute: a few rounds say enough.
-        times = timed(searches, rounds) | timed(pages, 3, warm=0)
+        times = timed(searches, rounds, TYPED) | timed(pages, 3)
     for name in ("first page", *frequent):
         ours, peers = times[f"us {name}"].median, times[f"them {name}"].median
         what = name if name == "first page" else f"search, {name}"
@@ -453,7 +453,7 @@ async def scrolled(bench: Bench, context: Any, base: str, rows: int, there: int)
 async def main() -> int:
     bench = Bench("The session browser", ("segue ms", "agentsview ms", "x", "MB", "dropped"))
     count, rows, messages = (500, 2000, 3000) if bench.quick else (10_000, 100_000, 30_000)
-    rounds = 5 if bench.quick else 40
+    rounds = 2 if bench.quick else 10
     with scratch() as place:
         await beside(bench, place, count, rounds)
         await in_browser(bench, place, messages, rows, 5 if bench.quick else 15)

@@ -206,6 +206,9 @@ def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[ra
     """Where the words stand, from the first of them on for as far as `width`."""
     if text.isascii():  # then folding moves nothing
         folded = text.lower()
+        if len(words) == 1:
+            ((token, begun),) = words
+            return list(_standing(token, begun, folded, width))
         found = {hit for token, begun in words for hit in _standing(token, begun, folded, width)}
     else:
         found = _folded_hits(text, words)
