@@ -110,10 +110,14 @@ class Guarded(Protocol):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said to a permission question; no option when it was withdrawn."""
+    """What somebody said to a permission question; no option when it was withdrawn.
+
+    With an `input`, what was asked about may be done with that instead.
+    """
 
     option: Option | None = None
     note: str | None = None
+    input: dict[str, Any] | None = None
 
     @property
     def allowed(self) -> bool:

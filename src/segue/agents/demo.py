@@ -232,6 +232,8 @@ class _Performance:
             why = as_content(refusal(answer))
             await self._turn.emit(ToolResult(call_id=call, status="failed", content=why))
             return
+        if answer.input is not None:
+            path, content = str(answer.input.get("path")), str(answer.input.get("content"))
         try:
             target = self._inside(path)
             old = _replace(target, content + "\n")

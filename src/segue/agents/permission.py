@@ -10,20 +10,34 @@ from .base import ALLOW, REJECT, Answer, Turn
 
 Policy = Literal["always_allow", "always_ask", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
+Wish = Literal["allow", "ask"] | None
 
 # What the person at a session may choose.
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 # The option of a session that remembers what somebody always allows.
 ALLOWED = "always_allow"
+_DENIED = {"plan": "the session is in plan mode: look, and say what you would do"}
+_NOBODY = "somebody would have to be asked first, and in this mode nobody is"
 _LOOKS = frozenset({"read", "search", "think"})
 
 
-def verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verdict:
+def verdict(
+    session: Session, name: str, kind: ToolKind, policy: Policy, wish: Wish = None
+) -> Verdict:
     """What to do about one call.
 
     A mode is what the person at the session chose, so it comes before the agent's policies: to
-    plan is to look only, and to accept edits is not to be asked about them.
+    plan is to look only, and to accept edits is not to be asked about them. A `wish` of the
+    program's comes before both, but for what is not to be done at all.
     """
+    found = _verdict(session, name, kind, policy)
+    if found == "deny" or wish is None:
+        return found
+    # Where nobody is ever asked, what is to be asked cannot be done.
+    return "deny" if wish == "ask" and session.mode == "bypassPermissions" else wish
+
+
+def _verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verdict:
     looks = kind in _LOOKS
     match session.mode:
         case "bypassPermissions":
@@ -37,20 +51,29 @@ def verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verd
     return "allow" if policy == "auto" and looks else "ask"
 
 
-def evaluated(session: Session, name: str, kind: ToolKind, policy: Policy) -> dict[str, Any]:
+def evaluated(
+    session: Session, name: str, kind: ToolKind, policy: Policy, wish: Wish = None
+) -> dict[str, Any]:
     """What is decided about a call, in its `extra`, for doors that show it."""
-    return {"permission": {"policy": policy, "verdict": verdict(session, name, kind, policy)}}
+    found = verdict(session, name, kind, policy, wish)
+    return {"permission": {"policy": policy, "verdict": found}}
 
 
 async def permit(
-    turn: Turn, call_id: str, title: str, name: str, kind: ToolKind, policy: Policy
+    turn: Turn,
+    call_id: str,
+    title: str,
+    name: str,
+    kind: ToolKind,
+    policy: Policy,
+    wish: Wish = None,
 ) -> Answer:
     """Whether a call may be done: as the verdict is or, where it is to ask, as somebody says."""
-    match verdict(turn.session, name, kind, policy):
+    match verdict(turn.session, name, kind, policy, wish):
         case "allow":
             return Answer(option=ALLOW)
         case "deny":
-            return Answer(note="the session is in plan mode: look, and say what you would do")
+            return Answer(note=_DENIED.get(turn.session.mode or "", _NOBODY))
     always = Option(id="allow_always", name=f"Always allow {name} here", kind="allow_always")
     answer = await turn.ask(title, (ALLOW, always, REJECT), call_id)
     if answer.option == always:

@@ -282,15 +282,18 @@ class Hub(Reading, Editing, Transcripts):
         ask_id: str,
         option: str | None,
         note: str | None = None,
+        *,
+        input: dict[str, Any] | None = None,
     ) -> str:
         """Answer a permission question of a running turn; no option withdraws it.
 
+        What is allowed is done with `input`, if there is one, instead of what was asked about.
         The id that the PermissionAnswered event will have.
         """
         session = await self._native(principal, id)
         if ask_id not in session.open_asks:
             raise NotFound(f"session {id} has no open question {ask_id}", session=id)
-        body = {"ask_id": ask_id, "option": option, "note": note}
+        body = {"ask_id": ask_id, "option": option, "note": note, "input": input}
         answer_id = ids.new_id()
         await self.store.put_inbox(principal.workspace, id, "answer", answer_id, body)
         return answer_id

@@ -8,6 +8,7 @@ kinds import what they need when they are first built.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import NoAgent
@@ -15,6 +16,7 @@ from ..model.errors import NoAgent
 if TYPE_CHECKING:
     from ..agents.acp import AcpAgents
     from ..agents.base import Agent
+    from ..agents.lent import Lending
     from ..agents.model import ModelAgents
 
 CLAUDE_CODE = "claude_code"
@@ -48,6 +50,13 @@ class Runners:
             "default": self._default,
             **(factories or {}),
         }
+
+    @cached_property
+    def lending(self) -> Lending:
+        """What programs lend the turns that they ask for."""
+        from ..agents.lent import Lending
+
+        return Lending()
 
     async def close(self) -> None:
         """End what agents keep between turns: shells, connections, children."""
@@ -86,7 +95,7 @@ class Runners:
         if self._models is None:
             from ..agents.model import ModelAgents
 
-            self._models = ModelAgents()
+            self._models = ModelAgents(self.lending)
         return self._models.build(spec)
 
     def _acp(self, spec: Spec) -> Agent:

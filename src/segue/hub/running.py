@@ -250,18 +250,18 @@ class Running:
         if future is None or future.done() or (chosen is not None and option is None):
             await self._store.drop_inbox(*self._name, [item.number])
             return
-        note = item.body.get("note")
+        note, given = item.body.get("note"), item.body.get("input")
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             left = tuple(pending for pending in session.pending if pending != ask_id)
-            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note)
+            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=given)
             return [Draft(id=item.id, body=body), _waiting(session, left)]
 
         self._session, _ = await self._store.change(
             *self._name, decide, lease=self._lease, consume=[item.number]
         )
         del self._asks[ask_id]
-        future.set_result(Answer(option=option, note=note))
+        future.set_result(Answer(option=option, note=note, input=given))
 
     async def _result(self, item: InboxItem) -> None:
         given: Result = codec.convert(item.body, Result)

@@ -198,11 +198,15 @@ class PermissionAsked(Body, frozen=True, tag="permission_asked"):
 
 
 class PermissionAnswered(Body, frozen=True, tag="permission_answered"):
-    """`option` is the id of the chosen option; None when the question was withdrawn."""
+    """`option` is the id of the chosen option; None when the question was withdrawn.
+
+    `input` is what the tool was given instead of what it was called with.
+    """
 
     ask_id: str
     option: str | None = None
     note: str | None = None
+    input: dict[str, Any] | None = None
 
 
 class PlanChanged(Body, frozen=True, tag="plan_changed"):

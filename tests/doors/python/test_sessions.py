@@ -358,8 +358,8 @@ async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:
         segue.create_session(model="demo", max_turns=0)
     with pytest.raises(InvalidInput, match="'odd'"):
         segue.create_session(model="demo", mcp_servers={"odd": {"type": "sse", "url": "x"}})
-    options: Any = {"hooks": {}}
-    with pytest.raises(InvalidInput, match="no option 'hooks'; there are system_prompt"):
+    options: Any = {"setting_sources": []}
+    with pytest.raises(InvalidInput, match="no option 'setting_sources'; there are"):
         segue.create_session(model="demo", **options)
     with pytest.raises(InvalidInput, match="no option"):
         await segue.prompt("Hi", model="demo", **options)

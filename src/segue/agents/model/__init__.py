@@ -14,6 +14,7 @@ from ...model.errors import NoAgent
 from ...model.event import Failed
 from ...model.lifecycle import StopReason
 from ..base import NoTools, Tools, Turn
+from ..lent import Lending, Lent
 from ..tools import Context, Roots, Shells
 from .settings import Settings, read
 
@@ -28,13 +29,14 @@ __all__ = ["ModelAgent", "ModelAgents", "Settings"]
 class ModelAgents:
     """Makes model agents, and keeps what outlives their turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, lending: Lending) -> None:
         self.shells = Shells()
+        self._lending = lending
         self._models: dict[tuple[str, str | None], Model] = {}
         self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
-        return ModelAgent(read(spec), self)
+        return ModelAgent(read(spec), self, self._lending.of(spec))
 
     async def model(self, settings: Settings) -> Model:
         """The model, its client opened once for all turns."""
@@ -99,9 +101,10 @@ class ModelAgents:
 class ModelAgent:
     """Answers with a model and tools."""
 
-    def __init__(self, settings: Settings, kept: ModelAgents) -> None:
+    def __init__(self, settings: Settings, kept: ModelAgents, lent: Lent) -> None:
         self._settings = settings
         self._kept = kept
+        self._lent = lent
 
     async def check(self) -> None:
         from .models import ModelUnusable
@@ -132,6 +135,7 @@ class ModelAgent:
             config=settings.config,
             variables=await turn.keyring().variables() if session.vault_ids else {},
             shells=self._kept.shells,
+            env=self._lent.env if turn.local else {},
         )
         servers = await self._kept.servers(turn, settings)
-        return await Loop(turn, model, settings, context, servers).run()
+        return await Loop(turn, model, settings, context, servers, self._lent.hooks).run()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from ...model.content import as_content
 from ...model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
 from ...model.lifecycle import StopReason
 from ..base import Tools, Turn
+from ..lent import Hooks
 from ..tools import Context
 from .compaction import FULL, compact
 from .conversation import Conversation
@@ -22,13 +26,20 @@ class Loop:
     """One turn of the model agent."""
 
     def __init__(
-        self, turn: Turn, model: Model, settings: Settings, context: Context, servers: Tools
+        self,
+        turn: Turn,
+        model: Model,
+        settings: Settings,
+        context: Context,
+        servers: Tools,
+        hooks: Hooks | None = None,
     ) -> None:
         self._turn = turn
         self._settings = settings
         self._context = context
         self._requests = Requests(turn, model, settings)
-        self._toolbox = Toolbox(turn, context, settings, servers)
+        self._hooks = hooks
+        self._toolbox = Toolbox(turn, context, settings, servers, hooks)
         self._conversation = Conversation()
         self._said = ""
         self._left = settings.max_turns
@@ -59,9 +70,15 @@ class Loop:
 
     async def _work(self) -> StopReason:
         """Until the model is done with what it was asked."""
+        again = False
         while self._left > 0:
             self._left -= 1
             stop = await self._step()
+            if stop == "end_turn" and self._hooks is not None:
+                why = await self._hooks.stopping(self._turn, again)
+                if why is not None:
+                    await self._store(SystemMessage(content=as_content(why)))
+                    again, stop = True, None
             if stop is not None:
                 return stop
             self._add(await self._turn.more())
@@ -80,7 +97,11 @@ class Loop:
         self._add(stored)
         cut = response.finish_reason == "length"
         parts = [] if cut else response.tool_calls  # the last call may be half a call
-        calls = [self._toolbox.understand(part) for part in parts]
+        try:
+            calls = [await self._toolbox.understand(part) for part in parts]
+        except asyncio.CancelledError:
+            self._turn.leave(called)
+            raise
         await self._store(*(call.event for call in calls), called)
         self._said = response.text or self._said
         if response.finish_reason == "content_filter":
@@ -88,7 +109,7 @@ class Loop:
         if not calls:
             return "max_tokens" if cut else "end_turn"
         self._add(await self._toolbox.perform(calls))
-        return None
+        return "cancelled" if self._toolbox.stopped else None
 
     async def _reach(self) -> StopReason:
         """Work, be graded, and work on it again, until the outcome is reached or it is enough."""
@@ -131,6 +152,8 @@ class Loop:
         )
 
     async def _compact(self) -> None:
+        if self._hooks is not None:
+            await self._hooks.compacting(self._turn)
         self._add(await compact(self._turn, self._requests, self._conversation, self._instructions))
 
     def _messages(self) -> list[ModelMessage]:

@@ -7,17 +7,22 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
 from ...model import ids
-from ...model.event import Event, Location, ToolCall, ToolKind, ToolResult
+from ...model.content import as_content
+from ...model.event import Event, Location, SystemMessage, ToolCall, ToolKind, ToolResult
 from ..base import McpTool, Tools, Turn
-from ..permission import Policy, evaluated, permit, refusal
+from ..lent import After, Called, Hooks
+from ..permission import Policy, Wish, evaluated, permit, refusal
 from ..tools import BUILT_IN, Context, Tool, ToolError, failed
 from .conversation import DIALECT, tool_name
 from .settings import CustomTool, Settings, Toolset
 
+# Where a call keeps what the model gave it, if hooks gave it something else.
+HOOKED = "hooked"
 # MCP servers that a client brings along were chosen by whoever asks.
 _BROUGHT = Toolset(policy="always_ask")
 
@@ -40,13 +45,29 @@ class Call(NamedTuple):
     offer: Offer | None
     given: Any = None
     refused: str | None = None
+    wish: Wish = None
+    context: str | None = None  # what hooks want the model to know of it
+
+    @property
+    def told(self) -> Called:
+        """The call as hooks are told of it."""
+        return Called(self.event.call_id, self.event.name, self.event.server, self.event.input)
 
 
 class Toolbox:
     """Everything on offer, by the name that the model knows it by."""
 
-    def __init__(self, turn: Turn, context: Context, settings: Settings, servers: Tools) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        context: Context,
+        settings: Settings,
+        servers: Tools,
+        hooks: Hooks | None = None,
+    ) -> None:
         self._turn = turn
+        self._hooks = hooks
+        self.stopped = False  # by a hook: the turn is to end
         self._context = context
         self._own = servers
         self._offers: dict[str, Offer] = {}
@@ -83,8 +104,8 @@ class Toolbox:
 
     # Calls.
 
-    def understand(self, part: ToolCallPart) -> Call:
-        """A call as an event, and why it cannot be done if it cannot."""
+    async def understand(self, part: ToolCallPart) -> Call:
+        """A call as an event, after what hooks make of it, and why it cannot be done if not."""
         offer = self._offers.get(part.tool_name)
         arguments, wrong = _arguments(part)
         event = ToolCall(
@@ -95,6 +116,21 @@ class Toolbox:
         )
         if offer is None:
             return Call(event, None, refused=f"there is no tool {part.tool_name!r}")
+        call = self._understood(event, offer, wrong)
+        if self._hooks is None or wrong is not None:
+            return call
+        said = await self._hooks.before(self._turn, call.told)
+        self.stopped = self.stopped or said.stop
+        if said.input is not None:
+            extra = {**event.extra, HOOKED: {"input": event.input}}
+            event = msgspec.structs.replace(event, input=said.input, extra=extra)
+        call = self._understood(event, offer, said.refused, said.wish)
+        return call._replace(context=said.context)
+
+    def _understood(
+        self, event: ToolCall, offer: Offer, wrong: str | None, wish: Wish = None
+    ) -> Call:
+        arguments = event.input
         title: str | None = None
         locations: tuple[Location, ...] = ()
         given = arguments
@@ -114,13 +150,14 @@ class Toolbox:
             input=arguments,
             locations=locations,
             server=None if offer.mcp is None else offer.mcp.server,
-            custom=offer.built_in is None and offer.mcp is None,
+            # What is refused already is nobody's to run.
+            custom=offer.built_in is None and offer.mcp is None and wrong is None,
             extra={
                 **event.extra,
-                **evaluated(self._turn.session, _key(offer), offer.kind, offer.policy),
+                **evaluated(self._turn.session, _key(offer), offer.kind, offer.policy, wish),
             },
         )
-        return Call(event, offer, given, wrong)
+        return Call(event, offer, given, wrong, wish)
 
     def _path(self, target: str) -> str:
         try:
@@ -136,29 +173,32 @@ class Toolbox:
         """
         allowed = await _gathered([self._may(call) for call in calls])
         here = asyncio.Lock()
-        results = await _gathered(
-            [self._do(call, why, here) for call, why in zip(calls, allowed, strict=True)]
-        )
+        results = await _gathered([self._do(call, here) for call in allowed])
         return [event for events in results for event in events]
 
-    async def _may(self, call: Call) -> str | None:
-        """Why a call may not be done; None if it may."""
+    async def _may(self, call: Call) -> Call:
+        """The call as it may be done, or refused."""
         offer = call.offer
         if offer is None or call.refused is not None:
-            return call.refused or "there is no such tool"
+            return call
         if call.event.custom:
-            return None  # whoever runs it decides
+            return call  # whoever runs it decides
         title = call.event.title or f"{offer.name} {json.dumps(call.event.input)[:200]}"
         answer = await permit(
-            self._turn, call.event.call_id, title, _key(offer), offer.kind, offer.policy
+            self._turn, call.event.call_id, title, _key(offer), offer.kind, offer.policy, call.wish
         )
-        return None if answer.allowed else refusal(answer)
+        if not answer.allowed:
+            return call._replace(refused=refusal(answer))
+        if answer.input is None:
+            return call
+        event = msgspec.structs.replace(call.event, input=answer.input)
+        return self._understood(event, offer, None)._replace(context=call.context)
 
-    async def _do(self, call: Call, refused: str | None, here: asyncio.Lock) -> list[Event]:
-        if refused is not None:
-            result = failed(refused)
+    async def _do(self, call: Call, here: asyncio.Lock) -> list[Event]:
+        if call.refused is not None:
+            result = failed(call.refused)
         elif call.event.custom:
-            return await self._turn.result(call.event.call_id)  # the client runs it
+            return await self._ran_elsewhere(call)
         elif call.offer is not None and call.offer.mcp is not None:
             result = await self._elsewhere(call.offer.mcp, call.given)
         else:
@@ -168,14 +208,36 @@ class Toolbox:
         return await self._store(call, result)
 
     async def _store(self, call: Call, result: ToolResult) -> list[Event]:
+        said = await self._after(call, result)
+        if said.output is not None:
+            result = msgspec.structs.replace(result, content=as_content(said.output), output=None)
         return await self._turn.emit(
             ToolResult(
                 call_id=call.event.call_id,
                 status=result.status,
                 content=result.content,
                 output=result.output,
-            )
+            ),
+            *_known(call.context, said.context),
         )
+
+    async def _ran_elsewhere(self, call: Call) -> list[Event]:
+        """The result of a tool that the client runs, which is stored when it is here."""
+        events = await self._turn.result(call.event.call_id)
+        said = After()
+        if isinstance(events[0].body, ToolResult):
+            said = await self._after(call, events[0].body)
+        if said.output is not None:
+            raise ValueError("the result of a tool that a client runs is not a hook's to change")
+        return [*events, *await self._turn.emit(*_known(call.context, said.context))]
+
+    async def _after(self, call: Call, result: ToolResult) -> After:
+        """What hooks say to the result of a call that was made."""
+        if self._hooks is None or call.refused is not None:
+            return After()
+        said = await self._hooks.after(self._turn, call.told, result)
+        self.stopped = self.stopped or said.stop
+        return said
 
     async def _here(self, call: Call) -> ToolResult:
         assert call.offer is not None and call.offer.built_in is not None
@@ -201,6 +263,11 @@ async def _gathered(work: Sequence[Any]) -> list[Any]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in work]
     return [task.result() for task in tasks]
+
+
+def _known(*said: str | None) -> list[SystemMessage]:
+    """What hooks want the model to know."""
+    return [SystemMessage(content=as_content(text)) for text in said if text]
 
 
 def _custom(tool: CustomTool) -> Offer:

@@ -27,10 +27,12 @@ class Context(NamedTuple):
     config: Mapping[str, Any]
     shells: Any = None  # Shells; a name that would be imported in a circle
     variables: Mapping[str, str] = {}  # secrets that programs have in their environment
+    env: Mapping[str, str] = {}  # for programs, from whoever asks
 
     def for_others(self) -> Context:
         """The same for somebody who is not the local user."""
-        return self._replace(local=False, roots=Roots(self.roots.directories, strict=True))
+        roots = Roots(self.roots.directories, strict=True)
+        return self._replace(local=False, roots=roots, env={})
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

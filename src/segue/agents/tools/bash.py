@@ -31,7 +31,7 @@ class Bash(Input, frozen=True):
 
 async def _bash(context: Context, given: Bash) -> ToolResult:
     shells: Shells = context.shells
-    key = (context.session, context.local)
+    key = (context.session, context.local, *sorted(context.env.items()))
     if given.restart:
         await shells.drop(key)
         if given.command is None:
@@ -64,7 +64,7 @@ def _shell(context: Context) -> Shell:
         raise ToolError("there is no bash on this machine")
     place = scratch(context)
     command = launched([bash, "--noprofile", "--norc"], context, place)
-    own = environment(context.local, place)
+    own = {**environment(context.local, place), **context.env}
     return Shell(command, context.roots.real[0], own, context.variables)
 
 

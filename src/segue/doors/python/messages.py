@@ -154,10 +154,8 @@ class Tally:
             case _:
                 pass
 
-    def called(self, call_id: str | None) -> tuple[str, Any] | None:
-        """The name and the input of a tool that was called."""
-        call = self._called.get(call_id or "")
-        return None if call is None else (call.name, call.input)
+    def called(self, call_id: str | None) -> ToolCall | None:
+        return self._called.get(call_id or "")
 
     def denied(self, call_id: str | None) -> None:
         if call_id is not None:
@@ -185,7 +183,8 @@ class Tally:
         )
 
     def _denial(self, call_id: str) -> dict[str, Any]:
-        name, given = self.called(call_id) or ("", None)
+        call = self.called(call_id)
+        name, given = ("", None) if call is None else (call.name, call.input)
         return {"tool_name": name, "tool_use_id": call_id, "tool_input": given}
 
 

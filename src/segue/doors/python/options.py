@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
-from ...agents.model.settings import TOOLSET
+from ...agents.model.settings import DEMO, TOOLSET
 from ...agents.permission import MODES
 from ...agents.tools import BUILT_IN
 from ...model.errors import InvalidInput
 from .opening import Where
 
-Ask = Callable[[str, Any], Awaitable[bool]]
+# With a third argument, as the Agent SDK has it; see permission.py.
+Ask = Callable[..., Awaitable[Any]]
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Tools as the Agent SDK names them.
 _NAMES = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
+_SDK_NAMES = {own: name for name, own in _NAMES.items()}
 _MCP = "mcp__"
 
 
@@ -31,6 +35,8 @@ class Options(TypedDict, total=False):
     allowed_tools: Sequence[str]  # used without asking
     disallowed_tools: Sequence[str]  # not there at all
     can_use_tool: Ask  # asked before a tool that needs it is run; without one it is refused
+    hooks: Mapping[str, Iterable[Any]]  # by event, each with its matchers; see hooks.py
+    env: Mapping[str, str]  # variables of the programs that tools run
     include_partial_messages: bool  # also pieces of messages that are being written
     store: Where  # a data directory, a database's URL, a Store or a Hub; else the default store
 
@@ -47,6 +53,12 @@ def check(model: str, options: Options) -> None:
     most = options.get("max_turns")
     if most is not None and most < 1:
         raise InvalidInput("max_turns is at least 1")
+    for name in ("hooks", "env"):
+        if model == DEMO and options.get(name):
+            raise InvalidInput(f"{name}: the demo agent heeds none; name a model")
+    for name, value in options.get("env", {}).items():
+        if not isinstance(name, str) or not isinstance(value, str) or not _VARIABLE.fullmatch(name):
+            raise InvalidInput(f"env: {name!r} needs a name of letters and a value that is text")
 
 
 def overrides(model: str, options: Options) -> dict[str, Any]:
@@ -100,14 +112,31 @@ def _place(name: str) -> tuple[str, str | None]:
     )
 
 
-def server(name: str, given: Mapping[str, Any]) -> McpServer:
-    """An MCP server as the Agent SDK spells it: a command to start, or an address."""
+def sdk_name(name: str, server: str | None) -> str:
+    """A tool's name as the Agent SDK has it."""
+    return f"{_MCP}{server}__{name}" if server is not None else _SDK_NAMES.get(name, name)
+
+
+def key(name: str) -> str:
+    """A tool's name as sessions remember that it is always allowed."""
+    from ...agents.model.conversation import tool_name
+
+    server, tool = _place(name)
+    if tool is None:
+        raise InvalidInput(f"{name!r} is a server and no tool")
+    return tool_name(tool, server or None)
+
+
+def server(name: str, given: Mapping[str, Any], env: Mapping[str, str]) -> McpServer:
+    """An MCP server as the Agent SDK spells it: a command to start, or an address.
+
+    A command has the variables of `env`, and its own before them.
+    """
     match given:
         case {"command": str(command)}:
-            env = [
-                EnvVariable(name=key, value=value) for key, value in given.get("env", {}).items()
-            ]
-            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env)
+            variables = {**env, **given.get("env", {})}.items()
+            env_list = [EnvVariable(name=key, value=value) for key, value in variables]
+            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env_list)
         case {"url": str(url)} if given.get("type", "http") == "http":
             headers = given.get("headers", {}).items()
             sent = [HttpHeader(name=key, value=value) for key, value in headers]

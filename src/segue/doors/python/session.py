@@ -18,22 +18,24 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from ...agents.model.settings import FUNCTIONS
+from ...agents.lent import LENT, Lent
+from ...agents.model.settings import DEMO, FUNCTIONS
 from ...hub import Hub, places
+from ...hub.inbox import Said
 from ...model import ids
-from ...model.content import Block
+from ...model.content import Block, Content, as_content, plain
 from ...model.errors import Conflict, InvalidInput, NotFound
 from ...model.event import PermissionAsked, ToolCall
 from ...model.principal import LOCAL
 from ...store.base import Delta
+from .hooks import ProgramHooks
 from .messages import Message, SystemMessage, Tally, ended, message, partial
 from .opening import Opened, opened
 from .options import Options, check, overrides, server
+from .permission import Permission, changes, permission
 from .tools import functions
 
-DEMO = "demo"
 CLOSED = "Cannot send to closed session"
-NOBODY = "nobody is there to ask: give can_use_tool, or another permission_mode"
 
 
 class SDKSession:
@@ -59,7 +61,12 @@ class SDKSession:
         self._overrides = overrides(model, options)
         self._mode = options.get("permission_mode")
         given = options.get("mcp_servers") or {}
-        self._servers = [server(name, told) for name, told in given.items()]
+        env = dict(options.get("env") or {})
+        self._servers = [server(name, told, env) for name, told in given.items()]
+        hooks = options.get("hooks")
+        self._hooks = ProgramHooks(hooks) if hooks else None
+        self._lends = Lent(self._hooks, env)
+        self._lent: str | None = None
         self._ask = options.get("can_use_tool")
         self._pieces = options.get("include_partial_messages", False)
         self._where = options.get("store")
@@ -80,8 +87,14 @@ class SDKSession:
     async def send(self, prompt: str | Block | Iterable[Block]) -> None:
         """Ask something. It is kept when this returns; `stream` tells what comes of it."""
         hub = (await self._open()).hub
+        content = as_content(prompt)
         turn = await hub.prompt(
-            LOCAL, self.session_id, prompt, overrides=self._for_turns(), mode=self._mode
+            LOCAL,
+            self.session_id,
+            content,
+            system=await self._added(hub, content),
+            overrides=self._for_turns(),
+            mode=self._mode,
         )
         self._sent.append(turn)
 
@@ -111,6 +124,8 @@ class SDKSession:
         held, self._opened = self._opened, None
         if held is not None:
             await held.close()
+            if self._lent is not None:
+                held.hub.runners.lending.take_back(self._lent)
 
     async def _open(self) -> Opened:
         if self._closed:
@@ -127,6 +142,8 @@ class SDKSession:
 
     async def _prepare(self, held: Opened) -> None:
         hub = held.hub
+        if self._lends != Lent():
+            self._lent = hub.runners.lending.lend(self._lends)
         if self._new_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
@@ -155,7 +172,17 @@ class SDKSession:
         own: dict[str, Any] = {"kind": DEMO if self._model == DEMO else "default"}
         if self._tools:
             own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
+        if self._lent is not None:
+            own[LENT] = self._lent
         return {**self._overrides, **own}
+
+    async def _added(self, hub: Hub, content: Content) -> Said | None:
+        """What hooks add to a prompt, unless they block it."""
+        if self._hooks is None:
+            return None
+        session = await hub.get(LOCAL, self.session_id)
+        context = await self._hooks.prompted(session, self._mode or session.mode, plain(content))
+        return None if context is None else Said(id=ids.new_id(), content=as_content(context))
 
     async def _turn(self, hub: Hub, begin: int) -> AsyncGenerator[Message, None]:
         tally = Tally()
@@ -195,12 +222,24 @@ class SDKSession:
         session = await hub.get(LOCAL, self.session_id)
         if asked.ask_id not in session.open_asks:
             return  # somebody answered at another door
-        name, given = tally.called(asked.call_id) or (asked.title, None)
-        allowed = self._ask is not None and await self._ask(name, given)
-        wanted = "allow_once" if allowed else "reject_once"
-        option = next((each.id for each in asked.options if each.kind == wanted), None)
-        note = NOBODY if self._ask is None else None
-        with suppress(NotFound):
-            await hub.answer(LOCAL, self.session_id, asked.ask_id, option, note)
-        if not allowed:
+        try:
+            said = await permission(self._ask, asked, tally.called(asked.call_id))
+            changed = changes(said.updates, session, self._mode)
+        except BaseException:
+            await self._reply(hub, asked, Permission(False, "whoever decides about this failed"))
+            raise
+        for change in changed:
+            await hub.configure(LOCAL, self.session_id, change)
+        await self._reply(hub, asked, said)
+        if not said.allowed:
             tally.denied(asked.call_id)
+        if said.interrupt:
+            await hub.cancel(LOCAL, self.session_id)
+
+    async def _reply(self, hub: Hub, asked: PermissionAsked, said: Permission) -> None:
+        wanted = "allow_once" if said.allowed else "reject_once"
+        option = next((each.id for each in asked.options if each.kind == wanted), None)
+        with suppress(NotFound):  # the turn was cancelled, or somebody else answered
+            await hub.answer(
+                LOCAL, self.session_id, asked.ask_id, option, said.note, input=said.input
+            )
