@@ -229,6 +229,7 @@ _COMMANDS = {
     "serve": "serve",
     "sessions": "api.command",
     "show": "showing",
+    "skills": "api.command",
     "sources": "listing",
     "stats": "stats",
     "tag": "changing",

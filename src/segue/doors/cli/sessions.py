@@ -56,7 +56,7 @@ def export_command(where: Where, session: str, form: str, output: str | None) ->
             click.echo(f"Go on with it: claude --resume {id}", err=True)
             return
         lines = hub.export if form == "segue" else hub.claude_transcript
-        with _file(output or "-") as put:
+        with written(output or "-") as put:
             async for line in lines(principal, id):
                 put(line)
 
@@ -64,7 +64,7 @@ def export_command(where: Where, session: str, form: str, output: str | None) ->
 
 
 @contextmanager
-def _file(path: str) -> Iterator[Callable[[bytes], object]]:
+def written(path: str) -> Iterator[Callable[[bytes], object]]:
     """Writes a file that takes the place of one that is there when it is whole, and not before."""
     if path == "-":
         yield write

@@ -14,10 +14,12 @@ from ....hub.naming import Ambiguous
 from ....model import ids
 from ....model.errors import NotFound
 from ..main import Where
+from ..sessions import written
 from . import values
 from .client import Client, Refused, Request
 from .failure import Failure, warn
 from .output import Printer
+from .skills import uploads
 from .table import Action, Flag
 
 
@@ -31,10 +33,14 @@ class Calling:
         self.values: dict[str, str] = {}  # what stands in the path
         self._query: list[tuple[str, str]] = []
         self._body: dict[str, Any] = {}
+        self._files: list[tuple[str, bytes]] = []
 
     def set(self, flag: Flag, given: Any) -> None:
         """A flag's value, if it has one."""
         if given is None or given == ():
+            return
+        if flag.kind == "files":
+            self._files += [file for each in given for file in uploads(each)]
             return
         many = given if isinstance(given, tuple) else (given,)
         read = [values.read(each, flag.kind) if isinstance(each, str) else each for each in many]
@@ -74,10 +80,14 @@ class Calling:
     async def _print(self, client: Client) -> None:
         given, action = self._given, self._action
         printer = Printer(given["format"], given["transform"], given["raw_output"])
-        request = Request(action.method, self._address(), self._query, self._content())
+        request = Request(action.method, self._address(), self._query, self._content(), self._files)
         if action.shape == "stream":
             async for item in client.events(request):
                 printer(item)
+        elif action.shape == "file":
+            with written(given["output"]) as put:
+                async for piece in client.pieces(request):
+                    put(piece)
         elif action.shape == "pages" and given["format"] != "raw":
             most = None if given["max_items"] < 0 else given["max_items"]
             async for item in client.items(request, most):

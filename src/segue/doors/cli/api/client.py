@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 import httpx2
@@ -29,10 +29,13 @@ class Refused(Failure):
 
 
 class Request(NamedTuple):
+    """What is asked. With files, by the names they go by, the body is a form."""
+
     method: str
     path: str
     query: list[tuple[str, str]]
     body: Any = None
+    files: Sequence[tuple[str, bytes]] = ()
 
 
 class Client:
@@ -77,6 +80,17 @@ class Client:
         finally:
             await answer.aclose()
 
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """A file, as it comes."""
+        answer = await self._send(request)
+        try:
+            async for piece in answer.aiter_bytes():
+                yield piece
+        except httpx2.HTTPError as error:
+            raise Failure(f"the file broke off: {error}") from None
+        finally:
+            await answer.aclose()
+
     async def items(self, request: Request, most: int | None) -> AsyncIterator[Any]:
         """The things in a list, page after page."""
         query = list(request.query)
@@ -118,15 +132,13 @@ class Client:
             await answer.aclose()
 
     async def _send(self, request: Request) -> httpx2.Response:
-        content = None if request.body is None else json.dumps(request.body).encode()
-        headers = {} if content is None else {"content-type": "application/json"}
-        made = self._http.build_request(
-            request.method,
-            request.path,
-            params=[("beta", "true"), *request.query],
-            content=content,
-            headers=headers,
-        )
+        sent: dict[str, Any] = {"params": [("beta", "true"), *request.query]}
+        if request.files:
+            sent |= {"data": request.body, "files": [("files[]", file) for file in request.files]}
+        elif request.body is not None:
+            sent["content"] = json.dumps(request.body).encode()
+            sent["headers"] = {"content-type": "application/json"}
+        made = self._http.build_request(request.method, request.path, **sent)
         answer = await self._tried(made)
         if answer.is_success:
             return answer

@@ -10,6 +10,7 @@ import click
 from ..main import Group, Where, located
 from .failure import Failure, missing, unknown, usage
 from .output import FORMATS
+from .skills import SKILL_VERSIONS, SKILLS
 from .table import AGENTS, ENVIRONMENTS, EVENTS, SESSIONS, VERSIONS, Action, Flag
 
 _SHARED = (
@@ -96,7 +97,7 @@ def _option(flag: Flag) -> click.Option:
     name = [f"--{flag.name}", _argument(flag)]
     if flag.kind == "flag":
         return click.Option(name, type=bool, is_flag=False, flag_value=True, help=flag.help)
-    many = flag.kind in ("texts", "values")
+    many = flag.kind in ("texts", "values", "files")
     kind = int if flag.kind == "number" else str
     return click.Option(name, type=kind, multiple=many, help=flag.help)
 
@@ -118,6 +119,9 @@ def make(action: Action) -> click.Command:
     if action.shape == "pages":
         help = "How many items at most, over all pages; -1 for all."
         shared.insert(0, click.Option(["--max-items"], type=int, default=-1, help=help))
+    if action.shape == "file":
+        help = "The file to write; `-` is standard output."
+        shared.insert(0, click.Option(["-o", "--output"], required=True, help=help))
     named = any(flag.place == "path" for flag in action.flags)
     words = [click.Argument(["words"], nargs=-1, metavar="[ID]")] if named else []
     return ApiCommand(
@@ -149,6 +153,8 @@ def _run(action: Action, where: Where, words: tuple[str, ...], given: dict[str, 
             calling.values[flag.wire] = value
         else:
             calling.set(flag, given[_argument(flag)])
+            if flag.kind == "files" and not given[_argument(flag)]:
+                raise missing(flag.name, path)
     if ids:
         raise Failure(f"Incorrect Usage: unexpected argument {ids[0]!r}")
     for name, value in (click.get_current_context().obj or {}).items():
@@ -177,4 +183,15 @@ environments_command = _group(
     "environments",
     "Environments by the REST API's names.\n\nExample: segue environments list",
     ENVIRONMENTS,
+)
+skills_command = _group(
+    "skills",
+    "Skills by the REST API's names: what agents can be told to know.\n\n"
+    "Example: segue skills create --file ./reviewing",
+    SKILLS,
+    _group(
+        "versions",
+        "A skill's versions.\n\nExample: segue skills versions list skill_01…",
+        SKILL_VERSIONS,
+    ),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["text", "number", "flag", "value", "texts", "values"]
+Kind = Literal["text", "number", "flag", "value", "texts", "values", "files"]
 Place = Literal["path", "query", "body"]
 
 
 class Flag(NamedTuple):
-    """A flag, and where in a request its value goes. `values` may be given several times."""
+    """A flag, and where in a request its value goes. Plural kinds may be given several times."""
 
     name: str
     help: str
@@ -23,7 +23,7 @@ class Flag(NamedTuple):
 
 
 class Action(NamedTuple):
-    """One request, or the pages of a list, or a stream."""
+    """One request, or the pages of a list, or a stream, or the bytes of a file."""
 
     name: str
     method: str
@@ -31,14 +31,14 @@ class Action(NamedTuple):
     help: str
     example: str
     flags: tuple[Flag, ...] = ()
-    shape: Literal["one", "pages", "stream"] = "one"
+    shape: Literal["one", "pages", "stream", "file"] = "one"
 
 
-def _path(name: str, what: str) -> Flag:
+def in_path(name: str, what: str) -> Flag:
     return Flag(name, f"The id of the {what}; it may stand without the flag.", place="path")
 
 
-def _body(name: str, help: str, kind: Kind = "text", key: str = "") -> Flag:
+def in_body(name: str, help: str, kind: Kind = "text", key: str = "") -> Flag:
     return Flag(name, help, kind, "body", key)
 
 
@@ -55,31 +55,31 @@ _CREATED = tuple(
         ("lte", "at or before"),
     )
 )
-_LIMIT = Flag("limit", "How many a page holds.", "number")
-_PAGE = Flag("page", "The cursor of a page, from an earlier answer.")
+LIMIT = Flag("limit", "How many a page holds.", "number")
+PAGE = Flag("page", "The cursor of a page, from an earlier answer.")
 _ORDER = Flag("order", "asc or desc, by creation.")
 _ARCHIVED = Flag("include-archived", "Archived ones too.", "flag")
-_METADATA = _body("metadata", "Keys and values.", "value")
-_SESSION = _path("session-id", "session")
-_AGENT = _path("agent-id", "agent")
-_ENVIRONMENT = _path("environment-id", "environment")
+_METADATA = in_body("metadata", "Keys and values.", "value")
+_SESSION = in_path("session-id", "session")
+_AGENT = in_path("agent-id", "agent")
+_ENVIRONMENT = in_path("environment-id", "environment")
 
 _AGENT_BODY = (
-    _body("description", "What it is for."),
-    _body("mcp-server", "An MCP server. Repeat it for more.", "values", "mcp_servers"),
+    in_body("description", "What it is for."),
+    in_body("mcp-server", "An MCP server. Repeat it for more.", "values", "mcp_servers"),
     _METADATA,
-    _body("model", "The model that answers: an id, or an object.", "value"),
-    _body("multiagent", "The agents that it may start.", "value"),
-    _body("name", "Its name."),
-    _body("skill", "A skill. Repeat it for more.", "values", "skills"),
-    _body("system", "Its system prompt."),
-    _body("tool", "A tool or a set of them. Repeat it for more.", "values", "tools"),
+    in_body("model", "The model that answers: an id, or an object.", "value"),
+    in_body("multiagent", "The agents that it may start.", "value"),
+    in_body("name", "Its name."),
+    in_body("skill", "A skill. Repeat it for more.", "values", "skills"),
+    in_body("system", "Its system prompt."),
+    in_body("tool", "A tool or a set of them. Repeat it for more.", "values", "tools"),
 )
 _ENVIRONMENT_BODY = (
-    _body("config", "Where and how it runs.", "value"),
-    _body("description", "What it is for."),
+    in_body("config", "Where and how it runs.", "value"),
+    in_body("description", "What it is for."),
     _METADATA,
-    _body("name", "Its name."),
+    in_body("name", "Its name."),
 )
 
 SESSIONS = (
@@ -95,10 +95,10 @@ SESSIONS = (
             *_CREATED,
             Flag("deployment-id", "Only sessions that this deployment made."),
             _ARCHIVED,
-            _LIMIT,
+            LIMIT,
             Flag("memory-store-id", "Only sessions with this memory store."),
             _ORDER,
-            _PAGE,
+            PAGE,
             Flag(
                 "status",
                 "Only sessions in this state. Repeat it for more.",
@@ -123,16 +123,16 @@ SESSIONS = (
         "Make a session.",
         "segue sessions create --agent agent_01… --environment-id env_01… --title 'Fix the parser'",
         (
-            _body("agent", "The agent: an id, or an object.", "value"),
-            _body("environment-id", "The environment."),
-            _body("budget", "What it may cost.", "value"),
-            _body(
+            in_body("agent", "The agent: an id, or an object.", "value"),
+            in_body("environment-id", "The environment."),
+            in_body("budget", "What it may cost.", "value"),
+            in_body(
                 "initial-event", "A first event. Repeat it for more.", "values", "initial_events"
             ),
             _METADATA,
-            _body("resource", "A file, repository or memory store.", "values", "resources"),
-            _body("title", "Its title."),
-            _body("vault-id", "A vault. Repeat it for more.", "texts", "vault_ids"),
+            in_body("resource", "A file, repository or memory store.", "values", "resources"),
+            in_body("title", "Its title."),
+            in_body("vault-id", "A vault. Repeat it for more.", "texts", "vault_ids"),
         ),
     ),
     Action(
@@ -143,11 +143,11 @@ SESSIONS = (
         "segue sessions update sesn_01… --title 'Fix the parser' --metadata '{ticket: 12}'",
         (
             _SESSION,
-            _body("agent", "What to change of its agent.", "value"),
-            _body("budget", "What it may cost.", "value"),
+            in_body("agent", "What to change of its agent.", "value"),
+            in_body("budget", "What it may cost.", "value"),
             _METADATA,
-            _body("title", "Its title; null takes it away.", "value"),
-            _body("vault-id", "A vault. Repeat it for more.", "texts", "vault_ids"),
+            in_body("title", "Its title; null takes it away.", "value"),
+            in_body("vault-id", "A vault. Repeat it for more.", "texts", "vault_ids"),
         ),
     ),
     Action(
@@ -178,9 +178,9 @@ EVENTS = (
         (
             _SESSION,
             *_CREATED,
-            _LIMIT,
+            LIMIT,
             _ORDER,
-            _PAGE,
+            PAGE,
             Flag("type", "Only events of this type. Repeat it for more.", "texts", key="types[]"),
         ),
         "pages",
@@ -192,7 +192,7 @@ EVENTS = (
         "Send events to a session: messages, answers, interrupts.",
         "segue sessions events send sesn_01… --event "
         "'{type: user.message, content: [{type: text, text: Hello}]}'",
-        (_SESSION, _body("event", "An event. Repeat it for more.", "values", "events")),
+        (_SESSION, in_body("event", "An event. Repeat it for more.", "values", "events")),
     ),
     Action(
         "stream",
@@ -220,7 +220,7 @@ AGENTS = (
         "/v1/agents",
         "List agents, the newest first.",
         "segue agents list",
-        (*(flag for flag in _CREATED if flag.name.endswith("e")), _ARCHIVED, _LIMIT, _PAGE),
+        (*(flag for flag in _CREATED if flag.name.endswith("e")), _ARCHIVED, LIMIT, PAGE),
         "pages",
     ),
     Action(
@@ -245,7 +245,7 @@ AGENTS = (
         "/v1/agents/{agent_id}",
         "Make the next version of an agent.",
         "segue agents update agent_01… --version 1 --system 'You review Python.'",
-        (_AGENT, _body("version", "The version that you have seen.", "number"), *_AGENT_BODY),
+        (_AGENT, in_body("version", "The version that you have seen.", "number"), *_AGENT_BODY),
     ),
     Action(
         "archive",
@@ -264,7 +264,7 @@ VERSIONS = (
         "/v1/agents/{agent_id}/versions",
         "List an agent's versions, the newest first.",
         "segue agents versions list agent_01…",
-        (_AGENT, _LIMIT, _PAGE),
+        (_AGENT, LIMIT, PAGE),
         "pages",
     ),
 )
@@ -276,7 +276,7 @@ ENVIRONMENTS = (
         "/v1/environments",
         "List environments, the newest first.",
         "segue environments list",
-        (_ARCHIVED, _LIMIT, _PAGE),
+        (_ARCHIVED, LIMIT, PAGE),
         "pages",
     ),
     Action(
