@@ -1,6 +1,8 @@
 """Each verb on sessions, in one life of a session after the other."""
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import time
 from pathlib import Path
 
 import pexpect
+import pytest
 
 from segue.model import ids
 from tests.doors.cli.child import COMMAND, Run
@@ -197,6 +200,36 @@ def test_completion_knows_commands_and_sessions(run: Run) -> None:
         "unarchive"
         in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
     )
+
+
+def test_zsh_is_told_titles_beside_ids(run: Run) -> None:
+    id = run("new", "--title", "A: title").stdout.strip()
+    asked = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": f"segue show {id[:9]}"}
+    done = run(**asked, COMP_CWORD="2").stdout
+    assert re.fullmatch(rf"plain\n{id}\nA: title \(\d+s\)\n", done), done
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes_sessions_and_settings(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    id = run("new", "--title", "Completed").stdout.strip()
+    (tmp_path / "segue.fish").write_text(run("completion", "fish").stdout)
+
+    def completed(line: str) -> str:
+        script = f'source segue.fish; complete -C "{line}"'
+        path = f"{Path(COMMAND).parent}:{environment['PATH']}"
+        return subprocess.run(
+            ["fish", "--no-config", "-c", script],
+            env={**environment, "PATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
+    assert completed(f"segue show {id[:5]}").startswith(f"{id}\tCompleted (")
+    assert "model.thinking\tHow hard the model thinks" in completed("segue config set model")
 
 
 def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...hub import Hub
 from ...hub.config import SETTINGS
@@ -13,6 +14,14 @@ from ...model.errors import InvalidInput
 from ...model.principal import Principal
 from .formats import formatted, write_rows
 from .main import Group, Where, located
+
+
+def _complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    found = {name: each for name, each in SETTINGS.items() if name.startswith(begun)}
+    return [CompletionItem(name, help=each.about) for name, each in found.items()]
+
+
+setting_argument = click.argument("name", shell_complete=_complete)
 
 
 @click.group("config", cls=Group)
@@ -24,7 +33,7 @@ def config_command() -> None:
 
 
 @config_command.command("set")
-@click.argument("name")
+@setting_argument
 @click.argument("value")
 @located
 def set_(where: Where, name: str, value: str) -> None:
@@ -50,7 +59,7 @@ def set_(where: Where, name: str, value: str) -> None:
 
 
 @config_command.command("get")
-@click.argument("name")
+@setting_argument
 @located
 def get(where: Where, name: str) -> None:
     """Print one setting; exit code 1 if it is not set.
@@ -66,7 +75,7 @@ def get(where: Where, name: str) -> None:
 
 
 @config_command.command("unset")
-@click.argument("name")
+@setting_argument
 @located
 def unset(where: Where, name: str) -> None:
     """Forget one setting.

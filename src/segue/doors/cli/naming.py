@@ -25,12 +25,13 @@ def session_arguments(command: F) -> F:
 def _complete(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Ids that begin so, with their titles; at first the latest."""
-    from ...model import ids
+    """Ids that begin so, with their titles and ages; at first the latest."""
+    from ...model import clock, ids
     from ...model.errors import SegueError
     from ...model.query import Query
     from .main import Where
     from .output import one_line
+    from .times import age
 
     options = context.params
     try:
@@ -49,4 +50,10 @@ def _complete(
             return []
     except SegueError:
         return []  # a shell that is being typed into has no place for errors
-    return [CompletionItem(each.id, help=one_line(each.title or "")) for each in found]
+    now = clock.now()
+    return [
+        CompletionItem(
+            each.id, help=f"{one_line(each.title or '(untitled)')} ({age(each.active_at, now)})"
+        )
+        for each in found
+    ]
