@@ -121,13 +121,14 @@ def _reading(path: Path) -> str | None:
     Even to read, it wants the log and the memory shared with it, `-wal` and `-shm`, or to make
     them. Where it cannot, it may take the file for one that nobody changes, if the log is empty.
     """
-    log, shared = Path(f"{path}-wal"), Path(f"{path}-shm")
-    beside = [each for each in (log, shared) if each.exists()]
-    makes = os.access(path.parent, os.W_OK)
-    if all(os.access(each, os.W_OK) for each in (path, *beside)) and (makes or len(beside) == 2):
+    writable = os.access(path, os.W_OK)
+    if writable and os.access(path.parent, os.W_OK):
         return None
+    log = Path(f"{path}-wal")
+    beside = [each for each in (log, Path(f"{path}-shm")) if each.exists()]
     if len(beside) == 2:
-        return "mode=ro"
+        makes = writable and all(os.access(each, os.W_OK) for each in beside)
+        return None if makes else "mode=ro"
     if log in beside and log.stat().st_size:
         raise errors.StoreReadOnly(
             "what was last written to a store that cannot be written here is still in its log, so"
