@@ -28,6 +28,12 @@ class Spent(msgspec.Struct):
         self.usage += usage
         self.unpriced += not usage.is_priced
 
+    def merge(self, other: Spent) -> None:
+        self.sessions += other.sessions
+        self.messages += other.messages
+        self.usage += other.usage
+        self.unpriced += other.unpriced
+
 
 class Tally(msgspec.Struct):
     """The sessions that were active since a day. `days` has messages by day, counted from 1970.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from .times import When
 
 if TYPE_CHECKING:
     from ...hub import Found, Hub
+    from ...hub.pages import Page
     from ...model.principal import Principal
     from ...model.session import Session
 
@@ -117,19 +118,31 @@ def list_command(
 async def every(
     hub: Hub, principal: Principal, query: Query, most: int | None = None
 ) -> tuple[list[Session], bool]:
-    """As many sessions as are wanted, page by page, and whether there are more."""
-    found: dict[str, Session] = {}
+    """As many sessions as are wanted, and whether there are more."""
+    found: list[Session] = []
+    async for page in pages(hub, principal, query, most):
+        found += page.sessions
+    return found, page.next is not None
+
+
+async def pages(
+    hub: Hub, principal: Principal, query: Query, most: int | None = None
+) -> AsyncIterator[Page]:
+    """As many sessions as are wanted, page by page, each of them once."""
+    seen: set[str] = set()
     cursor: str | None = None
     while True:
-        wanted = MOST if most is None else min(MOST, most - len(found))
+        wanted = MOST if most is None else min(MOST, most - len(seen))
         page = await hub.list(principal, replace(query, limit=wanted), cursor)
         # One that moved meanwhile comes again.
-        found.update((session.id, session) for session in page.sessions)
+        new = [session for session in page.sessions if session.id not in seen]
+        seen.update(session.id for session in new)
         cursor = page.next
         if most is None:
-            reading(len(found), "sessions read", done=cursor is None)
-        if cursor is None or (most is not None and len(found) >= most):
-            return list(found.values()), cursor is not None
+            reading(len(seen), "sessions read", done=cursor is None)
+        yield page._replace(sessions=new)
+        if cursor is None or (most is not None and len(seen) >= most):
+            return
 
 
 def say_more(shown: int, hint: str) -> None:

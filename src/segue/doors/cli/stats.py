@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from ...hub.tally import Spent
 from ...model import clock
 from ...model.query import Query
 from .formats import formatted, write_rows
-from .listing import every, filtered, say_more
+from .listing import filtered, pages, say_more
 from .main import Where, located
 from .output import one_line, tilde
 from .pager import paged
@@ -61,10 +60,17 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     wanted = replace(query, order="created")
 
     async def count(hub: Hub, principal: Principal) -> dict[str, Spent]:
-        sessions, _ = await every(hub, principal, wanted)
-        used = {each.agent.id for each in sessions if by == "agent" and each.agent is not None}
+        totals: dict[Any, Spent] = {}
+        async for page in pages(hub, principal, wanted):
+            for session in page.sessions:
+                total = totals.setdefault(_group(session, by), Spent())
+                total.add(session.usage, session.messages)
+        used = {id for id in totals if by == "agent" and id is not None}
         names = await hub.records.agent_names(principal.workspace, used)
-        return _totals(sessions, by, names)
+        named: dict[str, Spent] = {}
+        for group, total in totals.items():
+            named.setdefault(_named(group, by, names), Spent()).merge(total)
+        return named
 
     totals = where.read(count)
     rows = sorted(totals.items(), reverse=True)
@@ -82,19 +88,20 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
             say_more(len(rows), f"--limit shows the other {len(left)}")
 
 
-def _totals(sessions: Iterable[Session], by: str, agents: dict[str, str]) -> dict[str, Spent]:
-    totals: dict[str, Spent] = {}
-    for session in sessions:
-        if by in _BY_TIME:
-            name = clock.to_rfc3339(session.created_at)[: _BY_TIME[by]]
-        elif by == "agent":
-            name = (
-                "none" if session.agent is None else agents.get(session.agent.id, session.agent.id)
-            )
-        else:
-            name = session.directory if by == "project" else session.source
-        totals.setdefault(name, Spent()).add(session.usage, session.messages)
-    return totals
+def _group(session: Session, by: str) -> Any:
+    """What a session is counted under: quick to tell, for there may be many."""
+    if by in _BY_TIME:
+        return session.created_at // clock.DAY
+    if by == "agent":
+        return None if session.agent is None else session.agent.id
+    return session.directory if by == "project" else session.source
+
+
+def _named(group: Any, by: str, agents: dict[str, str]) -> str:
+    """The same as people call it."""
+    if by in _BY_TIME:
+        return clock.to_rfc3339(group * clock.DAY)[: _BY_TIME[by]]
+    return "none" if group is None else agents.get(group, str(group))
 
 
 def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
