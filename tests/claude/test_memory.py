@@ -23,6 +23,13 @@ async def main():
         await hub.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
         counts, before = [], peak()
         counts.append(len([1 async for _ in hub.conversation(LOCAL, id)]))
+        fork = await hub.fork(LOCAL, id, here=True)
+        counts.append(fork.messages)
+        with open(os.path.join(tempfile.mkdtemp(), "export"), "wb+") as file:
+            async for line in hub.export(LOCAL, fork.id):
+                file.write(line)
+            file.seek(0)
+            counts.append((await hub.import_session(LOCAL, file, new_id=True)).messages)
         _, new = await hub.import_claude(LOCAL, id)
         counts.append(new)
         _, new = await hub.import_claude(LOCAL, id)
@@ -41,7 +48,7 @@ asyncio.run(main())
 
 @needs_proc
 @pytest.mark.parametrize("megabytes", [20, pytest.param(100, marks=pytest.mark.full)])
-def test_a_long_session_is_imported_read_and_written_within_64_megabytes(
+def test_a_long_session_is_imported_read_forked_and_written_within_64_megabytes(
     home: Home, megabytes: int
 ) -> None:
     small = home.talk(S.replace("1", "3"))
@@ -55,8 +62,8 @@ def test_a_long_session_is_imported_read_and_written_within_64_megabytes(
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, S, small.stem], capture_output=True, text=True, check=True
     )
-    read, new, again, history, written, used = map(int, done.stdout.split())
-    assert (read, new, again) == (count + 1, count, 0)
+    read, forked, copied, new, again, history, written, used = map(int, done.stdout.split())
+    assert (read, forked, copied, new, again) == (count + 1, count, count, count, 0)
     assert history == count + 2  # and its title
     assert written == path.stat().st_size
     assert used < 64

@@ -191,11 +191,6 @@ class Editing(Base):
         if source is not None and "fork" in source.can and not here:
             moved = None if cwd is None or places.real(cwd) == parent.directory else cwd
             return await source.fork(id, new_id, at=at, cwd=moved, title=name)
-        taken: list[Event] = []
-        if source is not None:
-            whole = [event async for event in source.conversation(id) if 1 < event.seq <= upto]
-            taken = [copied(replace(event, seq=seq), new_id) for seq, event in enumerate(whole, 2)]
-            upto = len(taken) + 1
         cwd = places.absolute(cwd or parent.cwd)
         workspace = principal.workspace
         created = Created(
@@ -224,17 +219,21 @@ class Editing(Base):
                 bodies.append(InfoChanged(title=f"{known} (fork)", by=by))
             return bodies
 
-        draft = Draft(body=created)
         if source is None:
+            draft = Draft(body=created)
             return await self.store.fork(workspace, id, new_id, upto, draft, tail)
-        events = [Event(seq=1, id=ids.new_id(), at=clock.now(), body=created), *taken]
-        session = fold.fold(workspace, new_id, events)
-        last, now = session.last_seq, clock.now()
-        events += [
-            Event(seq=last + count, id=ids.new_id(), at=now, body=body)
-            for count, body in enumerate(tail(session), 1)
-        ]
-        return await self.store.load(workspace, new_id, events)
+        from .spool import spooled
+
+        with spooled(self.data_dir) as taken:
+            async for event in source.conversation(id):
+                if 1 < event.seq <= upto:
+                    taken.add(copied(replace(event, seq=taken.count + 2), new_id))
+            point = ForkPoint(session=id, seq=taken.count + 1)
+            taken.first = _new_event(1, replace(created, fork=point))
+            session = fold.fold(workspace, new_id, taken)
+            for body in tail(session):
+                taken.add(_new_event(taken.count + 2, body))
+            return await self.store.load(workspace, new_id, taken)
 
     async def import_session(
         self, principal: Principal, lines: Iterable[bytes], *, new_id: bool = False
@@ -246,13 +245,15 @@ class Editing(Base):
         """
         from ..agents.permission import ALLOWED
         from .brought import Brought
+        from .spool import spooled
 
         header, events = transfer.read(lines)
         id = ids.new_id() if new_id else header.session.id
         brought = await Brought.agents(self.records, principal.workspace, header.agents)
-        session = await self.store.load(
-            principal.workspace, id, [await brought.settled(event) for event in events]
-        )
+        with spooled(self.data_dir) as read:
+            for event in events:
+                read.add(await brought.settled(event))
+            session = await self.store.load(principal.workspace, id, read)
         for record in brought.new:  # versions in their order, each of which needs the one before
             await self.store.put_record(record)
         if session.mode in ("acceptEdits", "bypassPermissions") or session.options.get(ALLOWED):
@@ -387,6 +388,10 @@ def _checked(value: str, what: str) -> str:
     if not value:
         raise InvalidInput(f"the {what} must not be empty; give none to clear it")
     return value
+
+
+def _new_event(seq: int, body: AnyBody) -> Event:
+    return Event(seq=seq, id=ids.new_id(), at=clock.now(), body=body)
 
 
 def _unless_same(real: str, given: str) -> str | None:

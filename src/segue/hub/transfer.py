@@ -7,7 +7,8 @@ events; so what is read back is the same session, whatever store it comes to.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -52,38 +53,59 @@ async def write(
     """The file's lines, one by one."""
     yield codec.encode(Header(segue=FORMAT, session=session, agents=tuple(agents))) + b"\n"
     async for each in events:
-        line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.VERSION, body=each.body)
-        yield codec.encode(line) + b"\n"
+        yield line_of(each)
 
 
-def read(lines: Iterable[bytes]) -> tuple[Header, list[Event]]:
-    """The header and events of a file. InvalidInput, with the line's number, for any other file."""
-    header: Header | None = None
-    events: list[Event] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            if header is None:
-                header = _decode_header(line)
-                if header.segue > FORMAT:
-                    raise InvalidInput("this file was written by a newer segue; upgrade to read it")
-            else:
-                events.append(_event(_decode_line(line)))
-        except (msgspec.DecodeError, ValueError) as error:
-            raise InvalidInput(f"line {number} is not of a segue export: {error}") from None
-        if events and events[-1].seq != len(events):
-            raise InvalidInput(f"line {number} holds event {events[-1].seq}, not {len(events)}")
-    if header is None or not events:
+def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
+    """The header of a file, and its events as they are taken.
+
+    InvalidInput, with the line's number, for any other file, wherever that shows.
+    """
+    rest = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    number, line = next(rest, (0, b""))
+    if not line:
         raise InvalidInput("the file holds no session")
-    if len(events) < header.session.last_seq:
+    with _told(number):
+        header = _decode_header(line)
+    if header.segue > FORMAT:
+        raise InvalidInput("this file was written by a newer segue; upgrade to read it")
+    return header, _events(header, rest)
+
+
+def _events(header: Header, lines: Iterable[tuple[int, bytes]]) -> Iterator[Event]:
+    count = 0
+    for count, (number, line) in enumerate(lines, 1):
+        with _told(number):
+            found = event_of(line)
+        if found.seq != count:
+            raise InvalidInput(f"line {number} holds event {found.seq}, not {count}")
+        yield found
+    if not count:
+        raise InvalidInput("the file holds no session")
+    if count < header.session.last_seq:
         raise InvalidInput(
-            f"the file ends after event {len(events)} of {header.session.last_seq}: it was cut off"
+            f"the file ends after event {count} of {header.session.last_seq}: it was cut off"
         )
-    return header, events
 
 
-def _event(line: _Line) -> Event:
+@contextmanager
+def _told(number: int) -> Iterator[None]:
+    """What is wrong with a line, as the user is told."""
+    try:
+        yield
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidInput(f"line {number} is not of a segue export: {error}") from None
+
+
+def line_of(each: Event) -> bytes:
+    """An event as a line."""
+    line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.VERSION, body=each.body)
+    return codec.encode(line) + b"\n"
+
+
+def event_of(data: bytes) -> Event:
+    """And back."""
+    line = _decode_line(data)
     body = event.decode_body(codec.encode(line.body), line.version)
     if isinstance(body, event.Created):
         body = msgspec.structs.replace(body, source="segue")  # whoever kept it there
