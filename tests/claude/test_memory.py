@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +68,40 @@ def test_a_long_session_is_imported_read_forked_and_written_within_64_megabytes(
     assert history == count + 2  # and its title
     assert written == path.stat().st_size
     assert used < 64
+
+
+MOST = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("options", [[], ["--format", "jsonl"]], ids=["text", "jsonl"])
+def test_a_long_session_is_shown_as_it_is_read(
+    home: Home, tmp_path: Path, options: list[str]
+) -> None:
+    """Whoever has seen enough of it leaves, and nothing more is read."""
+    path = home.talk()
+    small = home.talk(S.replace("1", "3"))
+    with path.open("wb") as file:
+        for n in range(2000):
+            said = [{"type": "text", "text": f"{n} the words " * 700}]
+            file.write(
+                as_line((assistant if n % 2 else user)(f"x{n}", f"x{n - 1}" if n else None, said))
+            )
+    used = []
+    for id in (small.stem, path.stem):
+        command = [sys.executable, "-W", "error", "-m", "segue", "show", id, *options]
+        command += ["--data-dir", str(tmp_path / "data")]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # and it is known
+        measured = [sys.executable, "-c", MOST, *command]
+        done = subprocess.run(measured, capture_output=True, text=True, check=True)
+        used.append(int(done.stdout))
+    assert (used[1] - used[0]) // 1024 < 18
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+        assert left.stdout is not None and left.stderr is not None
+        assert left.stdout.readline()
+        left.stdout.close()
+        assert left.stderr.read() == b""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +19,7 @@ from ...model import codec
 FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Mapping[str, Any]
+_SOME = 256
 
 
 def formatted(command: F) -> F:
@@ -33,10 +35,12 @@ def formatted(command: F) -> F:
 
 def write_rows(format: str, rows: Iterable[tuple[Any, Row]]) -> None:
     """Print rows, each given as the record itself and as its fields."""
-    if format == "raw":
-        write(b"".join(codec.encode(record) + b"\n" for record, _ in rows))
-    elif format == "jsonl":
-        write(b"".join(codec.encode(fields) + b"\n" for _, fields in rows))
+    if format in ("raw", "jsonl"):
+        # Some at a time: all of them need not fit into memory.
+        left = iter(rows)
+        while some := list(islice(left, _SOME)):
+            shown = (record if format == "raw" else fields for record, fields in some)
+            write(b"".join(codec.encode(each) + b"\n" for each in shown))
     elif format == "csv":
         _write_csv([fields for _, fields in rows])
     else:

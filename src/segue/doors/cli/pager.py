@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 import click
@@ -34,25 +35,40 @@ def paged(command: F) -> F:
     return option(command)
 
 
-def show_text(text: str, *, wait: bool = False) -> None:
+def show_text(text: str | Iterable[str], *, wait: bool = False) -> None:
     """Print text that ends with a line end; where it is longer than the screen, page through it.
 
-    `wait` for the reader to have read what is not paged.
+    Given in pieces, it is shown as they come. `wait` for the reader to have read what is not paged.
     """
-    command = _command()
-    if not command or _fits(text):
-        click.echo(text, nl=False)
-        if wait:
-            click.pause(click.style("(any key)", dim=True))
-        return
-    if os.environ.get("NO_COLOR"):
-        text = click.unstyle(text)
+    pieces = iter([text] if isinstance(text, str) else text)
+    held = ""
+    if command := _command():
+        for piece in pieces:
+            held += piece
+            if not _fits(held):
+                _page(command, chain([held], pieces))
+                return
+    for piece in chain([held], pieces):
+        click.echo(piece, nl=False)
+    if wait:
+        click.pause(click.style("(any key)", dim=True))
+
+
+def _page(command: list[str], pieces: Iterable[str]) -> None:
     import subprocess
 
+    plain = bool(os.environ.get("NO_COLOR"))
     environment = {"LESS": "FRX", **os.environ}
-    data = text.encode("utf-8", "backslashreplace")
-    with _interrupts_left_to_it():
-        subprocess.run(command, input=data, env=environment, check=False)
+    with (
+        _interrupts_left_to_it(),
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as pager,
+    ):
+        assert pager.stdin is not None
+        # The reader may leave before the end.
+        with suppress(BrokenPipeError), pager.stdin:
+            for piece in pieces:
+                shown = click.unstyle(piece) if plain else piece
+                pager.stdin.write(shown.encode("utf-8", "backslashreplace"))
 
 
 def _command() -> list[str]:

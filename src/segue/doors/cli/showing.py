@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from .formats import formatted, write_rows, write_value
-from .main import Where, located
+from .main import Ask, Where, located
 from .naming import session_argument
 from .pager import paged, show_text
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ...model.event import Event
     from ...model.principal import Principal
     from ...model.session import Session, Thread
+
+_SOME = 200  # events that are read at a time
 
 
 @click.command("show")
@@ -37,22 +40,46 @@ def show_command(
     Example: segue show 0198c2a4-77b1
     """
 
-    async def read(hub: Hub, principal: Principal) -> tuple[Session, list[Event], list[Thread]]:
-        found = await hub.named(principal, session)
+    with where.asking() as ask:
+        found = ask(lambda hub, principal: hub.named(principal, session))
         if info:
-            return found, [], []
-        if agent is not None:
-            return found, [event async for event in hub.thread(principal, found.id, agent)], []
-        events = [event async for event in hub.conversation(principal, found.id)]
-        return found, events, list(await hub.threads(principal, found.id))
+            _show_info(found, format)
+        elif agent is not None:
+            _show(_read(ask, lambda *by: by[0].thread(by[1], found.id, agent)), (), format)
+        else:
+            _show_session(ask, found.id, format)
 
-    found, events, threads = where.read(read)
-    if info:
-        _show_info(found, format)
-    elif format is not None:
-        _write_events(events, format)
-    else:
-        _show_events(events, threads)
+
+def _show_session(ask: Ask, id: str, format: str | None, *, wait: bool = False) -> None:
+    threads = ask(lambda hub, principal: hub.threads(principal, id))
+    events = _read(ask, lambda hub, principal: hub.conversation(principal, id))
+    _show(events, threads, format, wait=wait)
+
+
+def _read(ask: Ask, begin: Callable[[Hub, Principal], AsyncIterator[Event]]) -> Iterator[Event]:
+    """A history, some events at a time: it need not fit into memory."""
+    by: Hub | None = None
+    events: AsyncIterator[Event] | None = None
+    given = 0
+
+    async def some(hub: Hub, principal: Principal) -> list[Event]:
+        nonlocal by, events
+        found: list[Event] = []
+        left = 0
+        if events is None or by is not hub:  # which another one may take the place of
+            by, events, left = hub, begin(hub, principal), given
+        async for event in events:
+            if left:
+                left -= 1
+                continue
+            found.append(event)
+            if len(found) == _SOME:
+                break
+        return found
+
+    while batch := ask(some):
+        yield from batch
+        given += len(batch)
 
 
 def _show_info(session: Session, format: str | None) -> None:
@@ -64,38 +91,38 @@ def _show_info(session: Session, format: str | None) -> None:
         write_value(format or "yaml", session_fields(session))
 
 
-def _write_events(events: list[Event], format: str) -> None:
-    from .views import event_fields
-
-    write_rows(format, ((event, event_fields(event)) for event in events))
-
-
-def _show_events(
-    events: list[Event], threads: Iterable[Thread] = (), *, wait: bool = False
+def _show(
+    events: Iterator[Event], threads: Iterable[Thread], format: str | None, *, wait: bool = False
 ) -> None:
+    if format is not None:
+        from .views import event_fields
+
+        write_rows(format, ((event, event_fields(event)) for event in events))
+        return
+    texts = _texts(events, threads)
+    first = next(texts, None)
+    if first is None:
+        click.echo("Nothing has been said in it yet.", err=True)
+    show_text(chain([first or ""], texts), wait=wait)
+
+
+def _texts(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
     from .output import event_text, thread_text
 
-    texts: list[str | None] = []
     begun = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
     for event in events:
         while begun and (begun[-1].seq or 0) < event.seq:
-            texts.append(thread_text(begun.pop()))
-        texts.append(event_text(event))
-    texts += map(thread_text, reversed(begun))
-    shown = "".join(f"{text}\n" for text in texts if text is not None)
-    if not shown:
-        click.echo("Nothing has been said in it yet.", err=True)
-    show_text(shown, wait=wait)
+            yield f"{thread_text(begun.pop())}\n"
+        if (text := event_text(event)) is not None:
+            yield f"{text}\n"
+    for thread in reversed(begun):
+        yield f"{thread_text(thread)}\n"
 
 
 def show_session(where: Where, id: str, *, wait: bool = False) -> None:
     """A session's conversation; `wait` for a key before the screen is used for something else."""
-
-    async def read(hub: Hub, principal: Principal) -> tuple[list[Event], list[Thread]]:
-        events = [event async for event in hub.conversation(principal, id)]
-        return events, list(await hub.threads(principal, id))
-
-    _show_events(*where.read(read), wait=wait)
+    with where.asking() as ask:
+        _show_session(ask, id, None, wait=wait)
 
 
 @click.command("tail")
