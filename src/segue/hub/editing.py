@@ -386,7 +386,7 @@ def _changes(session: Session, info: InfoChanged) -> bool:
 def _checked(value: str, what: str) -> str:
     value = value.strip()
     if not value:
-        raise InvalidInput(f"the {what} must not be empty; give none to clear it")
+        raise InvalidInput(f"the {what} must not be empty")
     return value
 
 

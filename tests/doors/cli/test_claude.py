@@ -35,8 +35,10 @@ def test_what_the_tool_wrote_is_not_shown_as_the_users_words(run: Run, home: Hom
     assert run("show", S).stdout.splitlines() == [
         "> /model opus",
         "  Set to opus",
+        "",
         "> Why is it slow?",
         "-- note to the model: be brief --",
+        "",
         "> what is <command-name> for?",
     ]
 

@@ -50,3 +50,27 @@ def test_an_empty_session_is_said_to_be_one(run: Run) -> None:
     done = run("show", id)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "Nothing has been said in it yet.\n"
+
+
+def test_turns_are_apart_and_what_has_several_lines_is_indented(run: Run) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/tool grep one\\ntwo\n/say found")
+    run("prompt", id, "/say well")
+    assert run("show", id).stdout.splitlines() == [
+        "> /tool grep one\\ntwo",
+        "  /say found",
+        "* grep (demo)",
+        "  completed: one\\ntwo",
+        "found",
+        "",
+        "> /say well",
+        "well",
+    ]
+
+
+def test_what_is_not_found_names_where_else_to_look(run: Run) -> None:
+    run("archive", run("new", "--title", "needle", "--tag", "t").stdout.strip())
+    for words in (("list", "--tag", "t"), ("search", "needle")):
+        assert "--archived" in run(*words).stderr
+        assert run(*words, "--archived").stderr == ""
+    assert "neither a file nor a session" in run("import", "gone.txt").stderr

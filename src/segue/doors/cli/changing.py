@@ -27,7 +27,10 @@ assured = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.command("fork")
 @session_argument
 @click.option(
-    "--at", type=click.IntRange(1), metavar="SEQ", help="Up to this event.  [default: all]"
+    "--at",
+    type=click.IntRange(1),
+    metavar="SEQ",
+    help="Up to this event, by its `seq` in `segue show --format jsonl`.  [default: all]",
 )
 @click.option("--title", help="The fork's title.  [default: the parent's, marked]")
 @click.option("--cwd", help="The fork's directory.  [default: the parent's]")

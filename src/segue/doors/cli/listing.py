@@ -109,8 +109,8 @@ def list_command(
     most = None if everything else limit
     sessions, more = where.read(lambda hub, principal: every(hub, principal, query, most))
     asked = query != replace(Query(), order=order, descending=not reverse, limit=limit)
-    nothing = "No session is like that." if asked else "No sessions. `segue new` makes one."
-    show_list(sessions, format, nothing)
+    nothing = f"No session is like that.{hint(query)}"
+    show_list(sessions, format, nothing if asked else "No sessions. `segue new` makes one.")
     if more and format is None:
         say_more(len(sessions), "--limit and --all show more")
 
@@ -190,18 +190,23 @@ def search_command(
     """
     query = replace(query, text=" ".join(words), limit=limit)
     results = where.read(lambda hub, principal: hub.search(principal, query, ranked=ranked))
-    _show_found(results.found, format)
+    _show_found(results.found, format, f"Nothing found.{hint(query)}")
     if results.next is not None and format is None:
         say_more(len(results.found), "--limit shows more")
 
 
-def _show_found(found: list[Found], format: str | None) -> None:
+def hint(query: Query) -> str:
+    """Where else to look for what was not found."""
+    return "" if query.archived == "include" else " --archived looks among the archived ones too."
+
+
+def _show_found(found: list[Found], format: str | None, nothing: str) -> None:
     if format is not None:
         from .views import found_fields
 
         write_rows(format, ((each.session, found_fields(each)) for each in found))
     elif not found:
-        click.echo("Nothing found.", err=True)
+        click.echo(nothing, err=True)
     elif sys.stdout.isatty():
         from .tables import session_lines
 

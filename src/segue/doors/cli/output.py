@@ -27,6 +27,7 @@ from ...model.event import (
 from ...model.session import Session, Thread
 from .times import age
 
+USER = click.style("> ", fg="green", bold=True)  # before what a person said
 _BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
 
@@ -84,7 +85,8 @@ def event_text(event: Event) -> str | None:
             return click.style(f"* {one_line(body.title or body.name)}", fg="blue")
         case ToolResult() as body:
             text = printable(body.content) or one_line(str(body.output or ""))
-            return click.style(f"  {body.status}: {text}", dim=body.status == "completed")
+            shown = _hanging(f"  {body.status}: ", text)
+            return click.style(shown, dim=body.status == "completed")
         case PlanChanged() as body:
             return "\n".join(
                 f"  {_BOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
@@ -102,18 +104,17 @@ def event_text(event: Event) -> str | None:
 
 def _user_text(content: Content) -> str | None:
     """A user's message: the person's words, and what a tool wrote among them as what it is."""
-    mark = click.style("> ", fg="green", bold=True)
     texts = [block.text for block in content if isinstance(block, Text)]
     made = [piece for text in texts for piece in spoken.pieces(text)]
     if all(piece.kind == "said" for piece in made):
-        return mark + printable(content)
+        return _hanging(USER, printable(content))
     lines = []
     for piece in (each for each in made if each.inside):
         match piece.kind:
             case "said":
-                lines.append(mark + safe(piece.inside))
+                lines.append(_hanging(USER, safe(piece.inside)))
             case "command" | "shell":
-                lines.append(mark + click.style(one_line(piece.line), fg="cyan"))
+                lines.append(USER + click.style(one_line(piece.line), fg="cyan"))
             case "output":
                 lines.append(click.style(indent(safe(spoken.plain(piece.inside)), "  "), dim=True))
             case "notice":
@@ -123,6 +124,11 @@ def _user_text(content: Content) -> str | None:
                 lines.append(click.style(shown, dim=True))
     lines += [safe(worded(block)) for block in content if not isinstance(block, Text)]
     return "\n".join(lines) or None
+
+
+def _hanging(mark: str, text: str) -> str:
+    """A text behind a mark, its other lines indented, so that they are not taken for an answer."""
+    return mark + indent(text, "  ").removeprefix("  ")
 
 
 def thread_text(thread: Thread) -> str:

@@ -12,7 +12,7 @@ import click
 from ...hub import Hub
 from ...hub.transfer import is_export
 from ...model import ids
-from ...model.errors import Conflict, InvalidInput
+from ...model.errors import Conflict, InvalidInput, NotFound
 from ...model.principal import Principal
 from ...model.session import Session
 from .formats import formatted, write
@@ -122,7 +122,10 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
             raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
         named = session
         if not os.path.exists(session) and not session.endswith(".jsonl"):
-            named = ids.parse(session) or (await hub.named(principal, session)).id
+            try:
+                named = ids.parse(session) or (await hub.named(principal, session)).id
+            except NotFound:
+                raise NotFound(f"there is neither a file nor a session {session!r}") from None
         made, count = await hub.import_claude(principal, named)
         lines = "1 new line." if count == 1 else f"{count} new lines."
         click.echo(lines if count else "Nothing is new.", err=True)

@@ -107,14 +107,17 @@ def _show(
 
 
 def _texts(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
-    from .output import event_text, thread_text
+    from .output import USER, event_text, thread_text
 
+    said = False
     begun = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
     for event in events:
         while begun and (begun[-1].seq or 0) < event.seq:
             yield f"{thread_text(begun.pop())}\n"
         if (text := event_text(event)) is not None:
-            yield f"{text}\n"
+            # An empty line before what a person says, but at the beginning.
+            yield f"\n{text}\n" if said and text.startswith(USER) else f"{text}\n"
+            said = True
     for thread in reversed(begun):
         yield f"{thread_text(thread)}\n"
 
