@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
@@ -39,6 +39,23 @@ async def test_a_long_session_opens_at_its_end_with_little_in_the_page(house: Ho
     assert await in_page(page) < 700
     height = await page.evaluate("document.querySelector('#main').scrollHeight")
     assert height > 40_000  # the scroll bar knows how long it is
+
+
+async def test_its_end_is_in_view_before_any_module_is_there(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    secret = await house.hub.shares.share(LOCAL, session.id)
+    page = await house.window()
+    house.excuse("Failed to load resource")
+
+    async def without_modules(route: Route) -> None:
+        await (route.fallback() if "early.js" in route.request.url else route.abort())
+
+    await page.route("**/*.js", without_modules)
+    for path in (f"/s/{session.id}", f"/shared/local/{session.id}/{secret}"):
+        await page.goto(house.url + path)
+        await expect(page.locator(".item.agent").last).to_be_in_viewport()
+        await expect(page.locator(".item").first).not_to_be_in_viewport()  # the screen is full
+        assert await in_page(page) < 60
 
 
 async def test_one_scrolls_up_without_a_jump_or_a_gap(house: House) -> None:

@@ -57,9 +57,7 @@ async def _parts(call: Call, session: Session) -> AsyncIterator[Part]:
 
 async def _html(call: Call, session: Session) -> AsyncIterator[str | bytes]:
     """One file that needs nothing else: styles inside, no script."""
-    styles = (templates.STATIC / "app.css").read_text() + (
-        templates.STATIC / "code.css"
-    ).read_text()
+    styles = (templates.STATIC / "app.css").read_text()
     macros = templates.macros("export.html")
     yield str(macros.begin(session, styles, templates.tokens(session.usage)))
     view = View(session, "", False, file=True)

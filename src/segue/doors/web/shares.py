@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from ...model import ids
 from ...model.errors import NotFound
@@ -49,12 +49,7 @@ async def shared(call: Call) -> Response:
 
 
 async def part(call: Call) -> Response:
-    reading, view = await _open(call)
-    number = reading.number("number") or 0
-    parts = await transcript.read_parts(
-        reading.hub, reading.principal, view.session, number, number
-    )
-    return HTMLResponse(await transcript.shown(view, parts))
+    return await transcript.parts_of(*await _open(call))
 
 
 async def turns(call: Call) -> Response:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ...hub import Hub
 from ...model import text
-from ...model.content import Audio, Image, Resource
+from ...model.content import Audio, Image, Resource, plain
 from ...model.errors import NotFound
 from ...model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from ...model.principal import Principal
@@ -27,7 +27,11 @@ from . import items, listing, rows, templates
 from .call import Call
 from .markdown import sendable
 
-PART = 40
+PART = 10
+AROUND = 2  # parts on either side of a message that a link leads to
+LAST = 6  # parts at the end that a page may begin with
+SCREEN = 80  # lines that fill a screen, and something above it
+MOST = 12  # parts that a page may ask for at once
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
 REACH = 100
 TURNS = 200
@@ -150,14 +154,13 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     at = call.number("at")
     size = part_size(session)
     last = part_of(session, session.last_seq)
-    if at is None:
-        # The last part may have just begun; then the one before fills the screen.
-        begun = session.last_seq - last * size < size // 2
-        first, upto = max(0, last - 1) if begun else last, last
-    else:
-        here = min(part_of(session, at), last)
-        first, upto = max(0, here - 1), min(last, here + 1)
+    here = last if at is None else min(part_of(session, at), last)
+    first = max(0, here - (LAST - 1 if at is None else AROUND))
+    upto = min(last, here + AROUND)
     parts = await read_parts(call.hub, call.principal, session, first, upto)
+    if at is None:
+        parts = _filling(parts)
+        first = parts[0].number
     return {
         "view": view,
         "session": session,
@@ -166,6 +169,8 @@ async def main(call: Call, view: View) -> dict[str, Any]:
         "upto": upto,
         "last": last,
         "PART": size,
+        "earlier": max(0, first - 1 - AROUND) * size + 1 if first else None,
+        "later": min(last, upto + 1 + AROUND) * size + 1 if upto < last else None,
         "at": at,
         "tokens": templates.tokens(session.usage),
     }
@@ -193,11 +198,15 @@ async def page(call: Call) -> Response:
 
 
 async def part(call: Call) -> Response:
-    """One part, for a page that is being scrolled."""
-    session = await call.session()
-    number = call.number("number") or 0
-    parts = await read_parts(call.hub, call.principal, session, number, number)
-    return HTMLResponse(await shown(await view_of(call, session), parts))
+    """Some parts, for a page that is being scrolled."""
+    return await parts_of(call, await view_of(call, await call.session()))
+
+
+async def parts_of(call: Call, view: View) -> Response:
+    first = call.number("number") or 0
+    upto = min(first + MOST - 1, max(first, call.number("upto") or 0))
+    parts = await read_parts(call.hub, call.principal, view.session, first, upto)
+    return HTMLResponse(await shown(view, parts))
 
 
 async def turns(call: Call) -> Response:
@@ -302,6 +311,18 @@ async def agent_name(call: Call, session: Session) -> str:
     if session.agent is None:
         return ""
     return (await listing.agent_names(call, [session.agent.id])).get(session.agent.id, "")
+
+
+def _filling(parts: list[Part]) -> list[Part]:
+    """The last parts, as many as fill a screen: what is above comes when it is scrolled to."""
+    lines = 0
+    for at in range(len(parts) - 1, -1, -1):
+        for item in parts[at].items:
+            said = item.kind in ("user", "agent")
+            lines += 3 + (len(plain(item.event.body.content)) // 100 if said else 0)  # type: ignore[union-attr]  # both have content
+        if lines >= SCREEN:
+            return parts[at:]
+    return parts
 
 
 def _weight(parts: Sequence[Part]) -> int:

@@ -7,7 +7,8 @@
 import { all, find, nodes, text } from "./dom.js";
 
 const NEAR = 1200; // pixels beyond the view that are kept filled
-const MOST = 8; // parts in the page
+const MOST = 32; // parts in the page
+const TOGETHER = 4; // parts that are asked for at once
 
 // What an agent did comes when somebody looks.
 async function unfold(fold) {
@@ -127,8 +128,8 @@ export class Transcript {
           : this.scroller.getBoundingClientRect();
         const box = this.parts.getBoundingClientRect();
         if (box.bottom < view.top - NEAR || box.top > view.bottom + NEAR) await this.jumpTo(this.guess(view));
-        else if (box.top > view.top - NEAR && this.first > 0) await this.load(this.first - 1);
-        else if (box.bottom < view.bottom + NEAR && !this.atEnd) await this.load(this.upto + 1);
+        else if (box.top > view.top - NEAR && this.first > 0) await this.load(-1);
+        else if (box.bottom < view.bottom + NEAR && !this.atEnd) await this.load(1);
         else return;
       }
     } catch {
@@ -151,23 +152,26 @@ export class Transcript {
     return Math.max(0, Math.min(this.last, this.upto + 1 + Math.floor(share * count)));
   }
 
-  async fetch(number) {
-    return find(".part", nodes(await text(`${this.base}/part?number=${number}`)));
+  async fetch(first, upto) {
+    return all(".part", nodes(await text(`${this.base}/part?number=${first}&upto=${upto}`)));
   }
 
-  async load(number) {
-    const made = await this.fetch(number);
+  // The parts before those in the page, or behind them.
+  async load(by) {
+    const first = by < 0 ? Math.max(0, this.first - TOGETHER) : this.upto + 1;
+    const upto = by < 0 ? this.first - 1 : Math.min(this.last, this.upto + TOGETHER);
+    const made = await this.fetch(first, upto);
     this.steadily(() => {
-      if (number < this.first) {
-        this.parts.prepend(made);
-        this.first = number;
+      if (by < 0) {
+        this.parts.prepend(...made);
+        this.first = first;
         while (this.parts.children.length > MOST) {
           this.parts.lastElementChild.remove();
           this.upto -= 1;
         }
       } else {
-        this.parts.append(made);
-        this.upto = number;
+        this.parts.append(...made);
+        this.upto = upto;
         while (this.parts.children.length > MOST) {
           this.parts.firstElementChild.remove();
           this.first += 1;
@@ -179,9 +183,9 @@ export class Transcript {
 
   // Show a part far from those in the page.
   async jumpTo(number, { keepScroll = true } = {}) {
-    const made = await this.fetch(number);
+    const made = await this.fetch(number, number);
     const top = this.scroller.scrollTop;
-    this.parts.replaceChildren(made);
+    this.parts.replaceChildren(...made);
     this.first = this.upto = number;
     this.measure();
     if (keepScroll) {
@@ -238,7 +242,7 @@ export class Transcript {
       const next = by > 0 ? turns.find((_, at) => tops[at] > view + 8) : turns.findLast((_, at) => tops[at] < view - 8);
       if (next) return next.scrollIntoView({ block: "start" });
       if (by > 0 ? this.atEnd : this.first === 0) return undefined;
-      await this.load(by > 0 ? this.upto + 1 : this.first - 1);
+      await this.load(by);
     }
     return undefined;
   }
