@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .shares import Shares
     from .skills import Skills
     from .visits import Visits
+    from .work import Work
 
 CHUNK = 100  # events at a time; some are long
 
@@ -95,6 +96,12 @@ class Base:
         from .files import Files
 
         return Files(self.store, self.records)
+
+    @cached_property
+    def work(self) -> Work:
+        from .work import Work
+
+        return Work(self.store, self.records)
 
     @cached_property
     def outputs(self) -> Outputs:

@@ -206,6 +206,7 @@ class Hub(Reading, Editing, Transcripts):
         body: dict[str, Any] = to_builtins(prompt)
         await self.store.put_inbox(*name, "prompt", turn_id, body)
         await self.turns.kick(name)
+        await self.work.offer(session)
         return turn_id
 
     async def run(
@@ -429,6 +430,13 @@ class Hub(Reading, Editing, Transcripts):
         spec = await self._spec(session, overrides)
         if spec.get("skills"):
             spec["skills"] = await self.rooms.equip(session, spec["skills"])
+        if await self.work.elsewhere(session):
+            # Where a worker puts what it fetches.
+            placed = [
+                {**each, "path": f"skills/{each['name']}/SKILL.md", "text": None}
+                for each in spec.get("skills", ())
+            ]
+            spec |= {"elsewhere": True, "skills": placed}
         return self.runners.build(spec)
 
     async def _held_elsewhere(self, name: tuple[str, str]) -> bool:

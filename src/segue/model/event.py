@@ -108,6 +108,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 
 LEFT = {"left": True}  # the `extra` of such
+ELSEWHERE = "elsewhere"  # in the `extra` of a tool call that the agent leaves to others
 
 
 class Created(Body, frozen=True, tag="created"):

@@ -13,6 +13,7 @@ from tests.doors.rest.test_files import uploaded
 from tests.doors.rest.test_skills import skill
 
 STORE = "/v1/memory_stores/{memory_store_id}"
+WORK = "/v1/environments/{environment_id}/work"
 VAULT = "/v1/vaults/{vault_id}"
 
 # What each address needs in its body to get as far as looking for what it names.
@@ -23,6 +24,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/resources/{resource_id}"): {"authorization_token": "t"},
     ("POST", "/v1/agents/{agent_id}"): {"name": "stolen"},
     ("POST", "/v1/environments/{environment_id}"): {"name": "stolen"},
+    ("POST", f"{WORK}/{{work_id}}"): {"metadata": {"k": "stolen"}},
+    ("POST", f"{WORK}/{{work_id}}/stop"): {"force": True},
     ("POST", STORE): {"name": "stolen"},
     ("POST", f"{STORE}/memories"): {"path": "/stolen", "content": "stolen"},
     ("POST", f"{STORE}/memories/{{memory_id}}"): {"content": "stolen"},
@@ -65,7 +68,15 @@ async def furnished(api: Api) -> dict[str, str]:
     )
     await api.say(session["id"], f"the secret word of {api.workspace} is xyzzy")
     threads = await api.ok("GET", f"/v1/sessions/{session['id']}/threads")
+    hosted = {"name": "h", "config": {"type": "self_hosted"}}
+    elsewhere = (await api.ok("POST", "/v1/environments", hosted))["id"]
+    remote = await api.session(environment_id=elsewhere)
+    await api.say(remote["id"], "on")
+    (item,) = (await api.ok("GET", f"/v1/environments/{elsewhere}/work"))["data"]
+    await api.ok("DELETE", f"/v1/sessions/{remote['id']}")
+    await api.ok("DELETE", f"/v1/environments/{elsewhere}")
     return {
+        "work_id": item["id"],
         "session_id": session["id"],
         "agent_id": agent["id"],
         "environment_id": environment,

@@ -133,9 +133,16 @@ class ModelAgent:
             roots=Roots((session.directory, *session.roots), strict=not turn.local),
             local=turn.local,
             config=settings.config,
-            variables=await turn.keyring().variables() if session.vault_ids else {},
+            variables=await self._variables(turn),
+            elsewhere=settings.elsewhere,
             shells=self._kept.shells,
             env=self._lent.env if turn.local else {},
         )
         servers = await self._kept.servers(turn, settings)
         return await Loop(turn, model, settings, context, servers, self._lent.hooks).run()
+
+    async def _variables(self, turn: Turn) -> dict[str, str]:
+        """What is secret in the environment of programs that run here."""
+        if self._settings.elsewhere or not turn.session.vault_ids:
+            return {}
+        return await turn.keyring().variables()

@@ -64,11 +64,11 @@ async def grade(
     tools = [
         ToolDefinition(name=name, description=tool.about, parameters_json_schema=tool.schema())
         for name, tool in BUILT_IN.items()
-        if name in _LOOKS
+        if name in _LOOKS and not context.elsewhere
     ]
     asked = (
         f"Asked for:\n\n{wanted(outcome)}\n\nThe worker's last words:\n\n{said or '(nothing)'}\n\n"
-        f"The worker's directory: {context.roots.cwd}"
+        f"The worker's directory: {'elsewhere' if context.elsewhere else context.roots.cwd}"
     )
     messages: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart(content=asked)], instructions=_ROLE)

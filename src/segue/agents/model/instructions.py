@@ -54,7 +54,7 @@ def instructions(
         DEFAULT if settings.system is None else settings.system,
         place if settings.place else None,
         f"{OUTPUTS} {outputs}" if outputs and settings.place else None,
-        _memory(roots[0], resources),
+        _memory(None if settings.elsewhere else roots[0], resources),
         f"{VARIABLES} {secrets}" if secrets else None,
         _skills(settings.skills),
         settings.append_system,
@@ -62,12 +62,14 @@ def instructions(
     return "\n\n".join(part for part in parts if part)
 
 
-def _memory(cwd: str, resources: Sequence[Mapping[str, Any]]) -> str | None:
-    """The memory stores that are mounted here."""
+def _memory(cwd: str | None, resources: Sequence[Mapping[str, Any]]) -> str | None:
+    """The memory stores that are mounted here; without `cwd`, with those who run the tools."""
     told = []
     for each in resources:
-        path = os.path.join(cwd, str(each.get("mount_path", "")).lstrip("/"))
-        if each["type"] == "memory_store" and os.path.isdir(path):
+        path = str(each.get("mount_path", ""))
+        if cwd is not None:
+            path = os.path.join(cwd, path.lstrip("/"))
+        if each["type"] == "memory_store" and (cwd is None or os.path.isdir(path)):
             use = "read and write" if each["access"] == "read_write" else "read only"
             notes = [each["description"], each.get("instructions")]
             about = " ".join(note for note in notes if note)

@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     append_system: str | None = None
     place: bool = True  # whether the system prompt says where the agent is
+    elsewhere: bool = False  # whether others run its tools, in a place of theirs
     max_turns: int = 100
     max_tokens: int | None = None
     context: int | None = None
@@ -104,7 +105,8 @@ def read(spec: Mapping[str, Any]) -> Settings:
         "base_url": spec.get("base_url") or (config.get("model.base_url") if same else None),
         "system": spec.get("system"),
         "append_system": spec.get("append_system"),
-        "place": spec.get("place"),
+        "place": False if spec.get("elsewhere") else spec.get("place"),
+        "elsewhere": spec.get("elsewhere"),
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }

@@ -13,7 +13,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from ...model import ids
 from ...model.content import as_content
-from ...model.event import Event, Location, SystemMessage, ToolCall, ToolKind, ToolResult
+from ...model.event import ELSEWHERE, Event, Location, SystemMessage, ToolCall, ToolKind, ToolResult
 from ..base import McpTool, Tools, Turn
 from ..lent import After, Called, Hooks
 from ..permission import Policy, Wish, evaluated, permit, refusal
@@ -23,6 +23,8 @@ from .settings import CustomTool, Settings, Toolset
 
 # Where a call keeps what the model gave it, if hooks gave it something else.
 HOOKED = "hooked"
+# What fetches from the web is not left to others.
+_OURS = ("web_fetch", "web_search")
 # MCP servers that a client brings along were chosen by whoever asks.
 _BROUGHT = Toolset(policy="always_ask")
 
@@ -138,7 +140,7 @@ class Toolbox:
             try:
                 given = offer.built_in.read(arguments)
                 title = offer.built_in.title(given)
-                target = offer.built_in.target(given)
+                target = None if self._given_away(offer) else offer.built_in.target(given)
                 locations = () if target is None else (Location(path=self._path(target)),)
             except ToolError as error:
                 wrong = str(error)
@@ -154,10 +156,16 @@ class Toolbox:
             custom=offer.built_in is None and offer.mcp is None and wrong is None,
             extra={
                 **event.extra,
+                **({ELSEWHERE: True} if self._given_away(offer) else {}),
                 **evaluated(self._turn.session, _key(offer), offer.kind, offer.policy, wish),
             },
         )
         return Call(event, offer, given, wrong, wish)
+
+    def _given_away(self, offer: Offer) -> bool:
+        """Whether a built-in tool is one that others run; what fetches from the web is ours."""
+        built_in = offer.built_in
+        return self._context.elsewhere and built_in is not None and built_in.name not in _OURS
 
     def _path(self, target: str) -> str:
         try:
@@ -197,7 +205,7 @@ class Toolbox:
     async def _do(self, call: Call, here: asyncio.Lock) -> list[Event]:
         if call.refused is not None:
             result = failed(call.refused)
-        elif call.event.custom:
+        elif call.event.custom or (call.offer is not None and self._given_away(call.offer)):
             return await self._ran_elsewhere(call)
         elif call.offer is not None and call.offer.mcp is not None:
             result = await self._elsewhere(call.offer.mcp, call.given)

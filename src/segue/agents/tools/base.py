@@ -28,6 +28,7 @@ class Context(NamedTuple):
     shells: Any = None  # Shells; a name that would be imported in a circle
     variables: Mapping[str, str] = {}  # secrets that programs have in their environment
     env: Mapping[str, str] = {}  # for programs, from whoever asks
+    elsewhere: bool = False  # tools run with a worker, and nothing of the session's is here
 
     def for_others(self) -> Context:
         """The same for somebody who is not the local user."""

@@ -62,6 +62,7 @@ class Call:
         self.request_id = ids.spell("req", ids.new_id())
         self.endpoint: Endpoint | None = None
         self.principal = NOBODY
+        self.key = ""  # with which the request was made, if with one
         self.path: Mapping[str, str] = {}
         self.params = Params((), ())
         # Headers that the answer is to have.

@@ -138,7 +138,8 @@ class Door:
         if endpoint is None:
             raise errors.NotAllowed("Method Not Allowed")
         call.endpoint = endpoint
-        call.principal = await self._principal(headers)
+        call.key = _presented(headers)
+        call.principal = await self._principal(call.key)
         if self._limits is not None:
             call.headers += self._limits.take(call.principal.key_id or "")
         _check_headers(scope, headers, endpoint)
@@ -155,17 +156,22 @@ class Door:
         if origin is not None and _host(origin.decode("latin-1")) not in self.hosts:
             raise errors.Refused(f"origin {origin.decode('latin-1')!r} is not served here")
 
-    async def _principal(self, headers: dict[bytes, bytes]) -> Principal:
+    async def _principal(self, key: str) -> Principal:
         if self._asking is not None:
             return self._asking
-        secret = headers.get(b"x-api-key")
-        if secret is None:
-            scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
-            secret = rest.strip() if scheme.lower() == b"bearer" else b""
         try:
-            return await self.hub.keys.authenticate(secret.decode("latin-1"))
+            return await self.hub.keys.authenticate(key)
         except Unauthorized:
             raise Unauthorized("Authentication failed") from None
+
+
+def _presented(headers: dict[bytes, bytes]) -> str:
+    """The key that a request shows, in either way."""
+    secret = headers.get(b"x-api-key")
+    if secret is None:
+        scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+        secret = rest.strip() if scheme.lower() == b"bearer" else b""
+    return secret.decode("latin-1")
 
 
 def _told(call: Call) -> dict[str, dict[str, object]]:

@@ -40,11 +40,15 @@ class CloudOut(Out, frozen=True, tag_field="type", tag="cloud"):
     packages: PackagesOut
 
 
+class SelfHostedOut(Out, frozen=True, tag_field="type", tag="self_hosted"):
+    """Tools run with a worker of the client's."""
+
+
 class Environment(Out, frozen=True, tag_field="type", tag="environment"):
     id: str
     name: str
     description: str
-    config: CloudOut
+    config: CloudOut | SelfHostedOut
     metadata: dict[str, str]
     scope: Literal["organization", "account"] | None
     created_at: str
@@ -62,7 +66,7 @@ def show(record: Record) -> Environment:
         name=record.body["name"],
         # Null to clients of today, but older ones insist on text.
         description=record.body.get("description") or "",
-        config=convert(record.body.get("config", _CLOUD), CloudOut),
+        config=convert(record.body.get("config", _CLOUD), CloudOut | SelfHostedOut),
         metadata=record.body.get("metadata", {}),
         scope=record.body.get("scope"),
         **records.times(record),
@@ -71,10 +75,14 @@ def show(record: Record) -> Environment:
 
 def _config(given: bodies.Cloud | bodies.SelfHosted | None, before: dict[str, Any]) -> Any:
     """The whole configuration; what is left out stays as it was."""
-    if isinstance(given, bodies.SelfHosted):
-        raise InvalidInput("config: self_hosted environments are not supported by this server")
     if given is None:
         return before
+    hosted = isinstance(given, bodies.SelfHosted)
+    if before and hosted != (before["type"] == "self_hosted"):
+        raise InvalidInput("config.type: an environment stays what it is; create another one")
+    if isinstance(given, bodies.SelfHosted):
+        return {"type": "self_hosted"}
+    before = before or _CLOUD
     config = dict(before)
     if isinstance(given.networking, bodies.Limited):
         config["networking"] = {
@@ -99,7 +107,7 @@ async def create(call: Call) -> Environment:
     body = {
         "name": given.name,
         "description": given.description,
-        "config": _config(given.config, _CLOUD),
+        "config": _config(given.config, {}) or _CLOUD,
         "metadata": given.metadata,
         "scope": given.scope,
     }

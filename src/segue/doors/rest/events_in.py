@@ -217,7 +217,8 @@ async def _result(
     called = await Lookups(call.hub, call.principal, session.id).shown_as(named)
     # Another tool's result is the client's to give only while the turn waits for it.
     waits = called is not None and called.custom == custom
-    if called is None or not waits or not (custom or called.call_id in session.pending):
+    others = custom or (called is not None and called.extra.get(event.ELSEWHERE))
+    if called is None or not waits or not (others or called.call_id in session.pending):
         field = "custom_tool_use_id" if custom else "tool_use_id"
         raise InvalidInput(f"{field}: {named} does not wait for a result")
     result = event.ToolResult(

@@ -70,6 +70,9 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     },
     "ids[]": {"type": "array", "items": _TEXT, "maxItems": 100},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+    "block_ms": {"type": "integer", "minimum": 1, "maximum": 999},
+    "reclaim_older_than_ms": {"type": "integer", "minimum": 0, "maximum": 1 << 31},
+    "desired_ttl_seconds": {"type": "integer", "minimum": 1, "maximum": 1 << 31},
 }
 _BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
 _SEVERAL = {"files[]": {"type": "array", "items": _BYTES, "minItems": 1}}
@@ -91,6 +94,7 @@ _ERRORS = {
     "403": "The request came from a host or origin that is not served.",
     "404": "Nothing of that name in the workspace, or the beta header is missing.",
     "409": "It was changed meanwhile, or exists already.",
+    "412": "The heartbeat that was expected is not the last one.",
     "413": "The body is too large.",
     "429": "Too many requests with this key; `retry-after` says when to come again.",
     "500": "An error on the server's side.",

@@ -28,6 +28,7 @@ PREFIXES = {
     "memory_version": "memver",
     "skill": "skill",
     "skill_version": "skver",
+    "work": "work",
 }
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ async def page(
     most: int = 100,
     keep: Callable[[Record], bool] = lambda _: True,
     clamp: bool = False,
+    archived: bool = False,
 ) -> Page[T]:
     """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
     await call.hub.records.built_in(call.workspace)
@@ -119,7 +121,7 @@ async def page(
             call.workspace,
             kind,
             after=after,
-            archived=call.params.flag("include_archived"),
+            archived=archived or call.params.flag("include_archived"),
             limit=limit + 1,
         )
         inside = [row for row in rows if window.low is None or row.created_at >= window.low]

@@ -29,6 +29,7 @@ from . import (
     stream,
     threads,
     vaults,
+    work,
 )
 from .call import Endpoint
 from .event_shapes import EventPage, Sent
@@ -45,6 +46,8 @@ _RESOURCE = _SESSION + "/resources/{resource_id}"
 _THREAD = _SESSION + "/threads/{thread_id}"
 _AGENT = "/v1/agents/{agent_id}"
 _ENVIRONMENT = "/v1/environments/{environment_id}"
+_WORK = _ENVIRONMENT + "/work"
+_ITEM = _WORK + "/{work_id}"
 _STORE = "/v1/memory_stores/{memory_store_id}"
 _MEMORY = _STORE + "/memories/{memory_id}"
 _VERSION = _STORE + "/memory_versions/{memory_version_id}"
@@ -98,6 +101,25 @@ ROUTES = (
     Endpoint("POST", _ENVIRONMENT, environments.update, takes=bodies.EnvironmentUpdate),
     Endpoint("DELETE", _ENVIRONMENT, environments.delete),
     Endpoint("POST", _ENVIRONMENT + "/archive", environments.archive),
+    Endpoint("GET", _WORK, work.list_, _PAGE),
+    Endpoint(
+        "GET",
+        _WORK + "/poll",
+        work.poll,
+        ("block_ms", "reclaim_older_than_ms"),
+        gives=work.Polled,
+    ),
+    Endpoint("GET", _WORK + "/stats", work.stats),
+    Endpoint("GET", _ITEM, work.retrieve),
+    Endpoint("POST", _ITEM, work.update, takes=work.Update),
+    Endpoint("POST", _ITEM + "/ack", work.acknowledge),
+    Endpoint(
+        "POST",
+        _ITEM + "/heartbeat",
+        work.heartbeat,
+        ("desired_ttl_seconds", "expected_last_heartbeat"),
+    ),
+    Endpoint("POST", _ITEM + "/stop", work.stop, takes=work.Stop),
     Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, _MEMORIES),
     Endpoint(
         "POST",
