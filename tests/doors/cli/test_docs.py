@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from segue.doors.cli.main import _COMMANDS, segue
+from segue.doors.cli.commands import COMMANDS
+from segue.doors.cli.main import segue
 from tests.doors.cli.test_formats import FIELDS
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
@@ -13,7 +14,7 @@ GUIDE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 def test_the_guide_names_every_command_and_field() -> None:
     named = set(re.findall(r"`(?:segue )?([a-z_]+)[` ]", GUIDE))
-    assert set(_COMMANDS) <= named
+    assert set(COMMANDS) <= named
     assert set(FIELDS) <= named
 
 

@@ -74,3 +74,11 @@ def test_what_is_not_found_names_where_else_to_look(run: Run) -> None:
         assert "--archived" in run(*words).stderr
         assert run(*words, "--archived").stderr == ""
     assert "neither a file nor a session" in run("import", "gone.txt").stderr
+
+
+def test_a_directory_that_is_not_here_is_said_so_and_taken(run: Run) -> None:
+    made = run("new", "--cwd", "/not/here")
+    assert (made.returncode, "no directory /not/here here" in made.stderr) == (0, True)
+    forked = run("fork", made.stdout.strip(), "--cwd", "/not/there")
+    assert (forked.returncode, "no directory /not/there here" in forked.stderr) == (0, True)
+    assert run("new").stderr == ""

@@ -23,7 +23,14 @@ from tests.doors.cli.screen import Screen
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("lst", "list"), ("serch", "search"), ("archiv", "archive")]
+    ("typed", "meant"),
+    [
+        ("lst", "list"),
+        ("serch", "search"),
+        ("archiv", "archive"),
+        ("rm", "delete"),
+        ("grep", "search"),
+    ],
 )
 def test_a_mistyped_command_is_guessed(run: Run, typed: str, meant: str) -> None:
     done = run(typed)
@@ -38,13 +45,18 @@ def test_a_command_like_no_other_is_told_where_they_are_listed(run: Run) -> None
 
 @pytest.mark.parametrize("group", ["", "keys", "config", "trash", "claude", "sessions", "agents"])
 def test_no_help_is_cut_off(run: Run, group: str) -> None:
-    shown = run(*group.split(), "--help").stdout.partition("Commands:")[2]
+    shown = run(*group.split(), "--help").stdout.partition("--help ")[2]
     assert shown and "..." not in shown
 
 
 def test_the_first_help_has_whole_sentences(run: Run) -> None:
     shown = run("--help").stdout
     assert "from which `segue restore` takes them back" in " ".join(shown.split())
+
+
+def test_help_is_a_command_too(run: Run) -> None:
+    for words in ((), ("show",), ("keys", "create")):
+        assert run("help", *words).stdout == run(*words, "--help").stdout != ""
 
 
 def test_an_empty_prompt_makes_no_session(run: Run) -> None:

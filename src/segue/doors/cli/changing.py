@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from .formats import formatted
 from .main import Where, located
 from .naming import session_argument, session_arguments
 from .output import one_line
-from .talking import show_made
+from .talking import place, show_made
 
 if TYPE_CHECKING:
     from ...hub import Hub
@@ -48,7 +47,7 @@ def fork_command(
 
     Example: segue fork 0198c2a4-77b1 --title "The other way"
     """
-    path = None if cwd is None else os.path.abspath(cwd)
+    path = None if cwd is None else place(cwd)
 
     async def fork(hub: Hub, principal: Principal) -> Session:
         parent = await hub.named(principal, session)

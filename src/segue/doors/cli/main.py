@@ -22,6 +22,7 @@ from ... import __version__
 from ...home import data_dir, open_hub
 from ...model.errors import SegueError, StoreError, StoreLocked
 from ...model.principal import Principal, check_workspace
+from .commands import COMMANDS, MEANT, SECTIONS
 
 if TYPE_CHECKING:
     import asyncio
@@ -201,51 +202,21 @@ _ADVICE: dict[type[SegueError], str] = {
 }
 _NO_PAGER = "--no-pager"
 _PLACES = ("--data-dir", "--workspace", "--database-url", "--sources")
-# Each command, and the module that has it.
-_COMMANDS = {
-    "acp": "acp",
-    "agents": "api.command",
-    "archive": "changing",
-    "claude": "claude",
-    "completion": "completion",
-    "config": "config",
-    "delete": "changing",
-    "demo": "demo",
-    "doctor": "doctor",
-    "environments": "api.command",
-    "export": "sessions",
-    "fork": "changing",
-    "import": "sessions",
-    "keys": "keys",
-    "list": "listing",
-    "new": "talking",
-    "open": "serve",
-    "prompt": "talking",
-    "prune": "pruning",
-    "rename": "changing",
-    "restore": "changing",
-    "resume": "talking",
-    "search": "listing",
-    "serve": "serve",
-    "sessions": "api.command",
-    "show": "showing",
-    "skills": "api.command",
-    "sources": "listing",
-    "stats": "stats",
-    "tag": "changing",
-    "tail": "showing",
-    "trash": "trash",
-    "unarchive": "changing",
-}
 
 
 class Group(click.Group):
     """Commands whose help shows the whole first sentence of each."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        self.format_some(context, formatter, "Commands", self.list_commands(context))
+
+    def format_some(
+        self, context: click.Context, formatter: click.HelpFormatter, title: str, names: list[str]
+    ) -> None:
+        width = max(map(len, self.list_commands(context)))
+        found = [(name.ljust(width), self.get_command(context, name)) for name in names]
         rows = [(name, command.get_short_help_str(200)) for name, command in found if command]
-        with formatter.section("Commands"):
+        with formatter.section(title):
             formatter.write_dl(rows)
 
 
@@ -253,16 +224,20 @@ class _Lazy(Group):
     """Commands by name, each imported when it is called or helped."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return list(COMMANDS)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, found in SECTIONS.items():
+            self.format_some(context, formatter, title, list(found))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         # `beta:sessions:events` is what the vendor's command line calls `sessions events`.
         first, *inner = name.removeprefix("beta:").split(":")
-        if first not in _COMMANDS:
+        if first not in COMMANDS:
             return None
         from importlib import import_module
 
-        module = import_module(f".{_COMMANDS[first]}", __package__)
+        module = import_module(f".{COMMANDS[first]}", __package__)
         command: click.Command = getattr(module, f"{first}_command")
         for each in inner:
             found = command.get_command(context, each) if isinstance(command, click.Group) else None
@@ -272,6 +247,8 @@ class _Lazy(Group):
         return command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         return super().parse_args(context, _command_first(args))
 
     def resolve_command(
@@ -283,14 +260,15 @@ class _Lazy(Group):
 
             from .api.failure import unknown
 
-            groups = [f"beta:{each}" for each, module in _COMMANDS.items() if "api" in module]
+            groups = [f"beta:{each}" for each, module in COMMANDS.items() if "api" in module]
             raise unknown(name, get_close_matches(name, groups, 1), "segue")
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, _COMMANDS, 1, 0.5)
+            meant = MEANT.get(name)
+            near = [meant] if meant else get_close_matches(name, COMMANDS, 1, 0.5)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command {name!r}.{hint}", error.ctx) from None
 
@@ -307,12 +285,12 @@ def _command_first(args: list[str]) -> list[str]:
     """What is given before a command is meant for it: `--data-dir …`, `--base-url …`."""
     if not args or not args[0].startswith("--") or args[0] in ("--help", "--version"):
         return args
-    at, names = 0, set(_COMMANDS)
+    at, names = 0, set(COMMANDS)
     while at < len(args) and args[at].partition("=")[0] in (*_PLACES, _NO_PAGER):
         at += 1 if "=" in args[at] or args[at] == _NO_PAGER else 2
     if at < len(args) and args[at].startswith("--"):
         # Only the vendor's command line has further ones, some of which take no value.
-        names = {name for name, module in _COMMANDS.items() if module == "api.command"}
+        names = {name for name, module in COMMANDS.items() if module == "api.command"}
     for place, word in enumerate(args[at:], at):
         if word.removeprefix("beta:").split(":")[0] in names:
             end = args.index("--") if "--" in args else len(args)

@@ -38,11 +38,19 @@ def new_command(
 
     Example: segue new --title "Fix the parser"
     """
-    path = os.path.abspath(cwd)
+    path = place(cwd)
     made = where.run(
         lambda hub, principal: hub.create(principal, cwd=path, title=title, tag=tag, origin="cli")
     )
     show_made(made, format)
+
+
+def place(given: str) -> str:
+    """A working directory. One that is not here may be elsewhere, but more often it is mistyped."""
+    path = os.path.abspath(given)
+    if not os.path.isdir(path):
+        click.echo(f"segue: there is no directory {path} here; it is taken all the same", err=True)
+    return path
 
 
 def show_made(session: Session, format: str | None) -> None:
