@@ -30,6 +30,8 @@ from .wire import SessionInfo
 
 Update = Callable[[str, dict[str, Any]], Awaitable[None]]
 Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
+Request = Callable[[str, dict[str, Any]], Awaitable[Any]]
+Notice = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 _NAME = {"name": "segue", "version": "1"}
 # Methods without a marker of their own.
@@ -55,12 +57,17 @@ async def _refuse(request: dict[str, Any]) -> str | None:
     return None
 
 
+async def _unknown(method: str, params: dict[str, Any]) -> Any:
+    raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+
+
 class AcpClient:
     """One connection to an agent. `initialize` comes first.
 
     `on_update` hears every `session/update`, one after the other and before whatever the agent
     answers later; it must not wait for an answer itself. `on_permission` chooses an option's id,
-    or None.
+    or None. `on_request` and `on_notice` have whatever else the agent asks and tells; what it may
+    ask is said in `capabilities`, of version 1 and of version 2.
     """
 
     def __init__(
@@ -70,10 +77,16 @@ class AcpClient:
         *,
         on_update: Update = _ignore,
         on_permission: Permission = _refuse,
+        on_request: Request = _unknown,
+        on_notice: Notice = _ignore,
+        capabilities: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
     ) -> None:
         self._connection = Connection(reader, writer, self)
         self._on_update = on_update
         self._on_permission = on_permission
+        self._on_request = on_request
+        self._on_notice = on_notice
+        self._own = capabilities
         self._telling = asyncio.Lock()
         self._over = asyncio.Event()
         self.version = 0
@@ -116,11 +129,12 @@ class AcpClient:
 
     async def request(self, method: str, params: Any) -> Any:
         """What the agent asks of us."""
-        if method != "session/request_permission" or not isinstance(params, dict):
-            raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+        given = params if isinstance(params, dict) else {}
         async with self._telling:  # what was told before has been heard then
             pass
-        chosen = await self._on_permission(params)
+        if method != "session/request_permission":
+            return await self._on_request(method, given)
+        chosen = await self._on_permission(given)
         if chosen is None:
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen}}
@@ -132,6 +146,8 @@ class AcpClient:
             if isinstance(session, str) and isinstance(update, dict):
                 async with self._telling:
                     await self._on_update(session, update)
+        elif isinstance(params, dict):
+            await self._on_notice(method, params)
 
     # Getting to know each other.
 
@@ -161,11 +177,12 @@ class AcpClient:
             {
                 "protocolVersion": version,
                 "info": _NAME,
-                "capabilities": {"auth": {"terminal": {}}},
+                "capabilities": {"auth": {"terminal": {}}, **self._own[1]},
                 "clientInfo": _NAME,
                 "clientCapabilities": {
                     "auth": {"terminal": True},
                     "session": {"configOptions": {"boolean": {}}},
+                    **self._own[0],
                 },
             },
         )

@@ -36,6 +36,7 @@ class ClientCapabilities(Wire, frozen=True):
     terminal: bool = False
     auth: ClientAuth = ClientAuth()
     session: ClientSession | None = None
+    elicitation: dict[str, Any] | None = None
 
 
 class InitializeRequest(Wire, frozen=True):
@@ -257,6 +258,21 @@ class PermissionRequest(Wire, frozen=True):
     tool_call: ToolCallFields
     options: list[wire.PermissionOption]
 
+
+# What an agent may ask of a client that says that it can; version 2 has only the form.
+READ_FILE = "fs/read_text_file"
+WRITE_FILE = "fs/write_text_file"
+TERMINAL_OUTPUT = "terminal/output"
+TERMINAL_RELEASE = "terminal/release"
+TERMINALS = (
+    "terminal/create",
+    TERMINAL_OUTPUT,
+    "terminal/wait_for_exit",
+    "terminal/kill",
+    TERMINAL_RELEASE,
+)
+FORM = "elicitation/create"
+FORM_OVER = "elicitation/complete"
 
 # What the agent answers in this version; a method that is not here does not exist.
 REQUESTS: dict[str, type[Wire]] = {

@@ -61,7 +61,7 @@ def evaluated(
 
 async def permit(
     turn: Turn,
-    call_id: str,
+    call_id: str | None,
     title: str,
     name: str,
     kind: ToolKind,

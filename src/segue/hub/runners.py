@@ -15,6 +15,7 @@ from ..model.errors import NoAgent
 
 if TYPE_CHECKING:
     from ..agents.acp import AcpAgents
+    from ..agents.acp.asked import Editor
     from ..agents.base import Agent
     from ..agents.lent import Lending
     from ..agents.model import ModelAgents
@@ -42,6 +43,7 @@ class Runners:
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
         self._models: ModelAgents | None = None
         self._others: AcpAgents | None = None
+        self.editor: Editor | None = None  # who does for other agents what clients do
         self._factories: dict[str, Factory] = {
             "acp": self._acp,
             "demo": _demo,
@@ -102,5 +104,5 @@ class Runners:
         if self._others is None:
             from ..agents.acp import AcpAgents
 
-            self._others = AcpAgents()
+            self._others = AcpAgents(self.editor)
         return self._others.build(spec)

@@ -57,6 +57,8 @@ class Client:
         self.withdrawn: list[Any] = []
         self.refusals: list[dict[str, Any]] = []  # errors that answer no request
         self.choose: Callable[[dict[str, Any]], Any] = lambda params: selected("allow")
+        self.can: dict[str, Callable[[dict[str, Any]], Any]] = {}  # what else it answers
+        self.wanted: list[tuple[str, dict[str, Any]]] = []  # what else was asked and told
 
     # Asking.
 
@@ -226,6 +228,13 @@ class Client:
                 await self.respond(id, outcome)
         elif message.get("method") == "$/cancel_request":
             self.withdrawn.append(message["params"]["requestId"])
+        elif "method" in message:
+            self.wanted.append((message["method"], message["params"]))
+            assert message["params"].get("sessionId") not in self._closed
+            if id is not None:
+                answer = self.can[message["method"]](message["params"])
+                if answer is not None:
+                    await self.respond(id, answer)
         elif future is None or future.done():
             self.refusals.append(message["error"])
         else:

@@ -24,7 +24,8 @@ from ...model.event import AnyBody, ConfigChanged
 from ...model.lifecycle import StopReason
 from ...model.session import Session
 from ..base import Begun, Tools, Turn
-from .children import Child, Children, Command
+from .asked import Editor, Files
+from .children import Child, Children, Command, Hearer
 from .hearing import Hearing, Recorder, stopped, title_of
 from .offered import MODE, OFFERED, login
 from .primer import primer
@@ -40,8 +41,9 @@ STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is en
 class AcpAgents:
     """Makes agents of commands; the children are shared, and ended by `close`."""
 
-    def __init__(self) -> None:
-        self._children = Children()
+    def __init__(self, editor: Editor | None = None) -> None:
+        """`editor` does for children what clients do."""
+        self._children = Children(editor)
 
     def build(self, spec: Mapping[str, Any]) -> AcpAgent:
         return AcpAgent(self._children, command_of(spec))
@@ -164,7 +166,7 @@ class AcpAgent:
                 return []
             recorder = Recorder(session)
             hearing = Hearing(recorder, replaying=True)
-            child.hear(native, hearing.update, hearing.permission)
+            child.hear(native, Hearer(hearing.update, hearing.permission))
             try:
                 await client.load(native, session.cwd, **_setup((), None, client))
                 await hearing.finish()
@@ -211,7 +213,8 @@ class AcpAgent:
         await _offer(turn, child, own.id)
         before = "" if own.knows else primer(await turn.history())
         hearing = Hearing(turn, titled=bool(before) and turn.session.title is not None)
-        child.hear(own.id, hearing.update, hearing.permission)
+        files = Files(turn, hearing.allowed)
+        child.hear(own.id, Hearer(hearing.update, hearing.permission, files, hearing.seen))
         try:
             blocks = _fitting(turn.prompt, child.client)
             if before:
@@ -231,6 +234,7 @@ class AcpAgent:
             return reason
         finally:
             hearing.close()
+            files.close()
 
     async def _is_stuck(self, turn: Turn, child: Child) -> bool:
         """Whether the child is still at a turn of this session that was cancelled."""
@@ -277,7 +281,7 @@ class AcpAgent:
         for way, open_it in (("resume", client.resume), ("load", client.load)):
             if not client.offers(way):
                 continue
-            child.hear(id, count, never)
+            child.hear(id, Hearer(count, never))
             try:
                 await open_it(id, session.cwd, **more)
             except RpcError as error:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from ...acp.client import AcpClient
 from ...acp.process import AgentProcess
-from ...acp.rpc import Disconnected, RpcError
+from ...acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
+from ...acp.v1 import (
+    FORM,
+    FORM_OVER,
+    READ_FILE,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    WRITE_FILE,
+)
 from ...model.errors import AgentFailed
+from .asked import Editor, Files, capabilities
 from .offered import learned
 
 log = logging.getLogger("segue.agents.acp")
@@ -23,26 +33,45 @@ _OFFERS = ("available_commands_update", "current_mode_update", "config_option_up
 Command = tuple[str, ...]
 Update = Callable[[dict[str, Any]], Awaitable[None]]
 Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
+Output = Callable[[str, str], None]
+
+
+class Hearer(NamedTuple):
+    """Who is told of a session. Whoever has a turn has its files too, and keeps what is seen in
+    terminals."""
+
+    update: Update
+    permission: Permission
+    files: Files | None = None
+    seen: Output | None = None
 
 
 class Child:
     """One agent at work. `hear` is who is told of a session, by the child's own id of it."""
 
-    def __init__(self, process: AgentProcess) -> None:
+    def __init__(self, process: AgentProcess, editor: Editor | None) -> None:
         self._process = process
-        lines = process.lines
-        self.client = AcpClient(lines, lines, on_update=self._told, on_permission=self._asked)
+        self._editor = editor
+        self.client = AcpClient(
+            process.lines,
+            process.lines,
+            on_update=self._told,
+            on_permission=self._asked,
+            on_request=self._wanted,
+            on_notice=self._noticed,
+            capabilities=capabilities(editor),
+        )
         self._serving = asyncio.ensure_future(self.client.serve())
-        self._hearers: dict[str, tuple[Update, Permission]] = {}
+        self._hearers: dict[str, Hearer] = {}
         self.open: set[str] = set()  # the child's sessions that were opened in it
         self.ours: dict[str, str] = {}  # the child's session, by ours
         self.offered: dict[str, dict[str, Any]] = {}  # what each of its sessions can be told to do
         self.working: dict[str, asyncio.Task[Any]] = {}  # prompts, by the child's session
 
     @classmethod
-    async def start(cls, command: Command, cwd: str) -> Child:
+    async def start(cls, command: Command, cwd: str, editor: Editor | None) -> Child:
         try:
-            child = cls(await AgentProcess.start(command, cwd=cwd))
+            child = cls(await AgentProcess.start(command, cwd=cwd), editor)
         except OSError as error:
             why = f"{error.strerror}: {error.filename}"
             raise AgentFailed(f"{command[0]} could not be started: {why}") from error
@@ -91,8 +120,8 @@ class Child:
         """The child's sessions in which it is at a prompt."""
         return list(self.working)
 
-    def hear(self, session: str, update: Update, permission: Permission) -> None:
-        self._hearers[session] = (update, permission)
+    def hear(self, session: str, hearer: Hearer) -> None:
+        self._hearers[session] = hearer
 
     def unhear(self, session: str) -> None:
         self._hearers.pop(session, None)
@@ -114,11 +143,54 @@ class Child:
         if update.get("sessionUpdate") in _OFFERS:
             self.learn(session, update)
         if hearer := self._hearers.get(session):
-            await hearer[0](update)
+            await hearer.update(update)
 
     async def _asked(self, request: dict[str, Any]) -> str | None:
         hearer = self._hearers.get(str(request.get("sessionId")))
-        return None if hearer is None else await hearer[1](request)
+        return None if hearer is None else await hearer.permission(request)
+
+    async def _wanted(self, method: str, params: dict[str, Any]) -> Any:
+        """What the child asks for beside permission."""
+        native = str(params.get("sessionId"))
+        hearer = self._hearers.get(native)
+        if self._editor is not None and method in self._editor.methods:
+            return await self._pass_on(self._editor, method, native, params)
+        if method not in (READ_FILE, WRITE_FILE):
+            raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+        if hearer is None or hearer.files is None:
+            raise RpcError(NOT_FOUND, f"no turn of session {native}", {"sessionId": native})
+        return await hearer.files.answer(method, params)
+
+    async def _pass_on(
+        self, editor: Editor, method: str, native: str, params: dict[str, Any]
+    ) -> Any:
+        """Have the editor do it, who knows the session by our name for it."""
+        if method == FORM and params.get("sessionId") is None:
+            return {"action": "cancel"}  # of a request that the editor knows nothing of
+        ours = next((each for each, own in self.ours.items() if own == native), None)
+        if ours is None:
+            raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
+        own = {name: value for name, value in params.items() if name != "sessionId"}
+        if method == FORM:
+            own = _form(own)
+        terminal = str(params.get("terminalId"))
+        if method == TERMINAL_RELEASE:  # what was to be seen there is gone then
+            with suppress(RpcError):
+                self._saw(native, terminal, await editor.ask(ours, TERMINAL_OUTPUT, own))
+        answer = await editor.ask(ours, method, own)
+        if method == TERMINAL_OUTPUT:
+            self._saw(native, terminal, answer)
+        return answer
+
+    def _saw(self, native: str, terminal: str, answer: Any) -> None:
+        hearer = self._hearers.get(native)
+        output = answer.get("output") if isinstance(answer, dict) else None
+        if hearer is not None and hearer.seen is not None and isinstance(output, str):
+            hearer.seen(terminal, output)
+
+    async def _noticed(self, method: str, params: dict[str, Any]) -> None:
+        if method == FORM_OVER and self._editor is not None and FORM in self._editor.methods:
+            await self._editor.tell(method, params)
 
     async def end(self) -> None:
         # Not obeying is no reason to wait for it.
@@ -127,10 +199,19 @@ class Child:
         await asyncio.gather(*self.working.values(), return_exceptions=True)
 
 
+def _form(params: dict[str, Any]) -> dict[str, Any]:
+    """A form as every version takes it. The call that it is about has another name at our door."""
+    schema = params.get("requestedSchema")
+    if isinstance(schema, dict):
+        params["requestedSchema"] = {"type": "object", "properties": {}, **schema}
+    return {name: value for name, value in params.items() if name != "toolCallId"}
+
+
 class Children:
     """All children of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, editor: Editor | None = None) -> None:
+        self._editor = editor
         self._children: dict[Command, Child] = {}
         self._starting: dict[Command, asyncio.Lock] = {}
         self._users: dict[Command, int] = {}
@@ -154,7 +235,7 @@ class Children:
             if child is None or child.gone:
                 if child is not None:
                     await child.end()
-                child = self._children[command] = await Child.start(command, cwd)
+                child = self._children[command] = await Child.start(command, cwd, self._editor)
             return child
 
     def give_back(self, command: Command) -> None:

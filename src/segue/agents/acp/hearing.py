@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, get_args
@@ -81,6 +82,7 @@ class Hearing:
         self._calls: dict[str, _Call] = {}
         self._terminals: dict[str, bytes] = {}  # what is to be seen in each
         self._over = False
+        self.allowed: set[str] = set()  # the files of calls that somebody allowed
         self.rest: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def update(self, update: dict[str, Any]) -> None:
@@ -225,7 +227,13 @@ class Hearing:
         named = request.get("title") or (call.title if call else "")
         title = str(named or "May it go on?")
         answer = await self._turn.ask(title, options, call.id if call else None)
+        if answer.allowed and call is not None:
+            self.allowed |= call.paths
         return None if answer.option is None else answer.option.id
+
+    def seen(self, terminal: str, output: str) -> None:
+        """What a terminal shows now."""
+        self._terminals[terminal] = output.encode("utf-8", "replace")[-MAX_OUTPUT:]
 
     # The rest.
 
@@ -348,6 +356,12 @@ class _Call:
     @property
     def ended(self) -> bool:
         return self._status in _ENDS
+
+    @property
+    def paths(self) -> set[str]:
+        """The files that it is about, as it says."""
+        diffs = {block.path for block in self.content if isinstance(block, Diff)}
+        return {os.path.realpath(path) for path in diffs | {at.path for at in self._locations}}
 
     @property
     def content(self) -> Content:

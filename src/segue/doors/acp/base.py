@@ -64,6 +64,10 @@ class Base:
             await opened.close()
             self._opened.pop(id, None)
 
+    def opened(self, id: str) -> Opened | None:
+        """One of the sessions that are open."""
+        return self._opened.get(id)
+
     def _open_one(self, spelt: str) -> Opened:
         opened = self._opened.get(any_id(spelt))
         if opened is None:

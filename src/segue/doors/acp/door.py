@@ -27,10 +27,12 @@ from ...acp.rpc import (
 from ...model.errors import SegueError
 from ...model.principal import Principal
 from .capabilities import OURS, Offers, initialized_v1, initialized_v2, leniently, logins
+from .editor import Editor
 
 if TYPE_CHECKING:
     from ...agents.base import Agent, Guarded
     from ...hub import Hub
+    from .opened import Opened
     from .sessions import Sessions
 
     OpenHub = Callable[[], Awaitable[Hub]]
@@ -73,7 +75,7 @@ class Door:
         self._program = program
         self._offers = offers or Offers()
         self._version = 0
-        self._client = v1.ClientCapabilities()
+        self._client = v1.ClientCapabilities()  # of version 2, as far as it has the same
         self._settled = False  # by the first request after `initialize`, which then is not repeated
         self._logged_out = False
         self._opening = asyncio.Lock()
@@ -141,11 +143,15 @@ class Door:
         """The hub, with the program's agent."""
         if self._hub is None:
             self._hub = await self._open_hub()
+            self._hub.runners.editor = Editor(self.connection, self._client, self._opened)
             program = self._program
             if program is not None and program.agent is None:
                 agent = await self._hub.join(self._principal, program.name, program.spec)
                 self._program = program._replace(agent=agent)
         return self._hub
+
+    def _opened(self, id: str) -> Opened | None:
+        return None if self._held is None else self._held.opened(id)
 
     async def _guard(self) -> Guarded | None:
         """The program's agent, if it is one that people log in to."""
@@ -190,6 +196,7 @@ class Door:
         if requested == v2.VERSION:
             _convert(given.get("info"), wire.Implementation)
         client = leniently(given.get("capabilities"), v2.ClientCapabilities)
+        self._client = v1.ClientCapabilities(elicitation=client.elicitation)
         self._version = v2.VERSION
         terminal = client.auth is not None and client.auth.terminal is not None
         return initialized_v2(self._offers, await self._ways(terminal))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...acp import wire
@@ -94,6 +94,7 @@ class Opened:
         self._begun: set[str] = set()
         self._failure: str | None = None
         self._calls: dict[str, ToolCall] = {}
+        self._passed_on: set[asyncio.Task[Any]] = set()
         self.hold: Hold | None = None
         self.tools: McpServers | None = None
         self.id = session.id
@@ -176,6 +177,19 @@ class Opened:
             await self._hub.cancel(self._principal, self.id)
         await self._check_waiting()
 
+    async def pass_on(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Ask the client what the session's agent asks of it, while the session is open here."""
+        if self._closed:
+            raise unknown(self._name)
+        asking = self._connection.request(method, {"sessionId": self._name, **params})
+        task = asyncio.get_running_loop().create_task(asking)
+        self._passed_on.add(task)
+        task.add_done_callback(self._passed_on.discard)
+        try:
+            return await task
+        except Disconnected:
+            raise RpcError(INTERNAL_ERROR, "the client is gone") from None
+
     async def caught_up(self) -> None:
         """Until everything that is stored by now has been sent."""
         try:
@@ -188,6 +202,8 @@ class Opened:
         """Cancel what this client began, tell it so, let the session go, and be silent."""
         async with self._order:
             self._closed = True
+            for task in self._passed_on:
+                task.cancel()
             await self._give_up()
         if self.hold is not None:
             await self.hold.close()

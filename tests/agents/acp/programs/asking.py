@@ -1,0 +1,83 @@
+"""An agent that asks its client for things: a prompt is a list, in JSON, of what to send.
+
+Each is a method with its parameters, in which `$` is what the first answer named. Notifications
+have a `!` before their name. It says what was answered. In version 1, or in 2 if told `2`.
+"""
+
+import json
+import sys
+
+VERSION = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+asked = 0
+client: dict[str, object] = {}
+
+
+def send(**message: object) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def ask(session: str, method: str, params: dict[str, object]) -> object:
+    """The answer of the client, which has nothing else to say meanwhile but cancels."""
+    global asked
+    asked += 1
+    id = f"mine-{asked}"
+    send(id=id, method=method, params={"sessionId": session, **params})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == id:
+            return message.get("result", message.get("error"))
+        if message.get("method") == "session/cancel":
+            send(method="$/cancel_request", params={"requestId": id})
+    sys.exit()
+
+
+def turn(session: str, text: str) -> None:
+    answers: list[object] = []
+    for method, params in json.loads(text):
+        if method == "capabilities":
+            answers.append(client)
+            continue
+        if answers and isinstance(answers[0], dict):
+            for name, value in params.items():
+                params[name] = answers[0].get(name) if value == "$" else value
+        if method == "session/update":
+            send(method=method, params={"sessionId": session, "update": params})
+        elif method.startswith("!"):
+            send(method=method[1:], params=params)
+        else:
+            answers.append(ask(session, method, params))
+    block = {"type": "text", "text": json.dumps(answers)}
+    said = {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": "m"}
+    send(method="session/update", params={"sessionId": session, "update": said})
+
+
+def main() -> None:
+    global client
+    made = 0
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, params = message.get("method"), message.get("params") or {}
+        result: object = {}
+        if method == "initialize":
+            name = {"name": "asking", "version": "0"}
+            client = params["capabilities" if VERSION == 2 else "clientCapabilities"]
+            result = {"protocolVersion": VERSION, "agentInfo": name, "agentCapabilities": {}}
+            if VERSION == 2:
+                result = {"protocolVersion": 2, "info": name, "capabilities": {"session": {}}}
+        elif method == "session/new":
+            made += 1
+            result = {"sessionId": f"s{made}"}
+        elif method == "session/prompt" and VERSION == 1:
+            turn(params["sessionId"], params["prompt"][0]["text"])
+            result = {"stopReason": "end_turn"}
+        elif method == "session/prompt":
+            send(id=message["id"], result={"messageId": "u"})
+            turn(params["sessionId"], params["prompt"][0]["text"])
+            idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+            send(method="session/update", params={"sessionId": params["sessionId"], "update": idle})
+            continue
+        if "id" in message:
+            send(id=message["id"], result=result)
+
+
+main()
