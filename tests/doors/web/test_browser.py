@@ -59,18 +59,21 @@ async def test_a_transcript_shows_one_of_everything(house: House) -> None:
 async def test_nothing_keeps_anybody_from_using_it(house: House) -> None:
     session = await examples.everything(house.hub)
     await examples.crowd(house.hub, 12)
+    secret = await house.hub.shares.share(LOCAL, session.id)
     for scheme in ("light", "dark"):
         page = await house.window(color_scheme=scheme, reduced_motion="reduce")
         assert await serious(page) == []
         await page.goto(f"{house.url}/s/{session.id}")
         await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
         assert await serious(page) == []
-        for path in ("/?q=parser", "/?q=unheard-of", "/?group=project", f"/s/{session.id}/share"):
+        places = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
+        for path in (*places, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
             await page.goto(house.url + path)
             assert await serious(page) == []
     page = await house.stranger()
     house.excuse("404")
-    for path in ("/login", "/shared/local/x/y"):
+    house.excuse("401")
+    for path in ("/login", "/login?token=x", "/shared/local/x/y", f"/s/{session.id}", "/nowhere"):
         await page.goto(house.url + path)
         assert await serious(page) == []
 

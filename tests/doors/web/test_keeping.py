@@ -4,8 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page, expect
 
+from segue.doors.web import live
 from segue.model.principal import LOCAL
 from tests.doors.web import examples
 from tests.doors.web.house import House, serious
@@ -118,6 +120,42 @@ async def test_a_link_is_shared_and_revoked(house: House) -> None:
     await expect(page.get_by_role("button", name="Make a link")).to_be_visible()
     answer = await reader.goto(link)
     assert answer is not None and answer.status == 404
+
+
+async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_revoked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PING_SECONDS", 0.2)
+    session = await house.session("Open to all", "/say first")
+    secret = await house.hub.shares.share(LOCAL, session.id)
+    page = await house.stranger()
+    await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
+    await expect(page.locator(".item.agent")).to_have_text(re.compile("first"))
+    await house.hub.run(LOCAL, session.id, "/tool grep found\n/say second")
+    await expect(page.locator(".item.agent").last).to_contain_text("second")
+    await expect(page.locator("form, .tools button")).to_have_count(0)  # to read, and no more
+    await house.hub.shares.revoke(LOCAL, session.id)
+    await expect(page.get_by_role("alert")).to_contain_text("This link was revoked")
+    await house.hub.run(LOCAL, session.id, "/say unheard")
+    await page.wait_for_timeout(300)
+    await expect(page.locator(".item", has_text="unheard")).to_have_count(0)
+    await expect(page.locator(".item.agent").last).to_contain_text("second")
+    assert await serious(page) == []
+    house.excuse("404")
+    await page.keyboard.press("s")
+    await expect(page.locator("#toast")).to_contain_text("leads nowhere")
+
+
+async def test_help_and_signing_out_are_a_click_away(house: House) -> None:
+    page = await house.window()
+    await page.get_by_role("button", name="Help").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("previous session")
+    assert await serious(page) == []
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page).to_have_url(f"{house.url}/login")
+    house.excuse("401")
+    answer = await page.goto(house.url)
+    assert answer is not None and answer.status == 401
 
 
 async def test_the_command_to_go_on_elsewhere_and_a_link_are_copied(house: House) -> None:

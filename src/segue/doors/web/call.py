@@ -116,7 +116,7 @@ class Call:
         given = self.path["id"]
         id = ids.parse(given)
         if id is None:
-            raise NotFound(f"no session {given}")
+            raise NotFound(f"{given!r} is no session")
         return await self.hub.get(self.principal, id)
 
     async def form(self) -> dict[str, str]:

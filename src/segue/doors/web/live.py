@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -25,9 +26,11 @@ from . import items, listing, rows, templates, transcript
 from .call import Call
 from .filters import Filters
 from .markdown import markdown
+from .transcript import View
 
 log = logging.getLogger("segue.web")
 
+ViewOf = Callable[[Session], Awaitable[View]]
 PING_SECONDS = 15.0
 # A message that is being written is rendered anew at most this often.
 PAUSE_SECONDS = 0.06
@@ -39,34 +42,47 @@ _HEAD = frozenset(
 
 
 async def stream(call: Call) -> Response:
-    session: Session | None = None
+    """What a page shows: the list, and the session that is open."""
+    filters, since = await listing.filters_of(call), call.param("as-of")
+    parts = [_rows(call, filters, int(since) if since.isascii() and since.isdecimal() else 0)]
     if id := ids.parse(call.param("session")):
         session = await call.hub.get(call.principal, id)
+        parts.append(_session(call, session, _after(call), partial(transcript.view_of, call)))
+    return _streaming(call, parts, partial(call.hub.visits.ends, call.token))
+
+
+def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
+    """One session, for whoever has its link."""
+
+    async def as_shared(session: Session) -> View:
+        return view._replace(session=session)
+
+    return _streaming(call, [_session(call, view.session, _after(call), as_shared)], ends)
+
+
+def _after(call: Call) -> int:
+    """The seq that a page has."""
     last = call.request.headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdecimal() else call.number("after") or 0
-    since = call.param("as-of")
-    frames = _frames(
-        call,
-        session,
-        after,
-        await listing.filters_of(call),
-        int(since) if since.isascii() and since.isdecimal() else 0,
-    )
+    return int(last) if last.isascii() and last.isdecimal() else call.number("after") or 0
+
+
+def _streaming(
+    call: Call, parts: Sequence[AsyncIterator[bytes]], ends: Callable[[], Awaitable[int]]
+) -> Response:
     return StreamingResponse(
-        frames,
+        _frames(call, parts, ends),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
 
 
 async def _frames(
-    call: Call, session: Session | None, after: int, filters: Filters, since: int
+    call: Call, parts: Sequence[AsyncIterator[bytes]], ends: Callable[[], Awaitable[int]]
 ) -> AsyncIterator[bytes]:
+    """Frames of all parts as they come. `ends` says until when whoever asks may see them."""
     # Bounded, so that a slow browser holds back its own stream and not the server's memory.
     queue: asyncio.Queue[Any] = asyncio.Queue(16)
-    pumps = [asyncio.create_task(_pump(_rows(call, filters, since), queue))]
-    if session is not None:
-        pumps.append(asyncio.create_task(_pump(_session(call, session, after), queue)))
+    pumps = [asyncio.create_task(_pump(part, queue)) for part in parts]
     closing = asyncio.create_task(call.door.closing.wait())
     getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
     try:
@@ -75,8 +91,8 @@ async def _frames(
         while True:
             if clock.now() >= until or time.monotonic() - checked >= PING_SECONDS:
                 try:
-                    until = await call.hub.visits.ends(call.token)
-                except Unauthorized as error:
+                    until = await ends()
+                except (Unauthorized, NotFound) as error:
                     yield _frame("out", {"words": error.message})
                     return
                 checked = time.monotonic()
@@ -109,7 +125,9 @@ async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None
         await queue.put(_END)  # the browser comes back, and goes on after what it has
 
 
-async def _session(call: Call, session: Session, after: int) -> AsyncIterator[bytes]:
+async def _session(
+    call: Call, session: Session, after: int, view_of: ViewOf
+) -> AsyncIterator[bytes]:
     """What happens to the session that is open."""
     kept_by = call.param("kept-by", session.source)
     if session.source != kept_by:
@@ -135,22 +153,22 @@ async def _session(call: Call, session: Session, after: int) -> AsyncIterator[by
         if session.source != kept_by:
             yield _frame("moved", {"session": session.id})
             return
-        yield await _item(call, session, thing, begun)
-        if thing.type in _HEAD:
-            yield _frame("head", await _head(call, session, agent))
+        view = await view_of(session)
+        yield await _item(call, view, thing, begun)
+        if thing.type in _HEAD and view.writable:
+            yield _frame("head", _head(view, agent))
     yield _frame("gone", {"session": session.id})
 
 
-async def _item(call: Call, session: Session, event: Event, begun: dict[str, Event]) -> bytes:
+async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -> bytes:
     """An event as what it adds to the page, or as what it changes there."""
-    view = await transcript.view_of(call, session)
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     name = items.key(event)
     show = templates.macros("items.html").item
     if event.type in items.PAIRS and name is not None:
         begun[name] = event
     elif event.type in items.PAIRS.values() and name is not None:
-        first = begun.pop(name, None) or await _beginning(call, session, event)
+        first = begun.pop(name, None) or await _beginning(call, view.session, event)
         if first is not None:
             made = items.items([first], {name: event})
             data |= {"of": first.seq, "html": str(show(view, made[0]))}
@@ -174,9 +192,9 @@ async def _beginning(call: Call, session: Session, event: Event) -> Event | None
     return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
 
 
-async def _head(call: Call, session: Session, agent: str) -> dict[str, Any]:
+def _head(view: View, agent: str) -> dict[str, Any]:
     bits = templates.macros("session_bits.html")
-    view = await transcript.view_of(call, session)
+    session = view.session
     return {
         "title": session.title or "Untitled",
         "meta": str(bits.meta(view, agent, templates.tokens(session.usage))),

@@ -53,6 +53,7 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/fork", actions.fork),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/part", shares.part, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/live", shares.stream, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, open=True),

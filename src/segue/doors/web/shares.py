@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...model import ids
+from ...model import clock, ids
 from ...model.errors import NotFound
 from ...model.session import Session
-from . import agents, listing, transcript
+from . import agents, listing, live, transcript
 from .call import Call
 
 
@@ -50,6 +50,16 @@ async def shared(call: Call) -> Response:
 
 async def part(call: Call) -> Response:
     return await transcript.parts_of(*await _open(call))
+
+
+async def stream(call: Call) -> Response:
+    reading, view = await _open(call)
+
+    async def ends() -> int:
+        await _open(call)  # NotFound once the link is revoked
+        return clock.now() + clock.DAY
+
+    return live.shared(reading, view, ends)
 
 
 async def turns(call: Call) -> Response:

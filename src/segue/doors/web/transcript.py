@@ -51,6 +51,7 @@ class View(NamedTuple):
 
     A `file` stands alone: nothing is left out of it, and it links to nothing of ours. `keeper` is
     the tool in whose files the session is: to go on here, it is copied into the store first.
+    `thread` is the agent that a page is about, if it is not about the session.
     """
 
     session: Session
@@ -59,6 +60,7 @@ class View(NamedTuple):
     csrf: str = ""
     file: bool = False
     keeper: str | None = None
+    thread: str | None = None
 
 
 def part_size(session: Session) -> int:

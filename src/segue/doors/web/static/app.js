@@ -119,6 +119,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+find("#keys").addEventListener("click", keys["?"]);
 find("#theme")?.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -1,11 +1,61 @@
-// A shared session: the same transcript, to read.
+// A shared session: the same transcript, to read. It grows as the session does, until the link is revoked.
 
-import { all, find } from "./dom.js";
+import { all, find, text } from "./dom.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
 
-const transcript = new Transcript(find(".session"), document.scrollingElement);
+const session = find(".session");
+const transcript = new Transcript(session, document.scrollingElement);
 jump.attend(transcript);
+
+let source = null;
+let over = false;
+
+function follow() {
+  source?.close();
+  source = null;
+  if (document.hidden || over) return;
+  const params = new URLSearchParams({ after: transcript.lastSeq, "kept-by": session.dataset.source });
+  source = new EventSource(`${transcript.base}/live?${params}`);
+  const mine = source;
+  const on = (name, act) => source.addEventListener(name, (event) => mine === source && act(JSON.parse(event.data)));
+  on("item", (data) => transcript.add(data));
+  on("writing", (data) => transcript.write(data));
+  on("moved", () => location.reload());
+  on("gone", end);
+  on("out", end);
+  source.addEventListener("error", () => {
+    if (mine === source && source.readyState === EventSource.CLOSED) setTimeout(again, 2000, mine);
+  });
+}
+
+// The browser gave up: because the link was revoked, or for no reason.
+async function again(which) {
+  if (which !== source) return;
+  try {
+    await text(`${transcript.base}/part?number=0`);
+  } catch (error) {
+    if (error.status === 404) return end();
+  }
+  follow();
+}
+
+function end() {
+  over = true;
+  source?.close();
+  const words = document.createElement("p");
+  words.className = "notice";
+  words.setAttribute("role", "alert");
+  words.textContent = "This link was revoked, or its session deleted. What you see is what had been loaded.";
+  find("#notices").replaceChildren(words);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  } else if (!source) follow();
+});
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a.at");
   if (!link || !all("#parts").length) return;
@@ -19,3 +69,4 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   jump.open();
 });
+follow();
