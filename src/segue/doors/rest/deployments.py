@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from ...model import clock, ids
+from ...model import clock, cron, ids
 from ...model.errors import InvalidInput, NotFound, SegueError
 from ...store.base import Record
-from . import bodies, events_in, records, resources, sessions, settings
+from . import bodies, events_in, records, resources, scheduled, sessions, settings
 from .agent_out import AgentReference
 from .bodies import Out, Page
 from .call import Call
@@ -19,6 +20,7 @@ from .call import Call
 Events = Annotated[tuple[events_in.Initial, ...], Meta(min_length=1, max_length=50)]
 Resources = Annotated[tuple[resources.Resource, ...], Meta(max_length=500)]
 Vaults = Annotated[tuple[str, ...], Meta(max_length=50)]
+_UPCOMING = 5
 Agent = str | bodies.AgentById
 
 LIST = (
@@ -33,8 +35,8 @@ LIST = (
 
 
 class Schedule(bodies.Body, frozen=True, tag_field="type", tag="cron"):
-    expression: str
-    timezone: str
+    expression: Annotated[str, Meta(max_length=255)]
+    timezone: Annotated[str, Meta(max_length=64)]
 
 
 class Create(bodies.Body, frozen=True):
@@ -67,6 +69,30 @@ class Manual(Out, frozen=True, tag_field="type", tag="manual"):
     """Somebody asked for it."""
 
 
+class PausingError(Out, frozen=True):
+    """Why a run by schedule made no session."""
+
+    type: str
+    message: str
+
+
+class Failed(Out, frozen=True, tag_field="type", tag="error"):
+    error: PausingError
+
+
+class ScheduleOut(Out, frozen=True, tag_field="type", tag="cron"):
+    expression: str
+    timezone: str
+    last_run_at: str | None
+    upcoming_runs_at: list[str]
+
+
+class Scheduled(Out, frozen=True, tag_field="type", tag="schedule"):
+    """Its time had come."""
+
+    scheduled_at: str
+
+
 class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
     id: str
     name: str
@@ -78,11 +104,11 @@ class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
     vault_ids: list[str]
     metadata: dict[str, str]
     status: Literal["active", "paused"]
-    paused_reason: Manual | None
+    paused_reason: Manual | Failed | None
     created_at: str
     updated_at: str
     archived_at: str | None
-    schedule: None = None
+    schedule: ScheduleOut | None
     budget: None = None
 
 
@@ -98,7 +124,7 @@ class Run(Out, frozen=True, tag_field="type", tag="deployment_run"):
     deployment_id: str
     session_id: str | None
     agent: AgentReference
-    trigger_context: Manual
+    trigger_context: Manual | Scheduled
     error: RunError | None
     created_at: str
 
@@ -106,6 +132,8 @@ class Run(Out, frozen=True, tag_field="type", tag="deployment_run"):
 def show(record: Record) -> Deployment:
     body = record.body
     paused = body.get("paused", False)
+    why = body.get("paused_by")
+    reason = Failed(error=PausingError(**why)) if why else Manual()
     return Deployment(
         id=records.spell(record),
         name=body["name"],
@@ -117,19 +145,34 @@ def show(record: Record) -> Deployment:
         vault_ids=body["vault_ids"],
         metadata=body["metadata"],
         status="paused" if paused else "active",
-        paused_reason=Manual() if paused else None,
+        paused_reason=reason if paused else None,
+        schedule=_show_schedule(record),
         **records.times(record),
+    )
+
+
+def _show_schedule(record: Record) -> ScheduleOut | None:
+    times = scheduled.timetable(record)
+    if times is None:
+        return None
+    last = record.body.get("last_run_at")
+    coming = () if record.archived_at is not None else islice(times.after(clock.now()), _UPCOMING)
+    return ScheduleOut(
+        **record.body["schedule"],
+        last_run_at=None if last is None else clock.to_rfc3339(last),
+        upcoming_runs_at=[clock.to_rfc3339(at) for at in coming],
     )
 
 
 def show_run(record: Record) -> Run:
     error = record.body.get("error")
+    due = record.body.get("scheduled_at")
     return Run(
         id=records.spell(record),
         deployment_id=record.body["deployment_id"],
         session_id=record.body["session_id"],
         agent=AgentReference(**record.body["agent"]),
-        trigger_context=Manual(),
+        trigger_context=Manual() if due is None else Scheduled(scheduled_at=clock.to_rfc3339(due)),
         error=error and RunError(**error),
         created_at=clock.to_rfc3339(record.created_at),
     )
@@ -137,15 +180,28 @@ def show_run(record: Record) -> Run:
 
 async def create(call: Call) -> Deployment:
     given = await call.body(Create)
-    _refuse(given.schedule, given.budget)
+    _refuse(given.budget)
     id = ids.new_id()
-    body = await _checked(call, given, id)
-    return show(await call.hub.records.create(call.workspace, "deployment", body, id))
+    body = await _checked(call, given, id) | _scheduled(given.schedule)
+    made = await call.hub.records.create(call.workspace, "deployment", body, id)
+    if given.schedule is not None:
+        await scheduled.note(call.hub, made)
+    return show(made)
 
 
-def _refuse(schedule: object, budget: object) -> None:
-    if isinstance(schedule, Schedule):
-        raise InvalidInput("schedule: this server runs deployments on request only")
+def _scheduled(given: Schedule | None) -> dict[str, Any]:
+    """A schedule as it is stored, if it can be kept."""
+    if given is None:
+        return {"schedule": None}
+    try:
+        cron.parse(given.expression, given.timezone)
+    except InvalidInput as error:
+        raise InvalidInput(f"schedule.{error.message}") from None
+    kept = {"expression": given.expression, "timezone": given.timezone}
+    return {"schedule": kept, "scheduled_from": clock.now()}
+
+
+def _refuse(budget: object) -> None:
     if isinstance(budget, sessions.Budget):
         raise InvalidInput("budget: this server holds no session to a budget")
 
@@ -186,7 +242,8 @@ def _setup(given: Create) -> sessions.Setup:
 def _given(call: Call, record: Record) -> Create:
     """A stored deployment as the request that would make it."""
     body = record.body
-    known = {name: body[name] for name in Create.__struct_fields__ if name in body}
+    names = [name for name in Create.__struct_fields__ if name != "schedule"]
+    known = {name: body[name] for name in names if name in body}
     known["agent"] = {"type": "agent", **body["agent"]}
     known["resources"] = [dict(resource) for resource in body["resources"]]
     for place, sealed in body.get("tokens", {}).items():
@@ -198,7 +255,8 @@ def _given(call: Call, record: Record) -> Create:
 async def update(call: Call) -> Deployment:
     given = await call.body(Update)
     record = await _find(call)
-    _refuse(given.schedule, given.budget)
+    _refuse(given.budget)
+    plan = {} if isinstance(given.schedule, UnsetType) else _scheduled(given.schedule)
     changes = {
         name: value or ()
         for name in ("resources", "vault_ids")
@@ -211,14 +269,17 @@ async def update(call: Call) -> Deployment:
     body = await _checked(call, replace(_given(call, record), **changes), record.id)
 
     def edit(current: Record) -> dict[str, Any]:
-        edited = {**current.body, **{name: body[name] for name in changes}}
+        edited = {**current.body, **{name: body[name] for name in changes}, **plan}
         if "resources" in changes:
             edited["tokens"] = body["tokens"]
         if not isinstance(given.metadata, UnsetType):
             edited["metadata"] = settings.metadata(current.body["metadata"], given.metadata)
         return edited
 
-    return show(await records.change(call, record, edit))
+    changed = await records.change(call, record, edit)
+    if plan.get("schedule") is not None:
+        await scheduled.note(call.hub, changed)
+    return show(changed)
 
 
 async def retrieve(call: Call) -> Deployment:
@@ -253,8 +314,14 @@ async def unpause(call: Call) -> Deployment:
 
 async def _pause(call: Call, paused: bool) -> Deployment:
     record = await _find(call)
-    changed = await records.change(call, record, lambda now: {**now.body, "paused": paused})
-    return show(changed)
+
+    def edit(now: Record) -> dict[str, Any]:
+        if now.body.get("paused", False) == paused:
+            return now.body
+        # What came due meanwhile stays undone.
+        return {**now.body, "paused": paused, "paused_by": None, "scheduled_from": clock.now()}
+
+    return show(await records.change(call, record, edit))
 
 
 async def run(call: Call) -> Run:
@@ -262,11 +329,30 @@ async def run(call: Call) -> Run:
     record = await _find(call)
     if record.archived_at is not None:
         raise InvalidInput(f"deployment {records.spell(record)} is archived")
+    return show_run(await _run(call, record, None))
+
+
+async def fire(call: Call, record: Record, due: int) -> None:
+    """Run a deployment whose time has come; one that cannot be run is paused."""
+    error = (await _run(call, record, due)).body.get("error")
+    if error is None:
+        return
+    if error["type"] == "session_creation_rejected_error":
+        error = {**error, "type": "unknown_error"}
+
+    def edit(now: Record) -> dict[str, Any]:
+        return {**now.body, "paused": True, "paused_by": error}
+
+    await records.change(call, record, edit)
+
+
+async def _run(call: Call, record: Record, due: int | None) -> Record:
     given = _given(call, record)
     body: dict[str, Any] = {
         "deployment_id": records.spell(record),
         "session_id": None,
         "agent": record.body["agent"],
+        "scheduled_at": due,
     }
     try:
         made_with = await sessions.prepare(call, _setup(given))
@@ -277,7 +363,7 @@ async def run(call: Call) -> Run:
             call, made_with._replace(deployment_id=record.id), given.initial_events
         )
         body["session_id"] = ids.spell("sesn", session.id)
-    return show_run(await call.hub.records.create(call.workspace, "deployment_run", body))
+    return await call.hub.records.create(call.workspace, "deployment_run", body)
 
 
 def _reason(error: SegueError) -> str:
@@ -300,13 +386,13 @@ async def retrieve_run(call: Call) -> Run:
 async def list_runs(call: Call) -> Page[Run]:
     deployment = call.params.text("deployment_id")
     failed = call.params.flag("has_error") if call.params.text("has_error") else None
-    # Every run here was asked for.
-    scheduled = call.params.choice("trigger_type", "", "manual", "schedule") == "schedule"
+    trigger = call.params.choice("trigger_type", "", "manual", "schedule")
 
     def keep(record: Record) -> bool:
         named = deployment is None or record.body["deployment_id"] == deployment
         wanted = failed is None or failed == ("error" in record.body)
-        return named and wanted and not scheduled
+        by = "manual" if record.body.get("scheduled_at") is None else "schedule"
+        return named and wanted and trigger in ("", by)
 
     return await records.page(call, "deployment_run", show_run, most=1000, keep=keep)
 

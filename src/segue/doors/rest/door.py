@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ...hub import Hub
 from ...model import codec
@@ -105,6 +105,16 @@ class Door:
         headers = [(b"content-type", b"application/json"), length, *call.headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def call(self, principal: Principal) -> Call:
+        """A request that nobody sent, for what is done in a workspace by itself."""
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        call = Call(self, {"type": "http", "method": "POST", "headers": []}, nothing)
+        call.principal = principal
+        return call
 
     def series(self) -> Series:
         """What has been counted so far, by all who serve together."""

@@ -20,6 +20,7 @@ from ...home import open_hub
 from ...hub import Hub
 from ...model.errors import InvalidInput, Unauthorized
 from .door import Door, Together
+from .scheduled import Scheduler
 
 T = TypeVar("T")
 Mount = Callable[[Door], ASGIApp]
@@ -158,10 +159,12 @@ async def serve(
         hub.turns.start()  # what a process that died had not begun is done by this one
         door = Door(hub, serving.hosts, rate_limit=serving.rate_limit, together=together)
         sharing = None if together is None else asyncio.ensure_future(_share(door, together))
+        scheduling = asyncio.ensure_future(Scheduler(door).run())
         ready()
         await _Server(door, mount(door), serving.grace).serve(sockets=[sock])
-        if sharing is not None:
-            sharing.cancel()
+        for task in (sharing, scheduling):
+            if task is not None:
+                task.cancel()
 
 
 async def _share(door: Door, together: Together) -> None:

@@ -1,0 +1,110 @@
+"""Deployments that run by themselves: each server looks every minute which are due.
+
+Of several servers one runs each: who first writes down that it was fired. What was due while no
+server ran is not made up for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ...hub import Hub
+from ...hub.records import new
+from ...model import clock, cron
+from ...model.errors import Conflict, SegueError
+from ...model.principal import Principal
+from ...model.query import Position
+from ...store.base import Record
+
+if TYPE_CHECKING:
+    from .door import Door
+
+log = logging.getLogger("segue.rest")
+
+MINUTE = 60 * clock.SECOND
+# Which deployments have a schedule, of all workspaces; no key is of this one.
+_ALL, _KIND = "", "scheduled"
+_BATCH = 200
+
+
+async def note(hub: Hub, deployment: Record) -> None:
+    """Have a deployment looked at from now on."""
+    try:
+        mark = new(_ALL, _KIND, {"workspace": deployment.workspace}, deployment.id)
+        await hub.store.put_record(mark)
+    except Conflict:  # it is known
+        return
+
+
+def timetable(deployment: Record) -> cron.Cron | None:
+    given = deployment.body.get("schedule")
+    return None if given is None else cron.parse(given["expression"], given["timezone"])
+
+
+class Scheduler:
+    """One server's part in running what is due."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._looked = clock.now()
+
+    async def run(self) -> None:
+        while not self._door.closing.is_set():
+            await asyncio.sleep((MINUTE - clock.now() % MINUTE) / clock.SECOND)
+            try:
+                await self.look()
+            except Exception:  # the next minute is another one
+                log.exception("what is due could not be looked up")
+
+    async def look(self) -> None:
+        """Run what has come due since the last look."""
+        since, self._looked = self._looked, clock.now()
+        after: Position | None = None
+        store = self._door.hub.store
+        while rows := await store.records(_ALL, _KIND, after=after, limit=_BATCH):
+            for mark in rows:
+                try:
+                    await self._consider(mark, since)
+                except SegueError as error:  # others are to run all the same
+                    log.warning("a deployment could not be run: %s", error.message)
+            after = Position(rows[-1].created_at, rows[-1].id)
+
+    async def _consider(self, mark: Record, since: int) -> None:
+        from . import deployments
+
+        records = self._door.hub.records
+        found = await records.find(mark.body["workspace"], "deployment", mark.id)
+        if found is None or found.archived_at is not None or timetable(found) is None:
+            await records.delete(mark)
+            return
+        due = self._due(found, since)
+        if due is None or not (claimed := await self._claim(found, due)):
+            return
+        call = self._door.call(Principal(workspace=found.workspace))
+        await deployments.fire(call, claimed, due)
+
+    def _due(self, deployment: Record, since: int) -> int | None:
+        """The last time at which it should have run, if that has not been yet."""
+        times = timetable(deployment)
+        if times is None or deployment.body.get("paused"):
+            return None
+        begin = max(since, deployment.body["scheduled_from"], deployment.body.get("fired_at", 0))
+        due = None
+        for at in times.after(begin):
+            if at > self._looked:
+                break
+            due = at
+        return due
+
+    async def _claim(self, deployment: Record, due: int) -> Record | None:
+        """The deployment, marked as fired by us; None if somebody else was quicker."""
+        body = {**deployment.body, "fired_at": due, "last_run_at": clock.now()}
+        claimed = replace(deployment, body=body, version=deployment.version + 1)
+        try:
+            return await self._door.hub.store.put_record(claimed)
+        except Conflict:
+            return None
