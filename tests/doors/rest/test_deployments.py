@@ -124,6 +124,25 @@ async def test_running_a_deployment_makes_a_session_that_carries_it(tmp_path: Pa
         assert await api.ok("GET", f"/v1/deployment_runs/{run['id']}") == run
 
 
+async def test_a_deployment_s_sessions_may_be_told_something_by_the_system(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        said = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
+        base = {"agent": await api.built_in("agents"), "name": "d"}
+        base["environment_id"] = await api.built_in("environments")
+        opening = [message("one"), message("/system"), said]
+        deployment = await made(api, "deployments", initial_events=opening, **base)
+        assert deployment["initial_events"][2] == said
+        run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
+        await api.hub.turns.rest()
+        told = await api.events(run["session_id"])
+        assert [each["type"] for each in told].count("system.message") == 1
+        answers = [each["content"][0]["text"] for each in told if each["type"] == "agent.message"]
+        assert "be brief" in answers[-1]
+        for wrong in ([said], [said, message("one")]):
+            body = {**base, "initial_events": wrong}
+            assert "system.message" in await api.fails(400, "POST", "/v1/deployments", body)
+
+
 async def test_a_deployment_is_changed_paused_and_archived(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         agent = await api.agent()

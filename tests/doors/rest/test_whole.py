@@ -4,17 +4,19 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import httpx2
 import msgspec
 import pytest
-from anthropic import Anthropic
+from anthropic import Anthropic, BadRequestError
 from anthropic._resource import SyncAPIResource
 
 from segue.doors.rest.call import Endpoint
 from segue.doors.rest.openapi import _FORMS
 from segue.doors.rest.routes import ROUTES, Routes
+from tests.clients.rest_server import serving
 from tests.doors.rest.judge import DOCUMENT
 from tests.doors.rest.shapes import beyond, choices
 
@@ -30,7 +32,6 @@ NOT_TAKEN = {
     *("multiagent.agents:advisor", "multiagent:multiagent_20261001"),
     "execution_identity:aws_role",
     *("events.content:redacted", "initial_events.content:redacted"),
-    "initial_events:system.message",
 }
 # Said once for all requests, by headers that mean nothing here or are read elsewhere.
 HEADERS = {"betas", "workspace_id", "anthropic_worker_id"}
@@ -161,3 +162,48 @@ def test_the_client_has_nothing_else_beside() -> None:
     kinds = {name for name in dir(beta) if isinstance(getattr(beta, name), SyncAPIResource)}
     known = {name.partition(".")[0] for name in FOUND}
     assert kinds - known == NOT_SERVED & kinds
+
+
+def test_what_no_other_test_asks_by_the_client_is_answered_as_it_expects(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as server,
+        Anthropic(
+            base_url=server.url, api_key=server.key, max_retries=0, _strict_response_validation=True
+        ) as strict,
+    ):
+        beta = strict.beta
+        store = beta.memory_stores.create(name="m")
+        assert beta.memory_stores.retrieve(store.id) == store
+        vault = beta.vaults.create(display_name="v")
+        assert beta.vaults.retrieve(vault.id) == vault
+        held = beta.vaults.credentials.create(
+            vault.id,
+            auth={
+                "type": "mcp_oauth",
+                "mcp_server_url": "https://a.example/mcp",
+                "access_token": "t",
+            },
+        )
+        tried = beta.vaults.credentials.mcp_oauth_validate(held.id, vault_id=vault.id)
+        assert tried.credential_id == held.id
+        environment = beta.environments.create(name="e")
+        agent = beta.agents.create(name="a", model="demo")
+        first: Any = {"type": "user.message", "content": [{"type": "text", "text": "hi"}]}
+        system: Any = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
+        deployment = beta.deployments.create(
+            name="d", agent=agent.id, environment_id=environment.id, initial_events=[first, system]
+        )
+        assert beta.deployments.retrieve(deployment.id) == deployment
+        assert beta.deployments.update(deployment.id, description="x").description == "x"
+        (model,) = beta.models.list()
+        assert beta.models.retrieve(model.id) == model
+        session = beta.sessions.create(agent=agent.id, environment_id=environment.id)
+        (thread,) = beta.sessions.threads.list(session.id)
+        with beta.sessions.threads.events.stream(thread.id, session_id=session.id) as stream:
+            beta.sessions.events.send(session.id, events=[first])
+            for event in stream:
+                if event.type == "session.thread_status_idle":
+                    break
+        # The one thread of a session goes with it.
+        with pytest.raises(BadRequestError, match="archive the session"):
+            beta.sessions.threads.archive(thread.id, session_id=session.id)

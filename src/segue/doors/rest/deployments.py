@@ -17,7 +17,7 @@ from .agent_out import AgentReference
 from .bodies import Out, Page
 from .call import Call
 
-Events = Annotated[tuple[events_in.Initial, ...], Meta(min_length=1, max_length=50)]
+Events = Annotated[tuple[events_in.Opening, ...], Meta(min_length=1, max_length=50)]
 Resources = Annotated[tuple[resources.Resource, ...], Meta(max_length=500)]
 Vaults = Annotated[tuple[str, ...], Meta(max_length=50)]
 _UPCOMING = 5

@@ -25,6 +25,7 @@ from .incoming import (
     Incoming,
     Initial,
     Interrupt,
+    Opening,
     SystemMessage,
     ToolResult,
     UserMessage,
@@ -32,7 +33,7 @@ from .incoming import (
 from .lookups import Lookups, tool_id
 from .session_out import status, thread_id
 
-__all__ = ["Initial", "openings", "send"]
+__all__ = ["Initial", "Opening", "openings", "send"]
 
 Step = Callable[[Session], Awaitable[dict[str, Any]]]
 
@@ -58,17 +59,21 @@ async def send(call: Call) -> dict[str, Any]:
     return {"data": echoes}
 
 
-async def openings(call: Call, events: Sequence[Initial]) -> list[Step]:
+async def openings(call: Call, events: Sequence[Opening]) -> list[Step]:
     """What is to be done first with a session that is still to be made."""
+    system = _system(events)
+    first = [each for each in events if not isinstance(each, SystemMessage)]
     if sum(isinstance(each, DefineOutcome) for each in events) > 1:
         raise InvalidInput("initial_events: at most one may be a user.define_outcome")
     return [
-        await (_outcome(call, each) if isinstance(each, DefineOutcome) else _message(call, each))
-        for each in events
+        await _outcome(call, each)
+        if isinstance(each, DefineOutcome)
+        else await _message(call, each, system if each is first[-1] else None)
+        for each in first
     ]
 
 
-def _system(events: Sequence[Incoming]) -> Said | None:
+def _system(events: Sequence[Incoming | Opening]) -> Said | None:
     """The system message of a request, which belongs to what stands before it."""
     for place, each in enumerate(events):
         if isinstance(each, SystemMessage):

@@ -72,6 +72,7 @@ Incoming = (
     | SystemMessage
 )
 Initial = UserMessage | DefineOutcome
+Opening = Initial | SystemMessage  # what a deployment may begin its sessions with
 
 
 class Send(Body, frozen=True):

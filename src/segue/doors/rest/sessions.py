@@ -202,7 +202,7 @@ async def prepare(call: Call, given: Setup) -> MadeWith:
 
 
 async def make(
-    call: Call, made_with: MadeWith, first: Sequence[events_in.Initial], title: str | None = None
+    call: Call, made_with: MadeWith, first: Sequence[events_in.Opening], title: str | None = None
 ) -> Session:
     """A new session that has been sent its first events."""
     openings = await events_in.openings(call, first)
