@@ -142,7 +142,7 @@ async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) 
         assert seen.agreed and not seen.changed
         append(path, title("T"))
         await source.look([str(path)])
-        source._update(seen)
+        source._update(source.index, seen)
         assert [*source.index.places().values()] == [None]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
+from segue.model import text
+from segue.model.event import Body
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.layout import Home as ClaudeHome
@@ -92,6 +94,30 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
     monkeypatch.setattr(Updating, "_take", late)
     async with opened(home) as hub:
         assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
+
+
+async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.talk(GOOD)
+    path = home.talk(S, say="unforeseen")
+    searchable = text.searchable
+
+    def stumbling(body: Body) -> str:
+        if "unforeseen" in (found := searchable(body)):
+            raise TypeError("nobody foresaw this")
+        return found
+
+    monkeypatch.setattr(text, "searchable", stumbling)
+    async with opened(home) as hub:
+        for _ in range(2):
+            assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
+        (told,) = caplog.records
+        assert str(path) in told.getMessage() and told.exc_info
+        monkeypatch.undo()
+        path.write_bytes(path.read_bytes() + as_line(user("u2", "a1")))
+        assert len((await hub.list(LOCAL, Query())).sessions) == 2
+        assert len((await hub.search(LOCAL, Query(text="unforeseen"))).found) == 1
 
 
 async def test_few_open_files_are_enough(home: Home) -> None:

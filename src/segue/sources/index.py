@@ -153,10 +153,11 @@ class Index:
                 self._writer = None
 
     def renew(self) -> None:
-        """Throw everything away and begin again."""
+        """Throw everything away, unless somebody has done so, and begin again."""
         with self._lock:
             self.close()
-            _unlink(self.path)
+            if self.is_there():
+                _unlink(self.path)
             self._connect()
 
     @classmethod
@@ -177,9 +178,14 @@ class Index:
         """SQLite's errors as ours: Damaged for what a new file would heal."""
         try:
             yield
+        except FileNotFoundError as error:
+            if error.filename != str(self.path):
+                raise
+            raise Damaged("it was thrown away while it was opened") from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if known := _TRANSIENT.get(code):
+            code = getattr(error, "sqlite_errorcode", 0)
+            known = _TRANSIENT.get(code & 0xFF)
+            if known and code != sqlite3.SQLITE_READONLY_DBMOVED:
                 kind, words = known
                 raise kind(f"{words} {self.path}") from error
             raise Damaged(str(error)) from error

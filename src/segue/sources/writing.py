@@ -62,17 +62,16 @@ class Writing:
     def _put(
         self, path: str, id: str, texts: Iterable[Text], made: Callable[[], Item], more: bool
     ) -> None:
+        # Where it is known already, whatever is wrong with it shows before anything is written.
+        known = _columns(made()) if isinstance(texts, list) else None
         pk, before, _ = self._row(path) or self._insert(path, id)
         if before and not more:
             self._forget(pk, before)
         count = self._texts(pk, before if more else 0, texts)
-        item = made()
-        row = None if item.session is None else codec.encode(item.session)
-        onward = None if item.next is None else os.fsencode(item.next)
         self._execute(
             "UPDATE files SET inode = ?, size = ?, mtime_ns = ?, beside_ns = ?, next = ?,"
-            " state = ?, texts = ?, base = ? WHERE pk = ?",
-            (*item.key, onward, item.state, count, row, pk),
+            " state = ?, base = ?, texts = ? WHERE pk = ?",
+            (*(known or _columns(made())), count, pk),
         )
         self._grown += count - before
 
@@ -221,6 +220,12 @@ class Writing:
             if path in seen:
                 return False
             seen.add(path)
+
+
+def _columns(item: Item) -> tuple[Any, ...]:
+    row = None if item.session is None else codec.encode(item.session)
+    onward = None if item.next is None else os.fsencode(item.next)
+    return (*item.key, onward, item.state, row)
 
 
 def tokens(words: str) -> str:

@@ -52,7 +52,7 @@ INTERRUPTED = "[Request interrupted by user"
 # What an event says by itself, and its `extra` need not repeat.
 _TOLD = frozenset({"type", "message", "timestamp", "sessionId"})
 _ALLOWING = frozenset({"acceptEdits", "bypassPermissions"})  # our modes that no file chooses
-_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 def seq(offset: int, number: int) -> int:
@@ -138,8 +138,8 @@ class Translator:
         return Compacted(
             summary=summary,
             trigger="manual" if told.get("trigger") == "manual" else "auto",
-            tokens_before=before if isinstance(before, int) else None,
-            tokens_after=after if isinstance(after, int) else None,
+            tokens_before=read.count(before),
+            tokens_after=read.count(after),
         )
 
     def _assistant(self, offset: int, entry: Entry) -> list[AnyBody]:
@@ -268,8 +268,7 @@ def usage(told: dict[str, Any]) -> Usage:
     """Tokens, as a response tells them."""
 
     def count(given: dict[str, Any], name: str) -> int:
-        value = given.get(name)
-        return value if isinstance(value, int) and 0 < value < 1 << 53 else 0
+        return read.count(given.get(name)) or 0
 
     made, written = told.get("cache_creation"), count(told, "cache_creation_input_tokens")
     hour = count(made, "ephemeral_1h_input_tokens") if isinstance(made, dict) else 0

@@ -20,6 +20,7 @@ from . import files
 Entry = dict[str, Any]
 T = TypeVar("T", bound=msgspec.Struct)
 
+_MOST = 1 << 40  # of anything that is counted
 BLANK = bytes(range(0x21))
 _BLANK_TEXT = BLANK.decode()
 # What msgspec and json raise for a line they cannot read; RecursionError is for deep nesting.
@@ -87,6 +88,12 @@ def opened(value: Any) -> Any:
         return _fast.decode(data)
     except UNREADABLE:
         return _value(data.decode("utf-8", "replace"), 0)[0]
+
+
+def count(value: Any) -> int | None:
+    """A number of something, if it can be one: sums of them must fit into what stores keep."""
+    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+    return value if is_one else None
 
 
 def moment(value: Any) -> int | None:

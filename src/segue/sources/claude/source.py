@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...model.cursor import Mark
-from ...model.errors import NotFound
+from ...model.errors import NotFound, StoreCorrupt
 from ...model.event import Event, InfoChanged
 from ...model.query import Position, Query
 from ...model.session import Session, Thread
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
+_TRIES = 4  # to use an index that others may throw away
 _TRUSTED = 1.0  # seconds for which what the system tells of the files is taken for all of it
 _EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
 
@@ -97,29 +98,46 @@ class ClaudeSource:
             self._opened.close()
             self._opened = None
         if self._opened is None:
-            try:
-                self._opened = Index(self._path)
-            except Damaged:
-                self._opened = Index.anew(self._path)
+            self._opened = self._unless_damaged(
+                lambda tries: Index.anew(self._path) if tries else Index(self._path)
+            )
         return self._opened
 
-    def _ask(self, question: Callable[[Index], T]) -> T:
+    def _ask(self, question: Callable[[Index], T], index: Index | None = None) -> T:
         """An answer of the index, which is made anew if it turns out to be damaged."""
-        try:
-            with self.index.damage():
-                return question(self.index)
-        except Damaged:
-            self._renew()
-            with self.index.damage():
-                return question(self.index)
+        asked = index or self.index
 
-    def _renew(self) -> None:
+        def ask(tries: int) -> T:
+            if tries:
+                self._renew(asked)
+            with asked.damage():
+                return question(asked)
+
+        return self._unless_damaged(ask)
+
+    def _unless_damaged(self, work: Callable[[int], T]) -> T:
+        """What work comes to, which is told how often it failed: somebody may be in the way."""
+        for tries in range(_TRIES):
+            try:
+                return work(tries)
+            except Damaged as error:
+                wrong = error
+        raise StoreCorrupt(f"the index {self._path} cannot be used: {wrong}") from wrong
+
+    async def _answer(self, question: Callable[[Index], T]) -> T:
+        """The same of one that has all files, even if somebody threw it away a moment ago."""
+        while not (index := self.index).looked:
+            await self.refresh()
+        return self._ask(question, index)
+
+    def _renew(self, index: Index) -> None:
         import logging
 
         log = logging.getLogger("segue.claude")
         log.info("the index of Claude Code's sessions is damaged and made anew: %s", self._path)
-        self.index.renew()
-        self._write(self._differences(self.index, None))
+        index.renew()
+        self._write(index, self._differences(index, None))
+        index.looked = True
 
     async def refresh(self, cwd: str | None = None) -> None:
         """Look at all files, and read what changed.
@@ -128,24 +146,29 @@ class ClaudeSource:
         """
         if self.watched and self.index.looked and monotonic() - self._looked_at < _TRUSTED:
             return
-        await self.look(None)
-        self.index.looked = True
+        index = await self.look(None)
+        index.looked = True
         self._looked_at = monotonic()
 
-    async def look(self, paths: Sequence[str] | None) -> None:
-        """Look at some files, or at all; read what changed, and forget what is gone."""
+    async def look(self, paths: Sequence[str] | None) -> Index:
+        """Look at some files, or at all; read what changed, and forget what is gone.
+
+        Gives the index that knows them now: another one may have taken its place meanwhile.
+        """
         self._look_around()
         await self._read_out()
-        differences = self._ask(lambda index: self._differences(index, paths))
+        index = self.index
+        differences = self._ask(lambda index: self._differences(index, paths), index)
         changed = differences.changed
         if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
-            self._update(differences)
-            return
+            self._update(index, differences)
+            return index
         import asyncio
 
         # Shielded: one that asks may go away, and what is being read is wanted all the same.
-        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, differences))
+        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, index, differences))
         await asyncio.shield(self._reading)
+        return index
 
     def _look_around(self) -> None:
         """See which sessions Claude Code works on."""
@@ -163,20 +186,20 @@ class ClaudeSource:
             return gather.differences(index, self.home)
         return gather.differences_of(index, paths)
 
-    def _update(self, differences: Differences) -> None:
+    def _update(self, index: Index, differences: Differences) -> None:
         try:
-            self._write(differences)
+            self._write(index, differences)
         except Damaged:
-            self._renew()
+            self._unless_damaged(lambda _: self._renew(index))
 
-    def _write(self, differences: Differences) -> None:
+    def _write(self, index: Index, differences: Differences) -> None:
         if differences.agreed:
-            self.index.agree(differences.agreed, differences.change)
+            index.agree(differences.agreed, differences.change)
         if differences.changed or differences.gone:
             from .updating import Updating
 
             updating = Updating(self.workspace, self._overlay, self._progress, self._is_closing)
-            updating.update(self.index, differences)
+            updating.update(index, differences)
 
     def _is_closing(self) -> bool:
         return self._closing
@@ -200,25 +223,27 @@ class ClaudeSource:
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
-        if not self.index.looked:
-            await self.refresh()
-        return self._ask(lambda index: finding.page(index, self.origin, query, after, backward))
+        return await self._answer(
+            lambda index: finding.page(index, self.origin, query, after, backward)
+        )
 
     async def between(self, low: str, high: str, limit: int) -> list[Session]:
         await self.refresh()
-        return self._ask(lambda index: finding.between(index, self.origin, low, high, limit))
+        return await self._answer(
+            lambda index: finding.between(index, self.origin, low, high, limit)
+        )
 
     async def mark(self) -> Mark:
         return self._ask(lambda index: index.mark())
 
     async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
-        if not self.index.looked:
-            await self.refresh()
-        return self._ask(lambda index: finding.sweep(index, self.origin, query, mark, after))
+        return await self._answer(
+            lambda index: finding.sweep(index, self.origin, query, mark, after)
+        )
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         await self.refresh()
-        best = self._ask(lambda index: ranking.ranked(index, self.origin, query))
+        best = await self._answer(lambda index: ranking.ranked(index, self.origin, query))
         return [
             (hit.session, self._histories.event(hit.session, hit.spot), hit.score) for hit in best
         ]
@@ -227,7 +252,7 @@ class ClaudeSource:
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         ids = [session.id for session in sessions]
-        spots = self._ask(lambda index: finding.newest(index, ids, terms))
+        spots = await self._answer(lambda index: finding.newest(index, ids, terms))
         return [
             None if spot is None else self._histories.event(session, spot)
             for session, spot in zip(sessions, spots, strict=True)
@@ -236,7 +261,9 @@ class ClaudeSource:
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        return self._ask(lambda index: finding.occurrences(index, id, terms, before, limit))
+        return await self._answer(
+            lambda index: finding.occurrences(index, id, terms, before, limit)
+        )
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}

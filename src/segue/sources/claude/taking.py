@@ -14,7 +14,7 @@ from ..writing import tokens
 from . import gather, scan, threads
 from .scan import Known
 
-known_of: codec.Decoder[Known] = codec.Decoder(Known)
+_known_of: codec.Decoder[Known] = codec.Decoder(Known)
 
 
 class Taken:
@@ -28,6 +28,14 @@ class Taken:
     def made(self) -> Item:
         assert self.item is not None, "there are texts left"
         return self.item
+
+
+def known_of(state: bytes) -> Known:
+    """What a state says; nothing where it cannot be read, which makes the file be read anew."""
+    try:
+        return _known_of(state)
+    except msgspec.DecodeError:
+        return Known()
 
 
 class Lost(Exception):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..index import Index, Key
+from ...model.errors import SegueError
+from ..index import Index, Item, Key
 from ..writing import Writing
 from . import files, gather, taking
 from .gather import Differences
@@ -96,6 +98,13 @@ class Updating:
                 self._put(writing, path, key, taken)
         except files.Unreadable:
             writing.remove(path)
+        except (OSError, sqlite3.Error, SegueError):
+            raise
+        except Exception:
+            # Whatever somebody wrote there, it hides no session but its own; until it changes.
+            log.exception("%s cannot be understood, and is left out", path)
+            nothing = Item(key=key, state=b"")
+            writing.put(path, gather.named(path)[0].lower(), [], lambda: nothing, more=False)
 
     def _put(self, writing: Writing, path: str, key: Key, taken: taking.Taken | None) -> None:
         if taken is None:

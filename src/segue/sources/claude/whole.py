@@ -19,6 +19,7 @@ _MARKS = {"sessionId", "uuid", "leafUuid"}  # one of which every line has, or ne
 class Lines:
     """The lines of a file, read anew each time; what is added to it meanwhile is left out.
 
+    Unreadable when there is less, or another file: twice the same, or not at all.
     A last one may tell what the small file beside an agent's transcript says.
     """
 
@@ -27,11 +28,13 @@ class Lines:
         self._path = path
         self._about = about
         with files.opened(path) as (descriptor, status):
-            self._size = status.st_size
+            self._inode, self._size = status.st_ino, status.st_size
             self._way = set(conversation(descriptor)) if branches else None
 
     def __iter__(self) -> Iterator[Line]:
-        with files.opened(self._path) as (descriptor, _):
+        with files.opened(self._path) as (descriptor, status):
+            if status.st_ino != self._inode:
+                raise files.Unreadable(self._path)  # another file took its place
             for offset, _, data in files.lines(descriptor, longest=None):
                 if offset >= self._size:
                     break
@@ -39,6 +42,8 @@ class Lines:
                     line = kept.line(data)
                     left = self._way is not None and offset not in self._way
                     yield line._replace(left=left and any("uuid" in each for each in line.entries))
+            if os.fstat(descriptor).st_size < self._size:
+                raise files.Unreadable(self._path)  # nor is it what it was
         if self._about:
             yield Line(({**self._about, "type": kept.ABOUT},))
 

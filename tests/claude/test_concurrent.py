@@ -1,0 +1,218 @@
+"""Others at work on the same files: Claude Code that writes on, and more of us."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from segue.model.principal import LOCAL
+from segue.sources.claude import files, whole
+from tests.claude.entries import Home, S, as_line, user
+from tests.claude.house import listed, opened
+
+# As Claude Code does it: the file is opened anew for every line, which is one write.
+WRITER = """
+import json, os, sys
+path, form = sys.argv[1], sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(int(sys.argv[3])):
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, form.replace("%", str(n)).encode() + b"\\n")
+    os.close(descriptor)
+"""
+
+
+@contextmanager
+def writing(path: Path, count: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that adds so many messages, from now on."""
+    form = as_line(user("w%", None, "written % " + "words " * 200)).decode().strip()
+    command = [sys.executable, "-c", WRITER, str(path), form, str(count)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        yield process
+        process.wait()
+        assert process.returncode == 0
+
+
+def uuids(path: Path) -> list[str]:
+    """The messages of a transcript, each line of which must be whole."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines() if line]
+    return [line["uuid"] for line in lines if "uuid" in line]
+
+
+async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Home) -> None:
+    path = home.talk()
+    count, rounds = 1500, 0
+    async with opened(home) as (hub, _):
+        with writing(path, count) as writer:
+            while writer.poll() is None or rounds < 3:
+                rounds += 1
+                await hub.set_title(LOCAL, S, f"title {rounds}")
+                await hub.set_tag(LOCAL, S, f"tag-{rounds}")
+                await hub.archive(LOCAL, S)
+                await hub.unarchive(LOCAL, S)
+                fork = await hub.fork(LOCAL, S)
+                forked = home.projects / "-w" / f"{fork.id}.jsonl"
+                assert len(uuids(forked)) >= 2
+                copy = await hub.fork(LOCAL, S, here=True)
+                events = [event async for event in hub.history(LOCAL, copy.id)]
+                assert events[-1].seq == copy.last_seq == len(events)
+                await hub.purge(LOCAL, copy.id)
+                assert S in await listed(hub, text="written", archived="include")
+                session = await hub.get(LOCAL, S)
+                assert (session.title, session.tag) == (f"title {rounds}", f"tag-{rounds}")
+        assert [each for each in uuids(path) if each[0] == "w"] == [f"w{n}" for n in range(count)]
+        assert (await hub.get(LOCAL, S)).messages == 2 + count
+        # And what was taken over is what was there.
+        session, _ = await hub.import_claude(LOCAL, S)
+        assert session.messages == 2 + count
+        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        assert copied == path.read_bytes()
+
+
+async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Home) -> None:
+    path = home.talk()
+    count, taken = 1500, 0
+    async with opened(home) as (hub, _):
+        with writing(path, count) as writer:
+            while writer.poll() is None:
+                session, new = await hub.import_claude(LOCAL, S)
+                taken += new
+                events = [event async for event in hub.history(LOCAL, S)]
+                assert events[-1].seq == session.last_seq == len(events)
+        taken += (await hub.import_claude(LOCAL, S))[1]
+        assert taken == len(path.read_bytes().splitlines())
+        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        assert copied == path.read_bytes()
+
+
+async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
+    home: Home,
+) -> None:
+    path = home.talk()
+    before = path.read_bytes()
+    async with opened(home) as (hub, _):
+        await hub.trash(LOCAL, S)
+        with writing(path, 3):
+            pass
+        assert await listed(hub) == [S]  # one that is there is there
+        await hub.restore(LOCAL, S)  # and needs no more
+        assert uuids(path) == ["w0", "w1", "w2"]
+        (kept,) = home.root.glob("segue-trash/*/0")
+        assert kept.read_bytes() == before
+
+
+def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
+    path = home.talk()
+    lines = whole.Lines(str(path))
+    before = list(lines)
+    with path.open("ab") as file:
+        file.write(as_line(user("u2", "a1")))
+    assert list(lines) == before
+    os.truncate(path, 100)
+    with pytest.raises(files.Unreadable):
+        list(lines)
+    lines = whole.Lines(str(path))
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes() * 3)
+    other.rename(path)
+    with pytest.raises(files.Unreadable):
+        list(lines)
+
+
+LIST = """
+import asyncio, os, sys
+from pathlib import Path
+from segue.hub import Hub
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
+from segue.store.memory import MemoryStore
+async def main():
+    root, rounds = sys.argv[1], int(sys.argv[2])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in range(rounds):
+        source = ClaudeSource(Path(root).parent / "data" / "index.db", Home(root))
+        async with Hub(MemoryStore(), Path(root).parent, sources=[source]) as hub:
+            for _ in range(3):
+                found = (await hub.list(LOCAL, Query(limit=1000))).sessions
+                hits = (await hub.search(LOCAL, Query(text="needle", limit=1000))).found
+                print(len(found), len(hits), flush=True)
+asyncio.run(main())
+"""
+
+
+def readers(home: Home, count: int, rounds: int) -> list[subprocess.Popen[str]]:
+    """Processes that list and search again and again, all of which begin now."""
+    command = [sys.executable, "-W", "error", "-c", LIST, str(home.root), str(rounds)]
+    pipe = subprocess.PIPE
+    found = [
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        for _ in range(count)
+    ]
+    for each in found:
+        assert each.stdout is not None
+        each.stdout.readline()
+    for each in found:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    return found
+
+
+def told(process: subprocess.Popen[str]) -> set[str]:
+    out, wrong = process.communicate(timeout=120)
+    assert (process.returncode, wrong) == (0, "")
+    return set(out.splitlines())
+
+
+async def test_processes_that_make_the_index_at_once_make_one(home: Home) -> None:
+    for number in range(150):
+        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say=f"needle {number}")
+    for each in readers(home, 4, 2):
+        assert told(each) == {"150 150"}
+    async with opened(home) as (_, source):
+        await source.refresh()
+        execute = source.index.execute
+        (count,) = execute("SELECT count(*) FROM texts").fetchone()
+        assert count == 300 == source.index.texts()
+        assert execute("SELECT sum(texts), count(*) FROM files").fetchone() == (300, 150)
+        assert execute("SELECT count(*) FROM search('needle')").fetchone() == (150,)
+
+
+def test_an_index_that_is_thrown_away_again_and_again_is_missed_by_nobody(home: Home) -> None:
+    for number in range(40):
+        home.talk(f"{number:08x}-0000-4000-8000-000000000000", say=f"needle {number}")
+    index = home.root.parent / "data" / "index.db"
+    ended = threading.Event()
+
+    def throw_away() -> None:
+        while not ended.wait(0.05):
+            for suffix in ("-wal", "-shm", ""):
+                Path(f"{index}{suffix}").unlink(missing_ok=True)
+
+    thrower = threading.Thread(target=throw_away)
+    processes = readers(home, 2, 8)
+    thrower.start()
+    try:
+        for each in processes:
+            assert told(each) == {"40 40"}
+    finally:
+        ended.set()
+        thrower.join()
