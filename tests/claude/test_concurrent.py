@@ -203,12 +203,12 @@ def test_an_index_that_is_thrown_away_again_and_again_is_missed_by_nobody(home: 
     ended = threading.Event()
 
     def throw_away() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.3):
             for suffix in ("-wal", "-shm", ""):
                 Path(f"{index}{suffix}").unlink(missing_ok=True)
 
     thrower = threading.Thread(target=throw_away)
-    processes = readers(home, 2, 8)
+    processes = readers(home, 2, 25)
     thrower.start()
     try:
         for each in processes:

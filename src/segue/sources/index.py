@@ -227,6 +227,10 @@ class Index:
         """How many texts there are."""
         return self._meta("texts")
 
+    def is_whole(self) -> bool:
+        """Whether every file was in it once."""
+        return bool(self._meta("whole"))
+
     def change(self) -> int:
         """The number of the last change."""
         return self._meta("change")
@@ -283,7 +287,7 @@ class Index:
     @contextmanager
     def _alone(self) -> Iterator[sqlite3.Connection]:
         """The writer in a transaction that does not wait for another one's to end."""
-        writer = self._writer = self._writer or _open(self.path)
+        writer = self._opened_writer()
         writer.execute("PRAGMA busy_timeout = 0")
         try:
             writer.execute("BEGIN IMMEDIATE")
@@ -297,20 +301,26 @@ class Index:
     def writing(self) -> Iterator[Writing]:
         """One change, whole or not at all."""
         with self._lock, self.damage():
-            if self._writer is None:
-                self._writer = _open(self.path)
-            self._writer.execute("BEGIN IMMEDIATE")
+            writer = self._opened_writer()
+            writer.execute("BEGIN IMMEDIATE")
             from .writing import Writing  # which most questions do without
 
             try:
-                writing = Writing(self._writer)
+                writing = Writing(writer)
                 yield writing
                 writing.settle()
-                self._writer.execute("COMMIT")
+                writer.execute("COMMIT")
             except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
                 raise
+
+    def _opened_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = _open(self.path)
+            if not self.is_there():
+                raise Damaged("what is written to is no more what is read")
+        return self._writer
 
 
 def _unlink(path: Path) -> None:

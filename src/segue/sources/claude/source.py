@@ -126,8 +126,9 @@ class ClaudeSource:
 
     async def _answer(self, question: Callable[[Index], T]) -> T:
         """The same of one that has all files, even if somebody threw it away a moment ago."""
-        while not (index := self.index).looked:
-            await self.refresh()
+        index = self.index
+        if not index.looked:
+            index = await self._look_at_all()
         return self._ask(question, index)
 
     def _renew(self, index: Index) -> None:
@@ -146,9 +147,13 @@ class ClaudeSource:
         """
         if self.watched and self.index.looked and monotonic() - self._looked_at < _TRUSTED:
             return
+        await self._look_at_all()
+
+    async def _look_at_all(self) -> Index:
         index = await self.look(None)
         index.looked = True
         self._looked_at = monotonic()
+        return index
 
     async def look(self, paths: Sequence[str] | None) -> Index:
         """Look at some files, or at all; read what changed, and forget what is gone.
@@ -162,12 +167,15 @@ class ClaudeSource:
         changed = differences.changed
         if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
             self._update(index, differences)
-            return index
-        import asyncio
+        else:
+            import asyncio
 
-        # Shielded: one that asks may go away, and what is being read is wanted all the same.
-        self._reading = asyncio.ensure_future(asyncio.to_thread(self._update, index, differences))
-        await asyncio.shield(self._reading)
+            work = asyncio.to_thread(self._update, index, differences)
+            # Shielded: one that asks may go away, and what is being read is wanted all the same.
+            self._reading = asyncio.ensure_future(work)
+            await asyncio.shield(self._reading)
+        if changed and paths is None and not self._closing:
+            self._ask(_see_whole, index)
         return index
 
     def _look_around(self) -> None:
@@ -381,6 +389,12 @@ class ClaudeSource:
             for listener in tuple(self._listeners):
                 listener(id)
         return now
+
+
+def _see_whole(index: Index) -> None:
+    """Raise Damaged if what was written is not what is read: its log may have been thrown away."""
+    if not index.is_whole():
+        raise Damaged("it lacks what was written to it")
 
 
 def _in_loop() -> bool:
