@@ -1,11 +1,17 @@
 """Answers at a terminal, empty values and empty sessions."""
 
+import asyncio
 import json
+from pathlib import Path
 
 import pexpect
 import pytest
 
+from segue.home import open_hub
+from segue.model.event import PermissionAsked
+from segue.model.principal import LOCAL
 from tests.doors.cli.child import COMMAND, Run
+from tests.doors.cli.screen import Screen
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,40 @@ def test_an_answer_that_is_none_is_told_the_choices(run: Run, environment: dict[
         child.expect("answer 1 [(]Allow[)] or 2 [(]Always allow ask here[)] or 3 [(]Reject[)]")
     child.sendline("3")
     child.expect(pexpect.EOF)
+
+
+def test_a_question_that_is_answered_elsewhere_is_over_here_too(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    id = run("new").stdout.strip()
+    prompt = "/ask May I?\n/ask And now?\n/say thanks"
+    with Screen("prompt", id, prompt, env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("Which:")
+        asyncio.run(answered(environment["SEGUE_DATA_DIR"], id))
+        screen.until("answered elsewhere")
+        screen.until(lambda shown: shown.count("Which:") == 2)
+        screen.press("y\r")
+        screen.until("thanks")
+        assert screen.ended() == 0
+
+
+async def answered(directory: str, id: str) -> None:
+    async with await open_hub(directory, sources="none") as hub:
+        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
+        assert isinstance(asked.body, PermissionAsked)
+        await hub.answer(LOCAL, id, asked.body.ask_id, "allow")
+
+
+def test_the_end_of_input_at_a_question_ends_the_turn(
+    run: Run, environment: dict[str, str]
+) -> None:
+    child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=30)
+    child.expect("Which")
+    child.sendeof()
+    child.expect("cancelled")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
 
 
 @pytest.mark.parametrize("command", ["rename", "tag"])
@@ -82,3 +122,24 @@ def test_a_directory_that_is_not_here_is_said_so_and_taken(run: Run) -> None:
     forked = run("fork", made.stdout.strip(), "--cwd", "/not/there")
     assert (forked.returncode, "no directory /not/there here" in forked.stderr) == (0, True)
     assert run("new").stderr == ""
+
+
+def test_ctrl_c_at_a_question_ends_the_turn_and_not_the_conversation(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
+    child.expect("> ")
+    child.sendline("/ask May I?")
+    child.expect("Which")
+    child.sendintr()
+    child.expect("cancelled")
+    child.expect("> ")
+    child.sendline("/say still here")
+    child.expect("still here\r\n")
+    child.expect("still here\r\n")
+    child.expect("> ")
+    child.sendeof()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0

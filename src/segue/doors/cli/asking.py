@@ -5,44 +5,59 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
-
-T = TypeVar("T")
 
 
-class Left(Exception):
-    """Ctrl-C, where something was to be typed."""
+class _Lines:
+    """The lines that are typed, for one who waits at a time.
 
-
-async def ask(question: Callable[[], T]) -> T:
-    """The answer to a question that blocks until it is given. Left if Ctrl-C is.
-
-    In a thread that nobody waits for: one that waits for a line cannot be interrupted.
+    A thread that waits for a line cannot be interrupted. Where nobody wants the line any more, it
+    waits on, and what it reads is for whoever asks next.
     """
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[T] = loop.create_future()
 
-    def settle(outcome: Any, failed: bool) -> None:
-        if not answered.done():
-            answered.set_exception(outcome) if failed else answered.set_result(outcome)
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reading = False
+        self._waiting: asyncio.Future[str] | None = None
 
-    def read() -> None:
+    async def next(self) -> str:
+        """The next line, without its end. EOFError where there is none."""
+        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        with _as_it_was():
+            with self._lock:
+                self._waiting = waiting
+                begin, self._reading = not self._reading, True
+            if begin:
+                threading.Thread(target=self._read, name="terminal", daemon=True).start()
+            try:
+                return await waiting
+            finally:
+                self._waiting = None
+
+    def _read(self) -> None:
+        line, error = "", None
         try:
-            outcome: Any = question()
-            failed = False
-        except BaseException as error:
-            outcome, failed = error, True
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, outcome, failed)
+            line = input()
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            self._reading, waiting = False, self._waiting
+        if waiting is not None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                waiting.get_loop().call_soon_threadsafe(_settle, waiting, line, error)
 
-    with _as_it_was():
-        threading.Thread(target=read, name="terminal", daemon=True).start()
-        try:
-            return await answered
-        except asyncio.CancelledError:
-            raise Left from None
+
+def _settle(waiting: asyncio.Future[str], line: str, error: BaseException | None) -> None:
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(line)
+    else:
+        waiting.set_exception(error)
+
+
+typed = _Lines()
 
 
 @contextmanager

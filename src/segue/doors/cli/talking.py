@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...model.errors import InvalidInput, NotFound
-from ...model.event import Event, Option, PermissionAsked, StatusChanged
+from ...model.event import Option, PermissionAnswered, PermissionAsked, StatusChanged
 from ...store.base import Delta
-from .asking import Left, ask
+from .asking import typed
 from .formats import formatted, write_value
 from .main import Where, located
 from .naming import session_argument
-from .output import one_line, safe, show_event
+from .output import USER, one_line, safe, show_event
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ...hub import Hub
     from ...model.principal import Principal
     from ...model.session import Session
@@ -91,10 +93,7 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
             if (keeper := await hub.keeper(principal, made.id)) is not None:
                 await hub.promptable(principal, made.id)
                 click.echo(f"Copied from {keeper} into the store.", err=True)
-        try:
-            return await converse(hub, principal, made.id, asked)
-        except Left:
-            raise KeyboardInterrupt from None
+        return await converse(hub, principal, made.id, asked)
 
     if not ended_well(where.run(prompt)):
         sys.exit(1)
@@ -144,7 +143,7 @@ async def _talk(hub: Hub, principal: Principal, session: Session, *, fork: bool)
         show_event(event)
     while True:
         try:
-            text = await _interruptible(ask(_line))
+            text = await _interruptible(_line())
         except EOFError:
             click.echo()
             return
@@ -162,7 +161,7 @@ async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
         loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         return await task
-    except Left:
+    except _Left:
         raise KeyboardInterrupt from None
     except asyncio.CancelledError:
         if not task.cancelled():
@@ -173,11 +172,20 @@ async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-def _line() -> str:
+class _Left(Exception):
+    """Ctrl-C, where nothing goes on that it could end but the conversation."""
+
+
+async def _line() -> str:
+    import asyncio
+
     with suppress(ImportError):
         import readline  # noqa: F401  # line editing and history, where Python has it
-    click.echo(click.style("> ", fg="green", bold=True), nl=False)
-    return input()
+    click.echo(USER, nl=False)
+    try:
+        return await typed.next()
+    except asyncio.CancelledError:
+        raise _Left from None
 
 
 async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
@@ -187,6 +195,7 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
     seq = (await hub.promptable(principal, id)).last_seq
     turn = await hub.prompt(principal, id, text)
     streamed = ""
+    questions = _Questions(hub, principal, id)
     try:
         async for item in hub.follow(principal, id, seq, deltas=True):
             if isinstance(item, Delta):
@@ -199,55 +208,100 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
             elif item.id != turn:
                 show_event(item)
             if isinstance(item.body, PermissionAsked):
-                await _answer(hub, principal, id, item)
+                await questions.put(item.body)
+            if isinstance(item.body, PermissionAnswered):
+                questions.settle(item.body.ask_id)
             if isinstance(item.body, StatusChanged) and item.body.turn == turn:
                 reason = item.body.stop_reason
                 if reason is not None and reason != "requires_action":
                     return reason
-    except (asyncio.CancelledError, Left):
+    except asyncio.CancelledError:
+        questions.close()
+        if questions.failed is not None:
+            raise questions.failed from None
         await hub.cancel(principal, id)
         await hub.wait(principal, id, turn)
         raise
+    finally:
+        questions.close()
     raise NotFound(f"session {id} was deleted meanwhile")
 
 
-async def _answer(hub: Hub, principal: Principal, id: str, event: Event) -> None:
-    body = event.body
-    assert isinstance(body, PermissionAsked)
-    if not sys.stdin.isatty():
-        reject = next((o.id for o in body.options if o.kind.startswith("reject")), None)
+class _Questions:
+    """What an agent asks in a turn: put to the terminal until it is answered, here or elsewhere."""
+
+    def __init__(self, hub: Hub, principal: Principal, id: str) -> None:
+        import asyncio
+
+        self._hub, self._principal, self._id = hub, principal, id
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._one = asyncio.Lock()  # at a time, however many there are
+        self._turn = asyncio.current_task()
+        self.failed: BaseException | None = None
+
+    async def put(self, asked: PermissionAsked) -> None:
+        import asyncio
+
+        if sys.stdin.isatty():
+            question = self._open[asked.ask_id] = asyncio.ensure_future(self._ask(asked))
+            question.add_done_callback(self._done)
+            return
+        reject = next((o.id for o in asked.options if o.kind.startswith("reject")), None)
         click.echo("  (no terminal to ask in: rejected)", err=True)
-        await hub.answer(principal, id, body.ask_id, reject)
-        return
-    for number, option in enumerate(body.options, 1):
-        click.echo(f"  {number}. {one_line(option.name)}")
-    chosen: str = await ask(lambda: click.prompt("  Which", type=_Choice(body.options)))
-    await hub.answer(principal, id, body.ask_id, chosen)
+        await self._hub.answer(self._principal, self._id, asked.ask_id, reject)
+
+    def settle(self, ask_id: str) -> None:
+        """Somebody has answered one."""
+        question = self._open.pop(ask_id, None)
+        if question is not None:
+            click.echo("\n  (answered elsewhere)")
+            question.cancel()
+
+    def close(self) -> None:
+        for question in self._open.values():
+            question.cancel()
+        self._open.clear()
+
+    def _done(self, question: asyncio.Task[None]) -> None:
+        if not question.cancelled() and (error := question.exception()) is not None:
+            self.failed = error
+            if self._turn is not None:
+                self._turn.cancel()
+
+    async def _ask(self, asked: PermissionAsked) -> None:
+        async with self._one:
+            for number, option in enumerate(asked.options, 1):
+                click.echo(f"  {number}. {one_line(option.name)}")
+            chosen: str | None = None
+            while chosen is None:
+                click.echo("  Which: ", nl=False)
+                try:
+                    chosen = _chosen(asked.options, await typed.next())
+                except EOFError:
+                    await self._hub.cancel(self._principal, self._id)
+                    return
+            self._open.pop(asked.ask_id, None)
+            with suppress(NotFound):  # somebody else was quicker
+                await self._hub.answer(self._principal, self._id, asked.ask_id, chosen)
 
 
-class _Choice(click.ParamType[str]):
-    """One of the options: its number, the beginning of its name, or y or n. Gives its id.
+def _chosen(options: Sequence[Option], text: str) -> str | None:
+    """The option that is meant by its number, the beginning of its name, or y or n.
 
     "Yes" is to this call, and not to all that will ever come: options for good are to be named.
     """
-
-    name = "choice"
-
-    def __init__(self, options: Sequence[Option]) -> None:
-        self._options = options
-
-    def convert(self, value: str, *_: object) -> str:
-        said = value.strip().casefold()
-        if said.isdecimal():
-            meant = [self._options[int(said) - 1]] if 0 < int(said) <= len(self._options) else []
-        elif said in ("y", "yes", "n", "no"):
-            kind = "allow_once" if said[0] == "y" else "reject_once"
-            meant = [each for each in self._options if each.kind == kind]
-        else:
-            named = [(each.name.casefold(), each) for each in self._options]
-            meant = [each for name, each in named if name == said]
-            meant = meant or [each for name, each in named if name.startswith(said)]
-        if len(meant) != 1:
-            names = [f"{at} ({one_line(each.name)})" for at, each in enumerate(self._options, 1)]
-            self.fail(f"{value!r} is none of them, or several: answer {' or '.join(names)}")
+    said = text.strip().casefold()
+    if said.isdecimal():
+        meant = [options[int(said) - 1]] if 0 < int(said) <= len(options) else []
+    elif said in ("y", "yes", "n", "no"):
+        kind = "allow_once" if said[0] == "y" else "reject_once"
+        meant = [each for each in options if each.kind == kind]
+    else:
+        named = [(each.name.casefold(), each) for each in options]
+        meant = [each for name, each in named if name == said]
+        meant = meant or [each for name, each in named if said and name.startswith(said)]
+    if len(meant) == 1:
         return meant[0].id
+    names = [f"{at} ({one_line(each.name)})" for at, each in enumerate(options, 1)]
+    click.echo(f"  {text!r} is none of them, or several: answer {' or '.join(names)}")
+    return None
