@@ -179,11 +179,8 @@ class _Left(Exception):
 async def _line() -> str:
     import asyncio
 
-    with suppress(ImportError):
-        import readline  # noqa: F401  # line editing and history, where Python has it
-    click.echo(USER, nl=False)
     try:
-        return await typed.next()
+        return await typed.next(USER)
     except asyncio.CancelledError:
         raise _Left from None
 
@@ -274,9 +271,8 @@ class _Questions:
                 click.echo(f"  {number}. {one_line(option.name)}")
             chosen: str | None = None
             while chosen is None:
-                click.echo("  Which: ", nl=False)
                 try:
-                    chosen = _chosen(asked.options, await typed.next())
+                    chosen = _chosen(asked.options, await typed.next("  Which: "))
                 except EOFError:
                     await self._hub.cancel(self._principal, self._id)
                     return
