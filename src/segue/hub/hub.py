@@ -91,9 +91,11 @@ class Hub(Reading, Editing, Transcripts):
     @property
     def turns(self) -> Turns:
         if self._turns is None:
+            from .running import Engine
             from .turns import LEASE, Turns
 
-            self._turns = Turns(self.store, self.live, self._answering, self, self._lease or LEASE)
+            engine = Engine(self.store, self.live, self._answering, self)
+            self._turns = Turns(engine, self._lease or LEASE)
         return self._turns
 
     async def prompt(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -71,6 +71,9 @@ def unanswered(request: str | None) -> list[AnyBody]:
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
+Build = Callable[[Session, dict[str, Any]], Awaitable[Agent]]
+
+
 class Around(Protocol):
     """What a turn finds around it, imported by the turn that needs it."""
 
@@ -80,27 +83,29 @@ class Around(Protocol):
     def credentials(self) -> Credentials: ...
 
 
+class Engine(NamedTuple):
+    """What all turns of a process work with."""
+
+    store: Store
+    live: Live
+    build: Build
+    around: Around
+
+
 class Running:
     """The port of one Turn: stores its events, and brings it answers and cancels."""
 
     def __init__(
-        self,
-        store: Store,
-        live: Live,
-        lease: Lease,
-        wake: asyncio.Event,
-        agent: Agent,
-        tools: Tools,
-        around: Around,
+        self, engine: Engine, lease: Lease, wake: asyncio.Event, agent: Agent, tools: Tools
     ) -> None:
-        self._store = store
-        self._live = live
+        self._store = engine.store
+        self._live = engine.live
+        self._around = engine.around
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._wake = wake
         self._agent = agent
         self._tools = tools
-        self._around = around
         self._session: Session | None = None
         self._local = False
         self._mode: str | None = None  # of this turn alone

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ..agents.base import Agent, NoTools, Releasing, Tools
@@ -22,11 +22,9 @@ from ..model.closing import closing
 from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from ..model.event import AnyBody, Draft, Interrupted, ModelAsked
 from ..model.session import Session
-from ..store.base import Lease, Signal, Store
-from .live import Live, Name
-from .running import Around, Running, partials, unanswered
-
-Build = Callable[[Session, dict[str, Any]], Awaitable[Agent]]
+from ..store.base import Lease, Signal
+from .live import Name
+from .running import Engine, Running, partials, unanswered
 
 log = logging.getLogger("segue.turns")
 
@@ -52,18 +50,9 @@ class Hold:
 class Turns:
     """The turn engine of one process."""
 
-    def __init__(
-        self,
-        store: Store,
-        live: Live,
-        build: Build,
-        around: Around,
-        lease: int = LEASE,
-    ) -> None:
-        self._store = store
-        self._live = live
-        self._build = build
-        self._around = around
+    def __init__(self, engine: Engine, lease: int = LEASE) -> None:
+        self._engine = engine
+        self._store = engine.store
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
         self._drivers: dict[Name, _Driver] = {}
@@ -82,7 +71,7 @@ class Turns:
         if self._started:
             return
         self._started = True
-        self._live.listen(self._signal)
+        self._engine.live.listen(self._signal)
         self._spawn(self._renew())
         self._spawn(self._watch_over())
 
@@ -162,8 +151,7 @@ class Turns:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = _Driver(self._store, self._live, self._build, self._around, lease, self._holds)
-            self._drivers[name] = driver
+            driver = self._drivers[name] = _Driver(self._engine, lease, self._holds)
             driver.task = self._spawn(self._driven(name, driver))
 
     async def _driven(self, name: Name, driver: _Driver) -> None:
@@ -241,18 +229,10 @@ class _Driver:
     """Runs the turns of one session, while this process holds its lease."""
 
     def __init__(
-        self,
-        store: Store,
-        live: Live,
-        build: Build,
-        around: Around,
-        lease: Lease,
-        holds: Mapping[Name, tuple[Agent | None, Tools]],
+        self, engine: Engine, lease: Lease, holds: Mapping[Name, tuple[Agent | None, Tools]]
     ) -> None:
-        self._store = store
-        self._live = live
-        self._build = build
-        self._around = around
+        self._engine = engine
+        self._store = engine.store
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._running: Running | None = None
@@ -296,7 +276,7 @@ class _Driver:
         except (LeaseLost, NotFound):
             self.lost()
         finally:
-            self._live.written(self._name)
+            self._engine.live.written(self._name)
         if self._lost:
             return False
         # Neither after an error nor when lost: an open turn is found by a lease that ran out.
@@ -355,13 +335,11 @@ class _Driver:
             raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
         agent, tools = self._holds.get(self._name, (None, NoTools()))
         try:
-            agent = agent or await self._build(session, body.get("overrides", {}))
+            agent = agent or await self._engine.build(session, body.get("overrides", {}))
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             return False
-        self._running = Running(
-            self._store, self._live, self._lease, self.wake, agent, tools, self._around
-        )
+        self._running = Running(self._engine, self._lease, self.wake, agent, tools)
         try:
             if not self._stopping:  # asked while the agent was being built
                 await self._running.run(number, turn_id, body)
