@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import psutil
 import pytest
 
 from segue import LOCAL, Hub, claude, open_hub
@@ -44,7 +44,7 @@ class Model(BaseHTTPRequestHandler):
 
     asked: list[list[dict[str, Any]]]
     calls: ClassVar[dict[str, Any]] = {}  # the tool, if any, that it calls before it answers
-    delay: ClassVar[float] = 0
+    silent: ClassVar[threading.Event | None] = None  # with one it answers when that is set
 
     def log_message(self, *_: object) -> None:
         pass
@@ -66,7 +66,8 @@ class Model(BaseHTTPRequestHandler):
             text = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
             stop = "tool_use"
-        time.sleep(self.delay)
+        if self.silent is not None:
+            self.silent.wait()
         events: list[dict[str, Any]] = [
             {"type": "message_start", "message": message},
             {"type": "content_block_start", "index": 0, "content_block": text},
@@ -89,6 +90,9 @@ class Claude:
     def __init__(self, program: Path, root: Path, port: int, model: type[Model]) -> None:
         self._program, self._root, self._port, self.model = program, root, port, model
         self.project = self.directory("project")
+
+    def is_program(self, process: psutil.Process) -> bool:
+        return str(self._program) in process.cmdline()
 
     def directory(self, name: str) -> Path:
         made = self._root / name
@@ -162,6 +166,8 @@ def cli(claude_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     try:
         yield Claude(claude_program, tmp_path, server.server_address[1], model)
     finally:
+        if model.silent is not None:
+            model.silent.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -455,7 +461,7 @@ def test_it_goes_on_with_a_fork_that_the_store_made(cli: Claude) -> None:
 
 def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(cli: Claude) -> None:
     id = cli.say("first words")
-    cli.model.delay = 3
+    cli.model.silent = silent = threading.Event()
     job = {"description": "a job", "prompt": "inner job", "subagent_type": "general-purpose"}
     cli.model.calls = {"Agent": job}
 
@@ -464,6 +470,8 @@ def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(c
         answering = asyncio.ensure_future(asyncio.to_thread(cli.say, "second words", resume=id))
         while not answering.done():
             seen.append((await hub.get(LOCAL, id)).status)
+            if seen[-1] == "running":
+                silent.set()
             await asyncio.sleep(0.05)
         assert await answering == id
         seen.append((await hub.get(LOCAL, id)).status)

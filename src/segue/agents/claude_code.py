@@ -7,6 +7,7 @@ transcript again later, with what was said there meanwhile, adds nothing twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from importlib import import_module
@@ -44,13 +45,13 @@ class ClaudeCodeAgent:
         self._program = spec.get("config", {}).get("claude.program")
 
     async def check(self) -> None:
-        _sdk()
+        await _sdk()
 
     async def run(self, turn: Turn) -> StopReason:
         if not turn.local:
             return await _fail(turn, "Claude Code is run for the local user only")
         try:
-            sdk = _sdk()
+            sdk = await _sdk()
         except NoAgent as error:
             return await _fail(turn, error.message)
         begun = await self._begun(turn)
@@ -102,9 +103,10 @@ class ClaudeCodeAgent:
         return "max_turn_requests" if result.is_error else "end_turn"
 
 
-def _sdk() -> Any:
+async def _sdk() -> Any:
     try:
-        return import_module("claude_agent_sdk")
+        # Seconds of imports, during which leases must be renewed and others answered.
+        return await asyncio.to_thread(import_module, "claude_agent_sdk")
     except ImportError:
         raise NoAgent(MISSING) from None
 
