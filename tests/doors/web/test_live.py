@@ -47,9 +47,11 @@ async def test_the_agents_questions_are_answered(house: House) -> None:
     question = page.get_by_role("group", name="The agent asks")
     await expect(question).to_contain_text("May I sing?")
     await expect(page.locator("#head .status")).to_have_text("waiting for you")
+    await expect(page.locator("#said")).to_have_text("waiting for you")
     await question.get_by_role("button").first.click()
     await expect(page.locator(".item.agent").last).to_contain_text("done")
     await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
+    await expect(page.locator("#said")).to_have_text("The agent is done")
     await expect(page.locator(".permission")).to_contain_text("Asked:")
     await expect(page.locator("details.tool.completed")).to_have_count(1)  # its result came to it
 
@@ -305,6 +307,10 @@ async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: 
     await expect(page.locator(".item.agent")).to_be_in_viewport()  # the end stays in view
     await house.start()
     await expect(offline).to_be_hidden()
+    await expect(page.locator("#trouble")).to_be_hidden()
+    await text.fill("\n".join("many lines"))
+    await page.wait_for_timeout(100)  # until it is laid out
+    assert not await overlap(page.locator("#composer"), page.locator(".item.agent"))
 
 
 async def overlap(one: Locator, other: Locator) -> bool:

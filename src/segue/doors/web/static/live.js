@@ -1,6 +1,6 @@
 // The stream of what happens elsewhere. One a page, and none while nobody looks at it.
 
-import { find, nodes, signedOut } from "./dom.js";
+import { announce, find, nodes, signedOut } from "./dom.js";
 import * as list from "./list.js";
 
 let source = null;
@@ -39,6 +39,8 @@ function open() {
     clearTimeout(lost);
     lost = null;
     find("#offline").hidden = true;
+    const trouble = find("#trouble");
+    if (trouble) trouble.hidden = true; // the server can be reached
     if (greeted) list.refresh(); // whatever may have changed while nobody told us
     greeted = true;
   });
@@ -84,7 +86,10 @@ function head({ title, meta, notices, composer, status }) {
   if (!session?.isConnected) return;
   find("h1", session).textContent = title;
   document.title = `${title} · segue`;
+  const before = find("#head .status", session).textContent;
   find("#head .meta", session).replaceWith(nodes(meta));
+  const now = find("#head .status", session).textContent;
+  if (now !== before) announce(now === "idle" ? "The agent is done" : now); // for those who listen
   find("#notices", session).innerHTML = notices;
   const name = find("#a-title", session);
   if (name && name !== document.activeElement) name.value = title === "Untitled" ? "" : title;

@@ -44,9 +44,9 @@ export class Transcript {
     this.onScroll = () => this.scrolled();
     const target = scroller === document.scrollingElement ? document : scroller;
     target.addEventListener("scroll", this.onScroll, { passive: true });
-    // Pictures load and folds open: whoever was at the end stays there.
+    // Pictures load, folds open, the composer grows: whoever was at the end stays there.
     const growing = new ResizeObserver(() => this.stuck && this.bottom());
-    growing.observe(this.parts);
+    growing.observe(session);
     if (scroller !== document.scrollingElement) growing.observe(scroller);
     this.stop = () => {
       target.removeEventListener("scroll", this.onScroll);
