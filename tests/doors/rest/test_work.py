@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ from segue.agents.base import Turn
 from segue.model import clock
 from segue.model.lifecycle import StopReason
 from tests.agents.provider import Provider, Say, Use
-from tests.clients.rest_server import serving
+from tests.clients.rest_server import Server, serving
+from tests.clients.toolbox import node, node_packages
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.hand import Hand, runners
+from tests.doors.rest.test_skills import skill
 
+WORKER = Path(__file__).parents[2] / "clients" / "rest_worker.mjs"
 HOSTED = {"name": "h", "config": {"type": "self_hosted"}}
 
 
@@ -203,6 +208,27 @@ async def test_only_self_hosted_environments_have_work(tmp_path: Path) -> None:
         assert "cloud" in await api.fails(400, "POST", "/v1/sessions", setup)
 
 
+async def test_the_model_is_told_where_the_worker_puts_things(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        place = await hosted(api)
+        able = await skill(api)
+        agent = await api.agent(skills=[{"type": "custom", "skill_id": able["id"]}])
+        store = await api.ok("POST", "/v1/memory_stores", {"name": "My notes"})
+        session = await api.session(
+            agent=agent["id"],
+            environment_id=place.rpartition("/")[2],
+            resources=[{"type": "memory_store", "memory_store_id": store["id"]}],
+        )
+        await api.say(session["id"], "on")
+        told = str(model.requests[0]["system"])
+        assert "(skills/" in told and "- /mnt/memory/my-notes " in told
+        assert str(tmp_path) not in told
+
+
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
@@ -216,8 +242,9 @@ def configure(data: Path, **settings: str) -> None:
         subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
-async def test_the_official_worker_runs_the_tools_of_a_session(
-    data: Path, tmp_path: Path, model: Provider
+@pytest.mark.parametrize("language", ["python", pytest.param("typescript", marks=pytest.mark.full)])
+async def test_the_official_workers_run_the_tools_of_a_session(
+    data: Path, tmp_path: Path, model: Provider, language: str
 ) -> None:
     place = tmp_path / "sandbox"
     place.mkdir()
@@ -238,14 +265,39 @@ async def test_the_official_worker_runs_the_tools_of_a_session(
                 _strict_response_validation=True,
             )
             async with client:
-                await worked(client, server.key, place)
+                await worked(client, server, place, language)
     assert (place / "here.txt").read_text() == "made\n"
     assert str(place) in str(model.requests[1]) and "made" in str(model.requests[2])
     assert "Working directory" not in str(model.requests[0]["system"])
     assert not list(data.rglob("here.txt"))
 
 
-async def worked(client: AsyncAnthropic, key: str, place: Path) -> None:
+@asynccontextmanager
+async def worker(
+    client: AsyncAnthropic, server: Server, environment: str, place: Path, language: str
+) -> AsyncIterator[None]:
+    """An official worker at work."""
+    if language == "typescript":
+        command = [node(), WORKER, node_packages(), "anthropic-1.8", server.url, server.key]
+        process = await asyncio.create_subprocess_exec(*command, environment, place)
+        try:
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
+        return
+    own = client.beta.environments.work.worker(
+        environment_id=environment, environment_key=server.key, workdir=place, max_idle=0.2
+    )
+    working = asyncio.create_task(own.run())
+    try:
+        yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def worked(client: AsyncAnthropic, server: Server, place: Path, language: str) -> None:
     """Two turns, each with a worker at work; then a lease that somebody else has."""
     beta = client.beta
     environment = await beta.environments.create(name="h", config={"type": "self_hosted"})
@@ -253,11 +305,7 @@ async def worked(client: AsyncAnthropic, key: str, place: Path) -> None:
         name="a", model="claude-sonnet-4-6", tools=[{"type": "agent_toolset_20260401"}]
     )
     session = await beta.sessions.create(agent=agent.id, environment_id=environment.id)
-    worker = beta.environments.work.worker(
-        environment_id=environment.id, environment_key=key, workdir=place, max_idle=0.2
-    )
-    working = asyncio.create_task(worker.run())
-    try:
+    async with worker(client, server, environment.id, place, language):
         for said in ("all is done", "and again"):
             words: Any = message("on")
             async with await beta.sessions.events.stream(session.id) as stream:
@@ -276,9 +324,6 @@ async def worked(client: AsyncAnthropic, key: str, place: Path) -> None:
             waits = [e.stop_reason for e in told if e.type == "session.status_idle"][:-1]
             assert all(each.type == "requires_action" for each in waits)
             await stopped(beta, environment.id)
-    finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
     words = message("once more")
     await beta.sessions.events.send(session.id, events=[words])
     item = await beta.environments.work.poll(environment.id, block_ms=999)
