@@ -14,6 +14,9 @@ from ...model.errors import InvalidInput
 from ...model.principal import Principal
 from .formats import formatted, write_rows
 from .main import Group, Where, located
+from .pager import paged, show_text
+from .picker.width import wrap
+from .tables import columns
 
 
 def _complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -87,6 +90,7 @@ def unset(where: Where, name: str) -> None:
 
 @config_command.command("list")
 @click.option("--all", "every", is_flag=True, help="Also what is not set, and what each means.")
+@paged
 @formatted
 @located
 def list_(where: Where, every: bool, format: str | None) -> None:
@@ -105,13 +109,15 @@ def list_(where: Where, every: bool, format: str | None) -> None:
         return
     if not config and not every:
         click.echo("Nothing is set. `segue config list --all` shows what could be.", err=True)
+    lines = []
     for name, setting in SETTINGS.items():
         if name in config:
-            click.echo(f"{name} = {_written(config[name])}")
+            lines.append(f"{name} = {_written(config[name])}")
         elif every:
-            click.echo(f"{name} (not set; for example {setting.example})")
+            lines.append(f"{name} (not set; for example {setting.example})")
         if every:
-            click.echo(f"    {setting.about}")
+            lines += wrap(f"    {setting.about}", columns())
+    show_text("".join(f"{line}\n" for line in lines))
 
 
 def _written(value: Any) -> str:

@@ -41,24 +41,42 @@ def fit_end(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int) -> Iterator[str]:
-    """The lines of a text, none wider than that, broken at spaces where there are any."""
+    """The lines of a text, none wider than that, broken at spaces where there are any.
+
+    What is indented stays so, unless little room is left.
+    """
     for line in text.expandtabs(4).split("\n"):
-        current = ""
-        for word in line.split(" "):
-            longer = f"{current} {word}" if current else word
-            if width(longer) <= columns:
-                current = longer
-                continue
-            if current:
-                yield current
-            while width(word) > columns:
-                cut = next(
-                    at for at in range(len(word), 0, -1) if width(word[:at]) <= columns or at == 1
-                )
-                yield word[:cut]
-                word = word[cut:]
-            current = word
-        yield current
+        inside = line.lstrip(" ")
+        margin = " " * min(len(line) - len(inside), columns // 4)
+        for piece in _broken(inside, columns - len(margin)):
+            yield margin + piece
+
+
+def _broken(line: str, columns: int) -> Iterator[str]:
+    current = ""
+    for word in line.split(" "):
+        longer = f"{current} {word}" if current else word
+        if width(longer) <= columns:
+            current = longer
+            continue
+        if current:
+            yield current
+        while width(word) > columns:
+            at = _reach(word, columns)
+            yield word[:at]
+            word = word[at:]
+        current = word
+    yield current
+
+
+def _reach(word: str, columns: int) -> int:
+    """How many characters of a word that is too wide fit, but at least one."""
+    used = 0
+    for at, char in enumerate(word):
+        used += _of(char)
+        if used > columns:
+            return max(1, at)
+    return len(word)
 
 
 def _of(char: str) -> int:
