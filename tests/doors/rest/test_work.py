@@ -16,7 +16,7 @@ from anthropic import AsyncAnthropic
 from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
 
 from segue.agents.base import Turn
-from segue.model import clock
+from segue.model import clock, ids
 from segue.model.lifecycle import StopReason
 from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import Server, serving
@@ -227,6 +227,38 @@ async def test_the_model_is_told_where_the_worker_puts_things(
         told = str(model.requests[0]["system"])
         assert "(skills/" in told and "- /mnt/memory/my-notes " in told
         assert str(tmp_path) not in told
+
+
+async def test_a_result_is_taken_as_soon_as_its_call_is_seen_whatever_the_arguments(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        place = await hosted(api)
+        session = await api.session(
+            agent=(await api.agent(tools=[{"type": "agent_toolset_20260401"}]))["id"],
+            environment_id=place.rpartition("/")[2],
+        )
+        model.scripts.append([Use("bash", {"command": "true", "of_tomorrow": 1})])
+        sent = await api.send(session["id"], message("on"))
+        called: list[dict[str, Any]] = []
+        while not called:
+            await asyncio.sleep(0.001)
+            called = await api.events(session["id"], **{"types[]": "agent.tool_use"})
+        (call,) = called
+        assert call["input"] == {"command": "true", "of_tomorrow": 1}
+        result = {"type": "user.tool_result", "tool_use_id": call["id"]}
+        words = [{"type": "text", "text": "from afar"}]
+        await api.send(session["id"], {**result, "content": words})
+        await api.hub.wait(
+            api.principal, ids.parse(session["id"]) or "", ids.parse(sent["data"][0]["id"]) or ""
+        )
+        assert "from afar" in str(model.requests[1]["messages"])
+        (told,) = await api.events(session["id"], **{"types[]": "user.tool_result"})
+        assert told["content"] == words
+        await api.send(session["id"], {**result, "content": words})  # once more changes nothing
+        assert await api.events(session["id"], **{"types[]": "user.tool_result"}) == [told]
 
 
 @pytest.fixture

@@ -143,7 +143,8 @@ class Toolbox:
                 target = None if self._given_away(offer) else offer.built_in.target(given)
                 locations = () if target is None else (Location(path=self._path(target)),)
             except ToolError as error:
-                wrong = str(error)
+                # Others see the call and may do it all the same: whether it fits is theirs to say.
+                wrong = None if self._given_away(offer) else str(error)
         event = ToolCall(
             call_id=event.call_id,
             name=offer.name,
