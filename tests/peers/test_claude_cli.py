@@ -92,7 +92,10 @@ class Claude:
         self.project = self.directory("project")
 
     def is_program(self, process: psutil.Process) -> bool:
-        return str(self._program) in process.cmdline()
+        try:
+            return str(self._program) in process.cmdline()
+        except psutil.Error:
+            return False  # it has just ended
 
     def directory(self, name: str) -> Path:
         made = self._root / name

@@ -107,6 +107,13 @@ async def test_its_tools_ask_at_our_doors(cli: Claude, allowed: bool) -> None:  
     assert (cli.project / "made.txt").exists() == allowed
 
 
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 async def test_a_cancelled_turn_ends_its_program(cli: Claude) -> None:  # noqa: F811
     cli.model.silent = threading.Event()
     async with asyncio.timeout(PATIENCE), await segue.open_hub() as hub:
@@ -119,5 +126,5 @@ async def test_a_cancelled_turn_ends_its_program(cli: Claude) -> None:  # noqa: 
         assert programs
         await hub.cancel(segue.LOCAL, session.id)
         assert await hub.wait(segue.LOCAL, session.id, turn) == "cancelled"
-        while any(each.is_running() for each in programs):
+        while any(alive(each) for each in programs):
             await asyncio.sleep(0.05)
