@@ -47,6 +47,9 @@ ODD += [[None], {"a": {}}, [{"type": "text"}], {"type": "text", "text": 1}, [1, 
 ODD += ["2026-13-45T99:99:99Z", "9999-12-31T23:59:59.999Z", "../..", "/", "a\nb", "\u2028"]
 
 
+ABOUT = ("agentType", "description", "toolUseId", "parentAgentId", "type")
+
+
 def kinds() -> list[dict[str, Any]]:
     """A session with every kind of line that a reader looks into."""
     uses = {"input_tokens": 5, "output_tokens": 7, "cache_read_input_tokens": 1}
@@ -168,8 +171,13 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
     paths = {}
     for number, data in enumerate(datas):
         id = f"{number:08x}{S[8:]}"
-        paths[id], _ = delegated(home, id=id)
-        paths[id].write_bytes(data.replace(S.encode(), id.encode()))
+        data = data.replace(S.encode(), id.encode())
+        paths[id], agent = delegated(home, id=id)
+        paths[id].write_bytes(data)
+        if number % 2:  # its agent's is as odd, and what is told of it
+            agent.write_bytes(data)
+            told = {name: ODD[number % len(ODD)] for name in ABOUT}
+            agent.with_suffix(".meta.json").write_bytes(as_bytes(told))
     home.talk(GOOD, say="lighthouse")
     os.environ["CLAUDE_CONFIG_DIR"] = str(home.root)
     source = ClaudeSource(directory / "index", ClaudeHome(str(home.root)))

@@ -7,13 +7,14 @@ import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from segue.hub import Hub
 from segue.model import text
+from segue.model.errors import SegueError
 from segue.model.event import Body
 from segue.model.principal import LOCAL
 from segue.model.query import Query
@@ -53,6 +54,31 @@ async def test_an_odd_file_in_the_place_of_a_transcript(home: Home, make) -> Non
     home.talk(GOOD)
     make(home.projects / "-w" / f"{S}.jsonl")
     await check(home)
+
+
+@pytest.mark.parametrize("make", ODD)
+async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) -> None:  # type: ignore[no-untyped-def] # one of ODD
+    """By its id and by its path, which may lie anywhere; nothing is waited for."""
+    home.talk(GOOD)
+    path, elsewhere = home.projects / "-w" / f"{S}.jsonl", home.root.parent / f"{S2}.jsonl"
+    make(path)
+    make(elsewhere)
+    there = sorted(home.root.rglob("*"))
+    async with opened(home) as hub:
+        listed = [one.id for one in (await hub.list(LOCAL, Query(limit=50))).sessions]
+        for work in (
+            hub.import_claude(LOCAL, str(elsewhere)),
+            hub.import_claude(LOCAL, str(path)),
+            hub.fork(LOCAL, S, here=True),
+        ):
+            with suppress(SegueError):
+                await work
+        if S not in listed:
+            for work in (hub.fork(LOCAL, S), hub.set_title(LOCAL, S, "T"), hub.trash(LOCAL, S)):
+                with suppress(SegueError):
+                    await work
+            assert sorted(home.root.rglob("*")) == there
+        assert GOOD in [one.id for one in (await hub.list(LOCAL, Query(limit=50))).sessions]
 
 
 @pytest.mark.parametrize("make", ODD)
