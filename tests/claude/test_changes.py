@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,21 @@ def test_nothing_but_the_new_line_is_written(home: Home) -> None:
     claude.rename_session(S, "T")
     assert path.read_bytes().startswith(held)
     assert path.read_bytes().count(b"\n") == held.count(b"\n") + 1
+
+
+def test_a_line_that_a_full_disk_cuts_short_is_taken_back(home: Home) -> None:
+    path = home.talk()
+    held = path.read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(held) + 10, before[1]))
+    try:
+        with pytest.raises(OSError):
+            claude.rename_session(S, "T")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == held
+    claude.rename_session(S, "T")
+    assert path.read_bytes().startswith(held)
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n\t", "\x1b[0m"])

@@ -42,11 +42,22 @@ def append(path: str, data: bytes) -> bool:
             return False
         if os.pread(descriptor, 1, status.st_size - 1) != b"\n":
             data = b"\n" + data
-        while data:
-            data = data[os.write(descriptor, data) :]
+        _write(descriptor, data, status.st_size)
     finally:
         os.close(descriptor)
     return True
+
+
+def _write(descriptor: int, data: bytes, end: int) -> None:
+    """All of it, or nothing: what a full disk cuts short is taken back if it is still the end."""
+    wrote = 0
+    try:
+        while wrote < len(data):
+            wrote += os.write(descriptor, data[wrote:])
+    except OSError:
+        if wrote and os.fstat(descriptor).st_size == end + wrote:
+            os.ftruncate(descriptor, end)
+        raise
 
 
 def clean_title(title: str) -> str:
