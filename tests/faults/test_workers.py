@@ -39,7 +39,7 @@ class Crew:
     def workers(self) -> list[psutil.Process]:
         """Those that serve, without multiprocessing's own helper."""
         children = psutil.Process(self.process.pid).children()
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        return [child for child in children if "spawn_main" in " ".join(_command(child))]
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, path, **({} if body is None else {"json": body}))
@@ -278,6 +278,13 @@ def test_five_hundred_streams_lose_and_repeat_nothing(tmp_path: Path) -> None:
         while sum(worker.num_fds() for worker in team.workers()) > sum(f for f, _ in idle) + 20:
             assert time.monotonic() < deadline, "streams that were closed keep their sockets"
             time.sleep(0.1)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []  # it has just ended
 
 
 def _counted(team: Crew, streams: int) -> None:
