@@ -250,6 +250,21 @@ async def test_a_fork_takes_the_history_up_to_an_event_and_closes_what_was_open(
             await hub.fork(LOCAL, parent.id, at=99)
 
 
+@pytest.mark.parametrize("place", ["work/..", "work/mine", "work/.", "mine/work"])
+async def test_a_purged_fork_takes_no_directory_with_it_that_segue_did_not_make(
+    make_hub: MakeHub, tmp_path: Path, place: str
+) -> None:
+    kept = tmp_path / "work" / "mine" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (tmp_path / "mine" / "work").mkdir(parents=True)
+    async with make_hub() as hub:
+        session = await hub.create(LOCAL, cwd="/")
+        fork = await hub.fork(LOCAL, session.id, cwd=f"{tmp_path}/{place}")
+        await hub.purge(LOCAL, fork.id)
+        assert kept.exists() and (tmp_path / "mine" / "work").exists()
+
+
 async def test_a_fork_of_an_archived_session_is_live(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         parent = await hub.create(LOCAL)

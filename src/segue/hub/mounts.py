@@ -96,8 +96,9 @@ class Mounts:
     def made(self, session: Session) -> bool:
         """Whether segue made its directory: for it, or for the session that it was forked from."""
         place = Path(session.cwd)
-        forked = session.fork is not None and place.parent == self._work
-        return forked or place == self._work / session.id
+        if place.parent != self._work or ids.parse(place.name) != place.name:
+            return False
+        return session.fork is not None or place.name == session.id
 
     def beside(self, session: Session) -> Path:
         """The file that says what was done in the directory that segue made for a session."""
