@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.hub import Hub, Runners
+from segue.agents.lent import LENT
+from segue.hub import Hub, Runners, turns
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
@@ -341,6 +342,26 @@ async def test_a_session_whose_agent_nobody_has_refuses_a_prompt(make_hub: MakeH
         await hold.close()
         with pytest.raises(NoAgent):
             await hub.prompt(LOCAL, id, "hello")
+
+
+async def test_what_only_a_program_that_is_gone_could_answer_blocks_nobody(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_hub() as hub:
+        id = (await hub.create(LOCAL, cwd="/")).id
+        lent = {"kind": "model", "model": "test:any", LENT: ids.new_id()}
+        taken = await hub.prompt(LOCAL, id, "with hooks", overrides=lent)
+        await hub.prompt(LOCAL, id, "behind it")
+        await hub.cancel(LOCAL, id)
+        assert await hub.wait(LOCAL, id, taken) == "cancelled"
+        assert await hub.waiting(LOCAL, id) == []
+
+        monkeypatch.setattr(turns, "ORPHANED", 0)
+        left = await hub.prompt(LOCAL, id, "with hooks", overrides=lent)
+        assert await hub.wait(LOCAL, id, left) == "error"
+        (failed,) = await events_of(hub, id, "failed")
+        assert "hooks or variables of the program" in failed.message
+        assert await hub.run(LOCAL, id, "/say on") == "end_turn"
 
 
 async def test_closing_a_held_session_cancels_its_turn(make_hub: MakeHub) -> None:

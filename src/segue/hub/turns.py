@@ -16,13 +16,15 @@ import socket
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from ..agents.base import Agent, NoTools, Releasing, Tools
+from ..agents.base import Agent, NoTools, Releasing, Tools, Turn
+from ..agents.lent import LENT
 from ..model import clock, ids
 from ..model.closing import closing
 from ..model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from ..model.event import AnyBody, Draft, Interrupted, ModelAsked
+from ..model.lifecycle import StopReason
 from ..model.session import Session
-from ..store.base import Lease, Signal
+from ..store.base import InboxItem, Lease, Signal
 from .live import Name
 from .running import Engine, Running, partials, unanswered
 
@@ -33,6 +35,8 @@ RENEW_SECONDS = 4.0
 RECOVER_SECONDS = 5.0
 # A prompt that nobody has taken for so long was left by a process that died.
 ABANDONED = 3 * clock.SECOND
+# One that needs what a program lent it, and waits for so long, has outlived that program.
+ORPHANED = 30 * clock.SECOND
 
 
 class Hold:
@@ -289,7 +293,7 @@ class _Driver:
             self.wake.clear()
             prompt = await self._next_prompt()
             if prompt is not None:
-                if not await self._turn(*prompt):
+                if not await self._turn(prompt):
                     return False
             elif self._name in self._holds:
                 await self.wake.wait()
@@ -315,40 +319,60 @@ class _Driver:
 
         await self._store.change(*self._name, decide, lease=self._lease)
 
-    async def _next_prompt(self) -> tuple[int, str, dict[str, Any]] | None:
+    async def _next_prompt(self) -> InboxItem | None:
         """The oldest prompt. With no turn running, cancels and answers have nothing to act on."""
         stale = []
         found = None
         for item in await self._store.inbox(*self._name):
             if item.kind == "prompt":
-                found = found or (item.number, item.id, item.body)
+                found = found or item
             elif found is None:
                 stale.append(item.number)
         if stale:
             await self._store.drop_inbox(*self._name, stale)
         return found
 
-    async def _turn(self, number: int, turn_id: str, body: dict[str, Any]) -> bool:
+    async def _turn(self, prompt: InboxItem) -> bool:
         """Run one turn. False when this process cannot answer for the session's agent."""
         session = await self._store.get(*self._name)
         if session is None:
             raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
         agent, tools = self._holds.get(self._name, (None, NoTools()))
         try:
-            agent = agent or await self._engine.build(session, body.get("overrides", {}))
+            overrides = prompt.body.get("overrides", {})
+            agent = agent or await self._engine.build(session, overrides)
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
-            return False
+            if LENT not in overrides or prompt.at > clock.now() - ORPHANED:
+                return await self._taken_back()
+            agent = _Refusing(error)
         self._running = Running(self._engine, self._lease, self.wake, agent, tools)
         try:
             if not self._stopping:  # asked while the agent was being built
-                await self._running.run(number, turn_id, body)
+                await self._running.run(prompt.number, prompt.id, prompt.body)
         except LeaseLost:
             raise
         except Conflict as error:
             # Withdrawn meanwhile, or the session has terminated: nothing to run.
             log.info("session %s: %s", session.id, error)
-            await self._store.drop_inbox(*self._name, [number])
+            await self._store.drop_inbox(*self._name, [prompt.number])
         finally:
             self._running = None
         return True
+
+    async def _taken_back(self) -> bool:
+        """Whether a cancel takes back what nobody here can answer: all that came before it."""
+        items = await self._store.inbox(*self._name)
+        cancel = max((item.number for item in items if item.kind == "cancel"), default=0)
+        numbers = [item.number for item in items if item.number <= cancel]
+        return bool(await self._store.drop_inbox(*self._name, numbers))
+
+
+class _Refusing:
+    """Answers what nobody can answer any more, with why."""
+
+    def __init__(self, error: NoAgent) -> None:
+        self._error = error
+
+    async def run(self, turn: Turn) -> StopReason:
+        raise self._error

@@ -123,7 +123,12 @@ class SDKSession:
             task.cancel()
         held, self._opened = self._opened, None
         if held is not None:
-            await held.close()
+            try:
+                if self._lent is not None:  # what has not begun is nobody else's to answer
+                    for turn in self._sent:
+                        await held.hub.withdraw(LOCAL, self.session_id, turn)
+            finally:
+                await held.close()
             if self._lent is not None:
                 held.hub.runners.lending.take_back(self._lent)
 
