@@ -18,7 +18,7 @@ from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import ConfigChanged
 from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
-from tests.agents.provider import Provider, Say, Use
+from tests.agents.provider import Provider, Say, Use, Wait
 
 MODEL = "claude-sonnet-4-6"
 
@@ -170,6 +170,21 @@ async def test_what_a_suggestion_allows_is_not_asked_again(place: Place) -> None
     place.answers([WRITE], [WRITE], [Use("bash", {"command": "true"})])
     await place.run(can_use_tool=ask)
     assert asked == ["Write", "Bash"]
+
+
+@inside
+async def test_an_answer_may_allow_several_tools(place: Place) -> None:
+    asked: list[str] = []
+
+    async def ask(name: str, given: Any, context: Any) -> Any:
+        asked.append(name)
+        rules = [[{"toolName": each}] for each in ("Write", "Bash")]
+        updates = [{"type": "addRules", "behavior": "allow", "rules": each} for each in rules]
+        return PermissionResultAllow(updated_permissions=updates)
+
+    place.answers([WRITE], [WRITE], [Use("bash", {"command": "true"})])
+    await place.run(can_use_tool=ask)
+    assert asked == ["Write"]
 
 
 @pytest.mark.parametrize(
@@ -331,6 +346,31 @@ async def test_a_hook_that_fails_lets_nothing_through(place: Place, timeout: flo
 
 
 @inside
+async def test_a_hook_that_gives_a_tool_what_is_none_lets_nothing_through(place: Place) -> None:
+    async def hook(*_: Any) -> Any:
+        return specific("PreToolUse", permissionDecision="allow", updatedInput=["a"])
+
+    place.answers([WRITE])
+    result = await place.run(hooks={"PreToolUse": [HookMatcher(None, [hook])]})
+    assert not result.is_error and list(place.cwd.iterdir()) == []
+    assert "updatedInput ['a'] is no dict" in told(place.provider.requests[1])
+
+
+@inside
+async def test_what_a_hook_is_told_is_not_what_the_tool_is_given(place: Place) -> None:
+    async def hook(told: Any, *_: Any) -> Any:
+        told["tool_input"]["file_path"] = "b"
+        return {}
+
+    place.answers([WRITE])
+    hooks = {"PreToolUse": [HookMatcher(None, [hook])]}
+    result = await place.run(permission_mode="acceptEdits", hooks=hooks)
+    assert [each.name for each in place.cwd.iterdir()] == ["a"]
+    (call,) = await place.events(result, "tool_call")
+    assert call.input == WRITE.input
+
+
+@inside
 async def test_a_hook_stops_the_turn(place: Place) -> None:
     async def stop(*_: Any) -> Any:
         return {"continue_": False, "stopReason": "that is enough"}
@@ -447,14 +487,33 @@ async def test_a_hook_hears_that_the_memory_is_shortened(place: Place) -> None:
     assert triggers == ["auto"]
 
 
+@pytest.mark.parametrize("calls", [1, 2])
 @inside
-async def test_a_hook_that_fails_after_the_fact_fails_the_turn(place: Place) -> None:
+async def test_a_hook_that_fails_after_the_fact_fails_the_turn(place: Place, calls: int) -> None:
     async def broken(*_: Any) -> Any:
         raise LookupError("oops")
 
-    place.answers([Use("glob", {"pattern": "*"})])
+    place.answers([Use("glob", {"pattern": "*"})] * calls)
     result = await place.run(hooks={"PostToolUse": [HookMatcher(None, [broken])]})
     assert result.is_error and "a hook for PostToolUse failed" in result.errors[-1]
+
+
+@inside
+async def test_a_prompt_with_hooks_that_has_not_begun_goes_with_its_program(place: Place) -> None:
+    async def hook(*_: Any) -> Any:
+        return {}
+
+    hooks = {"Stop": [HookMatcher(None, [hook])]}
+    session = segue.create_session(model=MODEL, cwd=place.cwd, store=place.hub, hooks=hooks)
+    id = session.session_id
+    async with asyncio.timeout(60):
+        place.answers([wait := Wait()])
+        await session.send("One")
+        await wait.reached.wait()
+        await session.send("Two")
+        assert len(await place.hub.waiting(LOCAL, id)) == 1
+        await session.close()
+        assert await place.hub.waiting(LOCAL, id) == []
 
 
 @inside

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
@@ -99,7 +97,7 @@ class Loop:
         parts = [] if cut else response.tool_calls  # the last call may be half a call
         try:
             calls = [await self._toolbox.understand(part) for part in parts]
-        except asyncio.CancelledError:
+        except BaseException:
             self._turn.leave(called)
             raise
         await self._store(*(call.event for call in calls), called)

@@ -269,8 +269,11 @@ async def _gathered(work: Sequence[Any]) -> list[Any]:
     """All of it at once; the first error ends the rest."""
     if len(work) == 1:
         return [await work[0]]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in work]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # which says what went wrong
     return [task.result() for task in tasks]
 
 

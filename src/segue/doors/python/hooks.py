@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import msgspec
@@ -86,6 +87,9 @@ class ProgramHooks:
                 verdict = said.specific.get("permissionDecision")
                 if verdict not in (None, "allow", "ask", "deny"):
                     raise AgentFailed(f"permissionDecision {verdict!r} is not possible here")
+                changed = said.specific.get("updatedInput")
+                if not isinstance(changed, Mapping | None):
+                    raise AgentFailed(f"updatedInput {changed!r} is no dict")
             except AgentFailed as error:
                 return Before(refused=error.message)
             if said.stops or said.blocks or verdict == "deny":
@@ -93,11 +97,11 @@ class ProgramHooks:
             context += said.context
             if verdict is not None:
                 wish = "ask" if "ask" in (wish, verdict) else "allow"
-            if (changed := said.specific.get("updatedInput")) is not None:
+            if changed is not None:
                 asked.input["tool_input"] = dict(changed)
         given = asked.input["tool_input"]
-        changed = None if given == call.input else given
-        return Before(wish=wish, input=changed, context=_joined(context))
+        new = None if given == call.input else given
+        return Before(wish=wish, input=new, context=_joined(context))
 
     async def after(self, turn: Turn, call: Called, result: ToolResult) -> After:
         failed = result.status != "completed"
@@ -170,7 +174,8 @@ class _Asked:
         function, seconds = hook
         try:
             async with asyncio.timeout(seconds):
-                answer = await function(self.input, self._call and self._call.id, {"signal": None})
+                told = deepcopy(self.input)  # what a hook does to it changes nothing here
+                answer = await function(told, self._call and self._call.id, {"signal": None})
             said = _Said(self.event, answer)
         except Exception as error:
             words = str(error) or f"it took longer than {seconds:g} s"

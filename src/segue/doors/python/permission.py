@@ -92,6 +92,7 @@ def changes(updates: Sequence[Any], session: Session, chosen: str | None) -> lis
     `chosen` is the mode that the program has for its own turns, which no answer changes.
     """
     found: list[ConfigChanged] = []
+    allowed = set(session.options.get(ALLOWED, ()))
     for update in updates:
         kind = _get(update, "type")
         if _get(update, "destination") not in SESSION:
@@ -99,8 +100,8 @@ def changes(updates: Sequence[Any], session: Session, chosen: str | None) -> lis
         rules = [_rule(each) for each in _get(update, "rules") or ()]
         mode = _get(update, "mode")
         if kind == "addRules" and _get(update, "behavior") == "allow" and rules:
-            known = session.options.get(ALLOWED, ())
-            found.append(ConfigChanged(options={ALLOWED: sorted({*known, *rules})}))
+            allowed.update(rules)
+            found.append(ConfigChanged(options={ALLOWED: sorted(allowed)}))
         elif kind == "setMode" and mode in MODES and chosen is None:
             found.append(ConfigChanged(mode=mode))
         elif kind == "setMode" and mode in MODES:
