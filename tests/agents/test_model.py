@@ -191,9 +191,11 @@ async def test_a_server_that_does_not_run_is_tried_a_few_times_and_named(
     async with house:
         url = await _closed()
         await house.hub.config.set("local", "model", model)
-        await house.hub.config.set("local", "model.base_url", url)
+        secret = url.replace("//", "//me:plugh77@")
+        await house.hub.config.set("local", "model.base_url", secret)
         session = await house.session(agent=await spec(house, backoff=0.01))
         bodies = await house.play("Hi", session)
+    assert "plugh77" not in str(bodies)
     *tries, last = of(bodies, "failed")
     assert [body.retry for body in tries] == ["retrying"] * 2 and last.retry == "exhausted"
     assert f"the model at {url}" in last.message and "refused" in last.message

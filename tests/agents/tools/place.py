@@ -28,7 +28,7 @@ class Place:
         """A tool's result; a refusal is one that failed."""
         tool = BUILT_IN[name]
         try:
-            return await tool.run(context or self.context(), tool.read(given))
+            return await tool.use(context or self.context(), tool.read(given))
         except ToolError as error:
             return ToolResult(call_id="", status="failed", output=str(error))
 

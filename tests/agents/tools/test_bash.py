@@ -86,7 +86,7 @@ async def test_exit_ends_the_shell_and_the_next_command_gets_a_new_one(place: Pl
 @pytest.mark.usefixtures("walls")
 async def test_time_runs_out_and_everything_it_began_is_killed(place: Place) -> None:
     slow = {"command": "echo before; sleep 300 & echo $! > pid; wait", "timeout_ms": 400}
-    first, second = await run(place, slow, "echo after")
+    _, first, second = await run(place, "true", slow, "echo after")
     assert first.status == "failed" and told(first).startswith("before\n")
     assert told(second) == "after\n"
     pid = int((place.inside / "pid").read_text())

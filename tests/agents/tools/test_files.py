@@ -252,3 +252,18 @@ def test_whatever_is_asked_for_stays_inside(path: str) -> None:
         return
     assert place.path == "/usr/lib" or place.path.startswith("/usr/lib/")
     assert ".." not in Path(place.path).parts
+
+
+@pytest.mark.parametrize("secret", ["", "e", "text", "1\ttext", "gone"])
+async def test_no_secret_is_in_a_result_and_the_rest_stays_whole(place: Place, secret: str) -> None:
+    (place.inside / "a").write_text("text")
+    (place.inside / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
+    context = place.context()._replace(variables={"NAME": secret})
+    read = await place.use("read", context, file_path="a")
+    assert read.status == "completed"
+    plain = await place.use("read", file_path="a")
+    assert told(read) == (told(plain).replace(secret, "[NAME]") if secret else told(plain))
+    picture = await place.use("read", context, file_path="picture.png")
+    assert picture == await place.use("read", file_path="picture.png")
+    missing = told(await place.use("read", context, file_path="gone"))
+    assert not secret or secret not in missing.replace("[NAME]", "")

@@ -14,7 +14,7 @@ def told(error: Exception, address: str | None) -> str | None:
     if not isinstance(error, errors.ModelConnectionError):
         return None
     why = _reason(error)
-    where = address or "its address"
+    where = _shown(address) if address else "its address"
     if error.phase in ("read", "write"):
         return f"the connection to the model at {where} broke: {why}"
     if _here(address):
@@ -27,6 +27,12 @@ def told(error: Exception, address: str | None) -> str | None:
 def nobody_there(error: Exception, address: str | None) -> bool:
     """Whether this very machine says that nothing listens there, which waiting seldom changes."""
     return _here(address) and any(isinstance(e, ConnectionRefusedError) for e in _causes(error))
+
+
+def _shown(address: str) -> str:
+    """An address without a password or a key in it."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _reason(error: Exception) -> str:

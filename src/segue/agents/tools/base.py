@@ -16,6 +16,7 @@ __all__ = ["Context", "Tool", "ToolError", "done", "failed", "shortened"]
 # As much as a model reads with profit of one result; what is longer loses its middle.
 MAX_OUTPUT = 30_000
 _TELLING = 4  # a line of a secret that has fewer characters tells nothing of it
+_NO_WORDS = ("type", "mime", "data")  # of a block
 
 
 class Context(NamedTuple):
@@ -60,10 +61,14 @@ class Tool(NamedTuple):
 
     async def use(self, context: Context, given: Any) -> ToolResult:
         """Run it. What is secret in the context is not in the result as it stands there."""
-        result = await self.run(context, given)
         if not context.variables:
-            return result
-        shown = _without(_secrets(context.variables), msgspec.to_builtins(result.content))
+            return await self.run(context, given)
+        secrets = _secrets(context.variables)
+        try:
+            result = await self.run(context, given)
+        except ToolError as error:
+            raise ToolError(_without(secrets, str(error))) from None
+        shown = _without(secrets, msgspec.to_builtins(result.content))
         return msgspec.structs.replace(result, content=msgspec.convert(shown, Content))
 
     def read(self, arguments: Any) -> Input:
@@ -78,7 +83,7 @@ def _secrets(variables: Mapping[str, str]) -> list[tuple[str, str]]:
     """What not to show, with its name: values, and their lines, the longest first."""
     found = {line: name for name, value in variables.items() for line in value.split("\n")}
     found = {line: name for line, name in found.items() if len(line.strip()) >= _TELLING}
-    found |= {value: name for name, value in variables.items()}
+    found |= {value: name for name, value in variables.items() if value}
     return sorted(found.items(), key=lambda item: -len(item[0]))
 
 
@@ -89,7 +94,10 @@ def _without(secrets: Sequence[tuple[str, str]], shown: Any) -> Any:
             shown = shown.replace(value, f"[{name}]")
         return shown
     if isinstance(shown, dict):
-        return {key: _without(secrets, each) for key, each in shown.items()}
+        return {
+            key: each if key in _NO_WORDS else _without(secrets, each)
+            for key, each in shown.items()
+        }
     if isinstance(shown, list | tuple):
         return [_without(secrets, each) for each in shown]
     return shown
