@@ -19,6 +19,8 @@ ALLOWED = "always_allow"
 _DENIED = {"plan": "the session is in plan mode: look, and say what you would do"}
 _NOBODY = "somebody would have to be asked first, and in this mode nobody is"
 _LOOKS = frozenset({"read", "search", "think"})
+# In the `extra` of a call that is refused already, so that nobody who sees it runs it.
+REFUSED: dict[str, Any] = {"permission": {"policy": "auto", "verdict": "deny"}}
 
 
 def verdict(

@@ -16,7 +16,7 @@ from ...model.content import as_content
 from ...model.event import ELSEWHERE, Event, Location, SystemMessage, ToolCall, ToolKind, ToolResult
 from ..base import McpTool, Tools, Turn
 from ..lent import After, Called, Hooks
-from ..permission import Policy, Wish, evaluated, permit, refusal
+from ..permission import REFUSED, Policy, Wish, evaluated, permit, refusal
 from ..tools import BUILT_IN, Context, Tool, ToolError, failed
 from .conversation import DIALECT, tool_name
 from .settings import CustomTool, Settings, Toolset
@@ -117,6 +117,8 @@ class Toolbox:
             extra=_kept(part),
         )
         if offer is None:
+            # Whoever runs tools elsewhere may have one of that name.
+            event = msgspec.structs.replace(event, extra={**event.extra, **REFUSED})
             return Call(event, None, refused=f"there is no tool {part.tool_name!r}")
         call = self._understood(event, offer, wrong)
         if self._hooks is None or wrong is not None:
@@ -155,13 +157,15 @@ class Toolbox:
             server=None if offer.mcp is None else offer.mcp.server,
             # What is refused already is nobody's to run.
             custom=offer.built_in is None and offer.mcp is None and wrong is None,
-            extra={
-                **event.extra,
-                **({ELSEWHERE: True} if self._given_away(offer) else {}),
-                **evaluated(self._turn.session, _key(offer), offer.kind, offer.policy, wish),
-            },
+            extra={**event.extra, **(REFUSED if wrong is not None else self._marks(offer, wish))},
         )
         return Call(event, offer, given, wrong, wish)
+
+    def _marks(self, offer: Offer, wish: Wish) -> dict[str, Any]:
+        """What doors show and take into account of a call that may be done."""
+        given_away = {ELSEWHERE: True} if self._given_away(offer) else {}
+        decided = evaluated(self._turn.session, _key(offer), offer.kind, offer.policy, wish)
+        return given_away | decided
 
     def _given_away(self, offer: Offer) -> bool:
         """Whether a built-in tool is one that others run; what fetches from the web is ours."""
@@ -200,6 +204,8 @@ class Toolbox:
             return call._replace(refused=refusal(answer))
         if answer.input is None:
             return call
+        if self._given_away(offer):
+            return call._replace(refused="it runs elsewhere, where its input cannot be changed")
         event = msgspec.structs.replace(call.event, input=answer.input)
         return self._understood(event, offer, None)._replace(context=call.context)
 

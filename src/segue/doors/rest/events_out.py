@@ -16,6 +16,7 @@ from ...hub import Hub
 from ...model import clock, fold, ids
 from ...model.errors import SegueError
 from ...model.event import (
+    ELSEWHERE,
     AgentMessage,
     AgentThought,
     AnyBody,
@@ -217,7 +218,8 @@ class View:
             kind, name = "agent.mcp_tool_result", "mcp_tool_use_id"
         elif call is not None and call.custom:
             kind, name = "user.custom_tool_result", "custom_tool_use_id"
-        elif "rest" in body.extra:  # given through this door
+        elif "rest" in body.extra or (call is not None and call.extra.get(ELSEWHERE)):
+            # Given through this door, or there was none and nobody is to come up with one.
             kind = "user.tool_result"
         return _event(
             event,
@@ -233,6 +235,10 @@ class View:
             return None
         kind = next((option.kind for option in asked.options if option.id == body.option), "reject")
         allowed = kind.startswith("allow")
+        if allowed and body.input is not None and asked.call_id is not None:
+            # With another input, which whoever runs it elsewhere does not know of.
+            call = await self._lookups.called(asked.call_id, event.seq)
+            allowed = call is None or ELSEWHERE not in call.extra
         return _event(
             event,
             "user.tool_confirmation",
