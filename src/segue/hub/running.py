@@ -155,6 +155,7 @@ class Running:
             reason = await self._supervise(turn)
         finally:
             self._over = True  # an agent that outlives its turn writes nothing more
+            self._withdraw()
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
@@ -227,10 +228,18 @@ class Running:
     async def _stop(self, task: asyncio.Task[Any]) -> StopReason:
         if not task.done():
             task.cancel()
+            self._withdraw()
             await asyncio.wait([task], timeout=GRACE_SECONDS)
         if task.done() and not task.cancelled():
             task.exception()  # heard, so that nobody warns that it was not
         return "cancelled"
+
+    def _withdraw(self) -> None:
+        """Let go of those who wait for an answer beside the agent, as a child's requests do."""
+        for _, future in self._asks.values():
+            if not future.done():
+                future.set_result(Answer())
+        self._asks.clear()
 
     async def _hear(self) -> None:
         """Act on the inbox: cancels and answers now, prompts when their turn comes."""

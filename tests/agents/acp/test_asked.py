@@ -1,5 +1,6 @@
 """What children ask of their client, where no editor is there to be asked: files, served here."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from segue.hub import Hub
@@ -44,10 +46,10 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(home: Path, version: int = 1, **more: Any) -> AsyncIterator[Talk]:
+async def talking(home: Path, *args: Any, **more: Any) -> AsyncIterator[Talk]:
     (home / "cwd").mkdir(exist_ok=True)
     async with Hub(MemoryStore(), home) as hub:
-        command = shlex.join([sys.executable, str(PROGRAM), str(version)])
+        command = shlex.join([sys.executable, str(PROGRAM), *map(str, args)])
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
         id = (await hub.create(LOCAL, cwd=str(home / "cwd"))).id
         if more:
@@ -178,3 +180,25 @@ async def test_what_the_child_asked_about_itself_is_not_asked_again(tmp_path: Pa
         assert path.read_text() == other.read_text() == "new\n"
         await talk(question, write(path, "newer"), answer="reject")
         assert path.read_text() == "new\n"
+
+
+@pytest.mark.parametrize("what", ["write", "permission"])
+async def test_what_is_asked_when_the_turn_is_cancelled_is_answered(
+    tmp_path: Path, what: str
+) -> None:
+    path = tmp_path / "cwd" / "a"
+    option = {"optionId": "allow", "name": "Yes", "kind": "allow_once"}
+    call = {"toolCallId": "c", "title": "Edit a"}
+    question = ["session/request_permission", {"toolCall": call, "options": [option]}]
+    request = write(path) if what == "write" else question
+    async with talking(tmp_path, 1, "patient") as talk, asyncio.timeout(60):
+        await talk(["capabilities", {}])  # so that the child is there
+        (child,) = psutil.Process().children(recursive=True)
+        turn = await talk.hub.prompt(LOCAL, talk.id, json.dumps([request]))
+        while not (await talk.hub.get(LOCAL, talk.id)).open_asks:
+            await asyncio.sleep(0.01)
+        await talk.hub.cancel(LOCAL, talk.id)
+        assert await talk.hub.wait(LOCAL, talk.id, turn) == "cancelled"
+        await talk(["capabilities", {}])
+        assert [child] == psutil.Process().children(recursive=True)  # it had obeyed
+        assert not path.exists()

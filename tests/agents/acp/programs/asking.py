@@ -1,7 +1,8 @@
 """An agent that asks its client for things: a prompt is a list, in JSON, of what to send.
 
 Each is a method with its parameters, in which `$` is what the first answer named. Notifications
-have a `!` before their name. It says what was answered. In version 1, or in 2 if told `2`.
+have a `!` before their name. It says what was answered. In version 1, or in 2 if told `2`. If told
+`patient` as well, it waits for each answer, whatever is cancelled.
 """
 
 import json
@@ -26,7 +27,7 @@ def ask(session: str, method: str, params: dict[str, object]) -> object:
         message = json.loads(line)
         if message.get("id") == id:
             return message.get("result", message.get("error"))
-        if message.get("method") == "session/cancel":
+        if message.get("method") == "session/cancel" and "patient" not in sys.argv:
             send(method="$/cancel_request", params={"requestId": id})
     sys.exit()
 
