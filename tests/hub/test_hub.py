@@ -425,6 +425,7 @@ async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub)
         (lambda lines: lines[:-1], "cut off"),
         (lambda lines: [lines[0], *lines[2:]], "line 2"),
         (lambda lines: [b"hello\n", *lines[1:]], "line 1"),
+        (lambda lines: [*lines[:-1], b'{"body":' + b"[" * 100_000], "line 3"),
         (lambda lines: [*lines[:-1], lines[-1][:-9]], "line 3"),
         (lambda lines: [lines[0].replace(b'"segue":1', b'"segue":9'), *lines[1:]], "newer"),
     ],

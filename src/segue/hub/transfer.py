@@ -93,7 +93,7 @@ def _told(number: int) -> Iterator[None]:
     """What is wrong with a line, as the user is told."""
     try:
         yield
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"line {number} is not of a segue export: {error}") from None
 
 
