@@ -18,7 +18,8 @@ MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 ALLOWED = "always_allow"
 _DENIED = {"plan": "the session is in plan mode: look, and say what you would do"}
 _NOBODY = "somebody would have to be asked first, and in this mode nobody is"
-_LOOKS = frozenset({"read", "search", "think"})
+# The kinds of tools that change nothing.
+LOOKS = frozenset({"read", "search", "think"})
 # In the `extra` of a call that is refused already, so that nobody who sees it runs it.
 REFUSED: dict[str, Any] = {"permission": {"policy": "auto", "verdict": "deny"}}
 
@@ -40,7 +41,7 @@ def verdict(
 
 
 def _verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verdict:
-    looks = kind in _LOOKS
+    looks = kind in LOOKS
     match session.mode:
         case "bypassPermissions":
             return "allow"

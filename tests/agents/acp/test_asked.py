@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from segue.acp.rpc import RpcError
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.event import ConfigChanged, Event, PermissionAsked
@@ -46,9 +47,10 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(home: Path, *args: Any, **more: Any) -> AsyncIterator[Talk]:
+async def talking(home: Path, *args: Any, editor: Any = None, **more: Any) -> AsyncIterator[Talk]:
     (home / "cwd").mkdir(exist_ok=True)
     async with Hub(MemoryStore(), home) as hub:
+        hub.runners.editor = editor
         command = shlex.join([sys.executable, str(PROGRAM), *map(str, args)])
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
         id = (await hub.create(LOCAL, cwd=str(home / "cwd"))).id
@@ -182,6 +184,20 @@ async def test_what_the_child_asked_about_itself_is_not_asked_again(tmp_path: Pa
         assert path.read_text() == "new\n"
 
 
+async def test_to_look_at_a_file_is_not_to_write_it(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        path = tmp_path / "cwd" / "a"
+        places = [{"path": str(path)}, {"path": "no\0path"}]
+        call = {"toolCallId": "c", "title": "Read a", "kind": "read", "locations": places}
+        options = [{"optionId": "allow", "name": "Yes", "kind": "allow_once"}]
+        question = ["session/request_permission", {"toolCall": call, "options": options}]
+        await talk(question, write(path))
+        assert talk.asked == ["Read a", f"Write {path}"]
+        call["kind"] = "other"
+        assert (await talk(question, write(path)))[0]["outcome"]["outcome"] == "selected"
+        assert talk.asked[2:] == ["Read a"]
+
+
 @pytest.mark.parametrize("what", ["write", "permission"])
 async def test_what_is_asked_when_the_turn_is_cancelled_is_answered(
     tmp_path: Path, what: str
@@ -202,3 +218,29 @@ async def test_what_is_asked_when_the_turn_is_cancelled_is_answered(
         await talk(["capabilities", {}])
         assert [child] == psutil.Process().children(recursive=True)  # it had obeyed
         assert not path.exists()
+
+
+class Elsewhere:
+    """An editor that has other sessions open."""
+
+    methods = frozenset({"fs/read_text_file", "fs/write_text_file", "elicitation/create"})
+    forms: Mapping[str, Any] = {"form": {}}
+
+    def has(self, session: str) -> bool:
+        return False
+
+    async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+        raise RpcError(-32002, "the session is not open")
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        raise AssertionError(method)
+
+
+async def test_files_of_a_session_that_the_editor_has_not_open_are_served_here(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cwd" / "a"
+    async with talking(tmp_path, editor=Elsewhere(), mode="acceptEdits") as talk:
+        form = {"mode": "form", "message": "Who?", "requestedSchema": {}}
+        *found, refused = await talk(write(path), read(path), ["elicitation/create", form])
+        assert found == [{}, {"content": "new\n"}] and refused["code"] == -32002

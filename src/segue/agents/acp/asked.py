@@ -1,7 +1,8 @@
 """What a child asks of us as its client: files, terminals and forms.
 
 An editor at our door that can do it is asked as the child asks us. Files are served here where
-there is no such editor: those of the session's directories, changed as our own tools would.
+there is no such editor, or it has not the session open: those of the session's directories, changed
+as our own tools would.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Editor(Protocol):
     @property
     def forms(self) -> Mapping[str, Any]:
         """The kinds of forms that it shows, as it said itself."""
+        ...
+
+    def has(self, session: str) -> bool:
+        """Whether it has one of our sessions open."""
         ...
 
     async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:

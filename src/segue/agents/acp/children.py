@@ -149,13 +149,21 @@ class Child:
         hearer = self._hearers.get(str(request.get("sessionId")))
         return None if hearer is None else await hearer.permission(request)
 
+    def _ours(self, native: str) -> str | None:
+        """Our session that one of the child's is."""
+        return next((each for each, own in self.ours.items() if own == native), None)
+
     async def _wanted(self, method: str, params: dict[str, Any]) -> Any:
         """What the child asks for beside permission."""
         native = str(params.get("sessionId"))
         hearer = self._hearers.get(native)
-        if self._editor is not None and method in self._editor.methods:
-            return await self._pass_on(self._editor, method, native, params)
-        if method not in (READ_FILE, WRITE_FILE):
+        files = method in (READ_FILE, WRITE_FILE)
+        editor = self._editor
+        if files and editor is not None and not editor.has(self._ours(native) or ""):
+            editor = None  # a turn that somebody else asked for
+        if editor is not None and method in editor.methods:
+            return await self._pass_on(editor, method, native, params)
+        if not files:
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
         if hearer is None or hearer.files is None:
             raise RpcError(NOT_FOUND, f"no turn of session {native}", {"sessionId": native})
@@ -167,7 +175,7 @@ class Child:
         """Have the editor do it, who knows the session by our name for it."""
         if method == FORM and params.get("sessionId") is None:
             return {"action": "cancel"}  # of a request that the editor knows nothing of
-        ours = next((each for each, own in self.ours.items() if own == native), None)
+        ours = self._ours(native)
         if ours is None:
             raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
         own = {name: value for name, value in params.items() if name != "sessionId"}

@@ -36,6 +36,7 @@ from ...model.event import (
 )
 from ...model.session import Session
 from ..base import Answer, Streamed
+from ..permission import LOOKS
 from ..tools.base import MAX_OUTPUT
 from .patches import hunks
 from .primer import LEAD
@@ -359,9 +360,12 @@ class _Call:
 
     @property
     def paths(self) -> set[str]:
-        """The files that it is about, as it says."""
+        """The files that it would change, as it says."""
+        if self._kind in LOOKS:
+            return set()
         diffs = {block.path for block in self.content if isinstance(block, Diff)}
-        return {os.path.realpath(path) for path in diffs | {at.path for at in self._locations}}
+        named = diffs | {at.path for at in self._locations}
+        return {os.path.realpath(path) for path in named if "\0" not in path}
 
     @property
     def content(self) -> Content:

@@ -27,6 +27,9 @@ class Editor:
         self.forms = client.elicitation or {}
         self.methods = frozenset(_methods(client))
 
+    def has(self, session: str) -> bool:
+        return self._opened(session) is not None
+
     async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         opened = self._opened(session)
         if opened is None:
