@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,13 @@ def no_claude_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path_factory.mktemp("no-claude")))
         patch.delenv("SEGUE_SOURCES", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c() -> None:
+    """Children can be interrupted, even if the tests run in a shell's background and cannot be."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from itertools import islice
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from hypothesis import given
@@ -86,3 +87,16 @@ def test_times_only_go_up_and_are_whole_minutes(
         found = [start, *islice(cron.parse(expression, zone).after(start), 40)]
         assert found == sorted(set(found))
         assert all(each % (60 * clock.SECOND) == 0 for each in found[1:])
+
+
+def test_utc_needs_no_database_of_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> ZoneInfo:
+        raise ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(cron, "ZoneInfo", unknown)
+    start = clock.from_rfc3339("2026-11-16T10:00:00Z")
+    for name in ("UTC", "Etc/UTC"):
+        found = next(cron.parse("30 9 * * *", name).after(start))
+        assert clock.to_rfc3339(found) == "2026-11-17T09:30:00.000000Z"
+    with pytest.raises(InvalidInput):
+        cron.parse("* * * * *", "Asia/Kathmandu")

@@ -53,10 +53,13 @@ class Records:
         """The newest version, if there is one."""
         return await self._store.get_record(workspace, kind, id)
 
-    async def update(self, record: Record, body: dict[str, Any]) -> Record:
-        """The next version; Conflict if somebody else made one since `record` was read."""
+    async def update(self, record: Record, body: dict[str, Any], *, only: bool = False) -> Record:
+        """The next version; Conflict if somebody else made one since `record` was read.
+
+        With `only`, the earlier ones are forgotten.
+        """
         changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())
-        return await self._store.put_record(changed)
+        return await self._store.put_record(changed, only=only)
 
     async def amend(self, record: Record) -> Record:
         """The record in the place of its newest version, of which nothing is kept."""

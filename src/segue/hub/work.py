@@ -1,8 +1,9 @@
 """Work for those who run a session's tools elsewhere: the queue of a self-hosted environment.
 
 An item says that a session needs a worker. It waits, is handed out, is acknowledged, and is held
-for as long as heartbeats come; one that has stopped is archived. Each step is a version of its
-record, so of two who want the same, one is told that the other was quicker.
+for as long as heartbeats come; one that has stopped is archived. Each step is the next version of
+its record, and the only one that is kept, so of two who want the same, one is told that the other
+was quicker.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Work:
         if id is None or id == environment_id(session.workspace):
             return False
         place = await self._records.find(session.workspace, "environment", id)
-        return place is not None and self_hosted(place)
+        if place is None:  # deleted since; what was left to workers is not done here instead
+            return await self._records.find(session.workspace, _NEEDED, session.id) is not None
+        return self_hosted(place)
 
     async def offer(self, session: Session) -> None:
         """Have a worker come, unless one is there or on the way."""
@@ -100,7 +103,7 @@ class Work:
                     continue
                 fresh = {name: item.body[name] for name in ("session", "metadata", "ttl")}
                 body = {**fresh, "state": "queued", "polled_at": now}
-                return await self._records.update(item, body)
+                return await self._records.update(item, body, only=True)
             except Conflict:
                 continue
         return None
@@ -125,9 +128,8 @@ class Work:
         if body["state"] != "queued" or "polled_at" not in body:
             raise Conflict(f"the work is {body['state']}, and not to be acknowledged")
         now = clock.now()
-        return await self._records.update(
-            item, {**body, "state": "starting", "acknowledged_at": now}
-        )
+        taken = {**body, "state": "starting", "acknowledged_at": now}
+        return await self._records.update(item, taken, only=True)
 
     async def beat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
         """Hold an item for a while longer; HeartbeatRefused unless the last one was `expected`.
@@ -143,7 +145,8 @@ class Work:
             now = clock.now()
             beaten = {"started_at": now, **body, "state": "active", "latest_heartbeat_at": now}
             try:
-                return await self._records.update(item, beaten | {"ttl": ttl or body["ttl"]})
+                beaten["ttl"] = ttl or body["ttl"]
+                return await self._records.update(item, beaten, only=True)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
         lease = {
@@ -169,16 +172,10 @@ class Work:
             try:
                 if not force and body["state"] in ("starting", "active"):
                     asked = {**body, "state": "stopping", "stop_requested_at": now}
-                    return await self._records.update(item, asked)
-                stopped = await self._stop(item, now)
+                    return await self._records.update(item, asked, only=True)
+                return await self._stop(item, now)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
-                continue
-            session = await self._store.get(item.workspace, body["session"])
-            unasked = "stop_requested_at" not in body and "acknowledged_at" in body
-            if session is not None and unasked and await self._busy(session):
-                await self.offer(session)
-            return stopped
         raise Conflict("the work is being changed by others")
 
     async def _stop(self, item: Record, now: int) -> Record:
@@ -186,7 +183,12 @@ class Work:
         stopped = replace(
             item, body=body, version=item.version + 1, updated_at=now, archived_at=now
         )
-        await self._records.put(stopped)
+        await self._store.put_record(stopped, only=True)
+        # Whoever asked the session something until now found this item, and offered no other.
+        session = await self._store.get(item.workspace, body["session"])
+        unasked = "stop_requested_at" not in body and "acknowledged_at" in body
+        if session is not None and unasked and await self._busy(session):
+            await self.offer(session)
         return stopped
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -36,7 +36,7 @@ class Cron(NamedTuple):
     days: frozenset[int] | None  # None for any
     months: frozenset[int]
     weekdays: frozenset[int] | None
-    zone: ZoneInfo
+    zone: tzinfo
 
     def after(self, at: int) -> Iterator[int]:
         """The times after one, in microseconds, in their order; there may be none."""
@@ -108,7 +108,9 @@ def _values(text: str, name: str, low: int, high: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone(name: str) -> tzinfo:
+    if name in ("UTC", "Etc/UTC"):  # which needs no database
+        return UTC
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

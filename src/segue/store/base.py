@@ -272,10 +272,13 @@ class Store(Protocol):
     async def keys(self, workspace: str | None = None) -> list[Key]: ...
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool: ...
 
-    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+    async def put_record(
+        self, record: Record, *, amend: bool = False, only: bool = False
+    ) -> Record:
         """Keep a new version; Conflict unless `record.version` is the next one.
 
-        `amend` replaces the newest version instead (to archive it, say), and must name it.
+        `amend` replaces the newest version instead (to archive it, say), and must name it. With
+        `only`, the earlier versions are forgotten.
         """
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:

@@ -411,12 +411,15 @@ class MemoryStore(Store):
         self._keys[id] = replace(key, revoked_at=at)
         return True
 
-    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+    async def put_record(
+        self, record: Record, *, amend: bool = False, only: bool = False
+    ) -> Record:
         name = record.workspace, record.kind, record.id
         versions = self._records.get(name, [])
         self._check_newest(record, record.version - (not amend))
         kept = replace(record, body=_decode_any(codec.encode(record.body)))
-        self._records[name] = [*(versions[:-1] if amend else versions), kept]
+        earlier = versions[:-1] if amend else versions
+        self._records[name] = [*([] if only else earlier), kept]
         return record
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
@@ -430,7 +433,8 @@ class MemoryStore(Store):
             del self._records[record.workspace, record.kind, record.id]
 
     def _check_newest(self, record: Record, expected: int) -> None:
-        newest = len(self._records.get((record.workspace, record.kind, record.id), []))
+        versions = self._records.get((record.workspace, record.kind, record.id))
+        newest = versions[-1].version if versions else 0
         if newest != expected:
             raise errors.Conflict(
                 f"the {record.kind} is at version {newest} now; read it again", version=newest
@@ -457,8 +461,8 @@ class MemoryStore(Store):
         self, workspace: str, kind: str, id: str, version: int | None = None
     ) -> Record | None:
         versions = self._records.get((workspace, kind, id), [])
-        wanted = len(versions) if version is None else version
-        return versions[wanted - 1] if 1 <= wanted <= len(versions) else None
+        wanted = versions[-1:] if version is None else versions
+        return next((each for each in wanted if version in (None, each.version)), None)
 
     async def records(
         self,

@@ -12,6 +12,7 @@ from segue.hub import Hub
 from segue.model import ids
 from segue.model.principal import Principal
 from segue.store.base import Store
+from segue.store.postgres import PostgresStore
 from segue.store.sqlite import SQLiteStore
 from tests.doors.rest.judge import judge
 
@@ -107,8 +108,16 @@ def message(text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_api(
-    directory: Path, *, store: Store | None = None, rate_limit: int = 0, **options: Any
+    directory: Path,
+    *,
+    store: Store | None = None,
+    database: str | None = None,
+    rate_limit: int = 0,
+    **options: Any,
 ) -> AsyncIterator[Api]:
+    """The door over a store: the one given, the PostgreSQL of an address, or a file here."""
+    if database is not None:
+        store = await PostgresStore.open(database)
     store = store or SQLiteStore.open(directory / "segue.db")
     async with Hub(store, directory, **options) as hub:
         _, key = await hub.keys.create("local")

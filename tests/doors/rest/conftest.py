@@ -15,6 +15,15 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Provider:
     return Provider()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """For `open_api`: the address of a PostgreSQL, if the test is to have one."""
+    if request.param == "sqlite":
+        return None
+    found: str = request.getfixturevalue("fresh_database_url")
+    return found
+
+
 @pytest.fixture
 def hand() -> Hand:
     return Hand()

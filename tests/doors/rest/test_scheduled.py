@@ -8,7 +8,8 @@ import pytest
 from anthropic import Anthropic
 
 from segue.doors.rest.scheduled import Scheduler
-from segue.model import clock
+from segue.model import clock, ids
+from segue.store.base import Record
 from tests.clients.rest_server import serving
 from tests.doors.rest.api import Api, message, open_api
 from tests.doors.rest.hand import Hand, runners
@@ -55,8 +56,10 @@ async def runs(api: Api, **params: str) -> list[dict[str, Any]]:
     return (await api.ok("GET", "/v1/deployment_runs", **params))["data"]
 
 
-async def test_what_is_due_runs_once_whoever_looks(tmp_path: Path, time: Time, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+async def test_what_is_due_runs_once_whoever_looks(
+    tmp_path: Path, database: str | None, time: Time, hand: Hand
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         time.servers = [Scheduler(api.door) for _ in range(3)]
         made = await deployed(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
@@ -90,9 +93,9 @@ async def test_what_is_due_runs_once_whoever_looks(tmp_path: Path, time: Time, h
 
 
 async def test_paused_archived_and_without_a_schedule_nothing_runs(
-    tmp_path: Path, time: Time, hand: Hand
+    tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         time.servers = [Scheduler(api.door)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         await api.ok("POST", f"{path}/pause")
@@ -126,9 +129,9 @@ async def given(api: Api) -> dict[str, Any]:
 
 
 async def test_one_that_cannot_run_is_paused_and_says_why(
-    tmp_path: Path, time: Time, hand: Hand
+    tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         time.servers = [Scheduler(api.door)]
         vault = (await api.ok("POST", "/v1/vaults", {"display_name": "v"}))["id"]
         path = f"/v1/deployments/{(await deployed(api, vault_ids=[vault]))['id']}"
@@ -144,6 +147,41 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
         assert (await api.ok("POST", f"{path}/unpause"))["paused_reason"] is None
         await time.passes(60)
         assert (await runs(api))[0]["error"] is None
+        await api.hub.turns.rest()
+
+
+async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_running(
+    tmp_path: Path, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        time.servers = [Scheduler(api.door)]
+        made = [await deployed(api) for _ in range(2)]
+        claim, seen = Scheduler._claim, []
+
+        async def claimed(self: Scheduler, deployment: Record, due: int) -> Record:
+            seen.append(deployment.id)
+            if len(seen) == 1:
+                raise OSError("the disk is full")
+            if len(seen) == 2:
+                name = ids.spell("depl", deployment.id)
+                await api.ok("POST", f"/v1/deployments/{name}", {"name": "other"})
+            return await claim(self, deployment, due)
+
+        monkeypatch.setattr(Scheduler, "_claim", claimed)
+        await time.passes(60)
+        assert len(seen) == 3 and seen[1] == seen[2]
+        (run,) = await runs(api)
+        assert run["deployment_id"] == made[0]["id"]  # the older one, which is looked at last
+        await api.hub.turns.rest()
+        path = f"/v1/deployments/{made[0]['id']}"
+        assert (await api.ok("GET", path))["name"] == "other"
+        # However often it runs, one version is kept.
+        for _ in range(3):
+            await time.passes(60)
+        id = ids.parse(made[0]["id"]) or ""
+        kept = await api.hub.store.get_record("local", "deployment", id)
+        assert kept is not None and kept.version == 6
+        assert await api.hub.store.get_record("local", "deployment", id, 5) is None
         await api.hub.turns.rest()
 
 

@@ -18,6 +18,7 @@ from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedErr
 from segue.agents.base import Turn
 from segue.model import clock, ids
 from segue.model.lifecycle import StopReason
+from segue.store.base import Record
 from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages
@@ -43,8 +44,10 @@ async def offered(api: Api, place: str) -> str:
     return str(session["id"])
 
 
-async def test_an_item_goes_its_way_from_queued_to_stopped(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+async def test_an_item_goes_its_way_from_queued_to_stopped(
+    tmp_path: Path, database: str | None, hand: Hand
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         place = await hosted(api)
         assert await api.ok("GET", f"{place}/work/poll") is None
         session = await offered(api, place)
@@ -84,8 +87,10 @@ async def test_an_item_goes_its_way_from_queued_to_stopped(tmp_path: Path, hand:
         assert (only["data"], after["data"]) == ([first], [second])
 
 
-async def test_a_heartbeat_is_only_for_who_holds_the_work(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+async def test_a_heartbeat_is_only_for_who_holds_the_work(
+    tmp_path: Path, database: str | None, hand: Hand
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         place = await hosted(api)
         await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -95,6 +100,19 @@ async def test_a_heartbeat_is_only_for_who_holds_the_work(tmp_path: Path, hand: 
         for _ in range(3):
             beat = await api.ok("POST", f"{path}/heartbeat?expected_last_heartbeat={expected}")
             expected = beat["last_heartbeat"]
+        # Of all the steps that were, one version is kept.
+        ours = [ids.parse(name) or "" for name in (place.rpartition("/")[2], item["id"])]
+        kept = await api.hub.store.get_record("local", f"work:{ours[0]}", ours[1])
+        assert kept is not None and kept.version == 6
+        for version in range(1, 6):
+            assert not await api.hub.store.get_record("local", kept.kind, kept.id, version)
+        beats = [
+            api.call("POST", f"{path}/heartbeat?expected_last_heartbeat={expected}")
+            for _ in range(4)
+        ]
+        answers = await asyncio.gather(*beats)
+        assert sorted(status for status, _ in answers) == [200, 412, 412, 412]
+        (beat,) = [told for status, told in answers if status == 200]
         for wrong in ("NO_HEARTBEAT", "2026-01-01T00:00:00Z"):
             status, answer = await api.call(
                 "POST", f"{path}/heartbeat?expected_last_heartbeat={wrong}"
@@ -110,9 +128,9 @@ async def test_a_heartbeat_is_only_for_who_holds_the_work(tmp_path: Path, hand: 
 
 
 async def test_what_is_not_acknowledged_or_held_is_handed_out_again(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -145,14 +163,14 @@ async def test_what_is_not_acknowledged_or_held_is_handed_out_again(
 
 @pytest.mark.parametrize("how", ["leaves", "is lost", "is stopped"])
 async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     class Endless(Hand):
         async def run(self, turn: Turn) -> StopReason:
             await asyncio.Event().wait()
             return "end_turn"
 
-    async with open_api(tmp_path, runners=runners(Endless())) as api:
+    async with open_api(tmp_path, database=database, runners=runners(Endless())) as api:
         place = await hosted(api)
         session = (await api.session(environment_id=place.rpartition("/")[2]))["id"]
         await api.send(session, message("on"))
@@ -174,8 +192,53 @@ async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_sto
             assert again["acknowledged_at"] is None
 
 
-async def test_of_many_who_want_the_same_item_one_gets_it(tmp_path: Path, hand: Hand) -> None:
+async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless(Hand):
+        async def run(self, turn: Turn) -> StopReason:
+            await asyncio.Event().wait()
+            return "end_turn"
+
     async with open_api(tmp_path, runners=runners(hand)) as api:
+        place = await hosted(api)
+        session = await offered(api, place)
+        item = await api.ok("GET", f"{place}/work/poll")
+        await api.ok("POST", f"{place}/work/{item['id']}/ack")
+        later = clock.now() + 301 * clock.SECOND
+        monkeypatch.setattr(clock, "now", lambda: later)
+        needed = api.hub.work._needed
+
+        async def slowly(item: Record) -> bool:
+            found = await needed(item)
+            api.hub.runners.register("default", lambda _: Endless())
+            await api.send(session, message("on"))
+            return found
+
+        monkeypatch.setattr(api.hub.work, "_needed", slowly)
+        assert await api.ok("GET", f"{place}/work/poll") is None
+        monkeypatch.undo()
+        again = await api.ok("GET", f"{place}/work/poll")
+        assert again["id"] != item["id"] and again["data"]["id"] == session
+
+
+async def test_without_its_environment_a_session_still_leaves_its_tools_to_workers(
+    tmp_path: Path, hand: Hand
+) -> None:
+    async with open_api(tmp_path, runners=runners(hand)) as api:
+        place = await hosted(api)
+        session = await offered(api, place)
+        own = (await api.session())["id"]
+        await api.ok("DELETE", place)
+        for name, elsewhere in ((session, True), (own, False)):
+            found = await api.hub.get(api.principal, ids.parse(name) or "")
+            assert await api.hub.work.elsewhere(found) is elsewhere
+
+
+async def test_of_many_who_want_the_same_item_one_gets_it(
+    tmp_path: Path, database: str | None, hand: Hand
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
         place = await hosted(api)
         session = (await api.session(environment_id=place.rpartition("/")[2]))["id"]
         sent = [api.send(session, message(str(number))) for number in range(5)]

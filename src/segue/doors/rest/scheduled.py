@@ -71,19 +71,27 @@ class Scheduler:
                     await self._consider(mark, since)
                 except SegueError as error:  # others are to run all the same
                     log.warning("a deployment could not be run: %s", error.message)
+                except Exception:
+                    log.exception("a deployment could not be run")
             after = Position(rows[-1].created_at, rows[-1].id)
 
     async def _consider(self, mark: Record, since: int) -> None:
         from . import deployments
 
         records = self._door.hub.records
-        found = await records.find(mark.body["workspace"], "deployment", mark.id)
-        if found is None or found.archived_at is not None or timetable(found) is None:
-            await records.delete(mark)
-            return
-        due = self._due(found, since)
-        if due is None or not (claimed := await self._claim(found, due)):
-            return
+        while True:
+            found = await records.find(mark.body["workspace"], "deployment", mark.id)
+            if found is None or found.archived_at is not None or timetable(found) is None:
+                await records.delete(mark)
+                return
+            due = self._due(found, since)
+            if due is None:
+                return
+            try:
+                claimed = await self._claim(found, due)
+                break
+            except Conflict:  # another server has run it, or somebody has changed it
+                continue
         call = self._door.call(Principal(workspace=found.workspace))
         await deployments.fire(call, claimed, due)
 
@@ -100,11 +108,8 @@ class Scheduler:
             due = at
         return due
 
-    async def _claim(self, deployment: Record, due: int) -> Record | None:
-        """The deployment, marked as fired by us; None if somebody else was quicker."""
+    async def _claim(self, deployment: Record, due: int) -> Record:
+        """The deployment, marked as fired by us; Conflict if it was changed meanwhile."""
         body = {**deployment.body, "fired_at": due, "last_run_at": clock.now()}
         claimed = replace(deployment, body=body, version=deployment.version + 1)
-        try:
-            return await self._door.hub.store.put_record(claimed)
-        except Conflict:
-            return None
+        return await self._door.hub.store.put_record(claimed, only=True)

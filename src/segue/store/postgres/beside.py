@@ -49,10 +49,15 @@ class Beside:
 
         return await self._database.transact(revoke)
 
-    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
+    async def put_record(
+        self, record: Record, *, amend: bool = False, only: bool = False
+    ) -> Record:
         async def put(connection: Connection) -> None:
             await _lock(connection, [record])
             await _put(connection, record, amend)
+            if only:
+                sql = f"DELETE FROM records WHERE {_NAMED} AND version < $4"
+                await connection.execute(sql, *_name(record), record.version)
 
         await self._database.transact(put)
         return record

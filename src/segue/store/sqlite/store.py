@@ -257,8 +257,10 @@ class SQLiteStore(Store):
                 return True
         return False
 
-    async def put_record(self, record: Record, *, amend: bool = False) -> Record:
-        return await self._writer.run(lambda tx: writes.put_record(tx, record, amend))
+    async def put_record(
+        self, record: Record, *, amend: bool = False, only: bool = False
+    ) -> Record:
+        return await self._writer.run(lambda tx: writes.put_record(tx, record, amend, only))
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
         await self._writer.run(lambda tx: writes.put_records(tx, records, drop))

@@ -286,7 +286,7 @@ def put_key(tx: Transaction, key: Key) -> None:
 _NAMED = "workspace = ? AND kind = ? AND id = ?"
 
 
-def put_record(tx: Transaction, record: Record, amend: bool) -> Record:
+def put_record(tx: Transaction, record: Record, amend: bool = False, only: bool = False) -> Record:
     name = (record.workspace, record.kind, record.id)
     newest = _newest(tx, record, record.version - (not amend))
     tx.execute(f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?", (*name, newest))
@@ -300,12 +300,15 @@ def put_record(tx: Transaction, record: Record, amend: bool) -> Record:
             codec.encode(record),
         ),
     )
+    if only:
+        earlier = f"DELETE FROM records WHERE {_NAMED} AND version < ?"
+        tx.execute(earlier, (*name, record.version))
     return record
 
 
 def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Record]) -> None:
     for record in records:
-        put_record(tx, record, False)
+        put_record(tx, record)
     for record in drop:
         _newest(tx, record, record.version)
         name = (record.workspace, record.kind, record.id)

@@ -107,6 +107,21 @@ class BesideContract(Contract):
         third = replace(first, version=3)
         assert await store.put_record(third) == third
 
+    async def test_the_only_version_of_a_record_is_its_newest(self, store: Store) -> None:
+        first = a_record()
+        second = replace(first, version=2, body={"new": True})
+        await store.put_record(first)
+        assert await store.put_record(second, only=True) == second
+        with pytest.raises(Conflict):
+            await store.put_record(second, only=True)
+        assert await store.get_record(HERE, "agent", first.id, 1) is None
+        assert await store.get_record(HERE, "agent", first.id, 2) == second
+        assert await store.get_record(HERE, "agent", first.id) == second
+        assert await store.records(HERE, "agent") == [second]
+        third = replace(first, version=3)
+        assert await store.put_record(third) == third
+        assert await store.get_record(HERE, "agent", first.id, 2) == second
+
     async def test_records_are_listed_newest_first_each_once(self, store: Store) -> None:
         old, new = a_record(1), a_record(2)
         for record in (new, old, replace(old, version=2)):
