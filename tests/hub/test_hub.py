@@ -17,7 +17,15 @@ from segue.agents.permission import verdict
 from segue.hub import Hub, Policy
 from segue.model import clock, ids
 from segue.model.content import as_content
-from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly, Unauthorized
+from segue.model.errors import (
+    Busy,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    StoreFull,
+    Unauthorized,
+)
 from segue.model.event import (
     AgentMessage,
     AgentRef,
@@ -307,14 +315,21 @@ async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
         assert (moved.workspace, moved.id) == ("other", id)
 
 
-async def test_what_was_allowed_elsewhere_is_asked_for_again(make_hub: MakeHub) -> None:
+async def test_what_was_allowed_elsewhere_is_asked_for_again(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any, **__: Any) -> None:
+        raise StoreFull("no room")
+
     async with make_hub() as hub:
         session = await hub.create(LOCAL, cwd="/w")
         allowed = ConfigChanged(mode="bypassPermissions", options={"always_allow": ["bash"]})
         await hub.configure(LOCAL, session.id, allowed)
         lines = [line async for line in hub.export(LOCAL, session.id)]
+        monkeypatch.setattr(hub.store, "change", full)  # it is so from the beginning
         copy = await hub.import_session(LOCAL, lines, new_id=True)
         assert (copy.mode, copy.options["always_allow"]) == ("default", [])
+        assert await hub.get(LOCAL, copy.id) == copy
 
 
 async def test_an_import_brings_the_agent_that_the_session_was_made_with(

@@ -251,14 +251,16 @@ class Editing(Base):
         id = ids.new_id() if new_id else header.session.id
         brought = await Brought.agents(self.records, principal.workspace, header.agents)
         with spooled(self.data_dir) as read:
+            configured = False
             for event in events:
+                configured = configured or isinstance(event.body, ConfigChanged)
                 read.add(await brought.settled(event))
+            if configured and _allows(fold.fold(principal.workspace, id, read)):
+                change = ConfigChanged(mode="default", options={ALLOWED: []})
+                read.add(_new_event(read.count + 1, change))
             session = await self.store.load(principal.workspace, id, read)
         for record in brought.new:  # versions in their order, each of which needs the one before
             await self.store.put_record(record)
-        if session.mode in ("acceptEdits", "bypassPermissions") or session.options.get(ALLOWED):
-            change = ConfigChanged(mode="default", options={ALLOWED: []})
-            session = await self.configure(principal, id, change)
         if session.title is None and (title := header.session.title):  # a source told it apart
             return await self._info(principal, id, InfoChanged(title=title, by="auto"))
         return session
@@ -366,6 +368,14 @@ def at_rest(session: Session) -> None:
             session=session.id,
             status=session.status,
         )
+
+
+def _allows(session: Session) -> bool:
+    """Whether somebody allowed in it what is asked for otherwise."""
+    from ..agents.permission import ALLOWED
+
+    allowed = bool(session.options.get(ALLOWED))
+    return allowed or session.mode in ("acceptEdits", "bypassPermissions")
 
 
 async def _check_place(source: Source, id: str, at: int) -> None:
