@@ -32,6 +32,7 @@ from segue.model.event import (
     ConfigChanged,
     Created,
     Draft,
+    Event,
     InfoChanged,
     StatusChanged,
     ToolCall,
@@ -330,6 +331,22 @@ async def test_what_was_allowed_elsewhere_is_asked_for_again(
         copy = await hub.import_session(LOCAL, lines, new_id=True)
         assert (copy.mode, copy.options["always_allow"]) == ("default", [])
         assert await hub.get(LOCAL, copy.id) == copy
+
+
+async def test_a_session_that_was_exported_in_a_turn_is_at_rest(make_hub: MakeHub) -> None:
+    async with make_hub() as hub:
+        id = (await hub.create(LOCAL, cwd="/")).id
+        turn = await hub.prompt(LOCAL, id, "/ask May I?")
+        async for event in hub.follow(LOCAL, id):
+            if isinstance(event, Event) and event.type == "permission_asked":
+                break
+        lines = [line async for line in hub.export(LOCAL, id)]
+        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        assert (copy.status, copy.turn, copy.open_asks, copy.open_calls) == ("idle", None, (), ())
+        (cut,) = await hub.events(LOCAL, copy.id, types=["interrupted"])
+        assert "copied while" in cut.body.reason
+        await hub.cancel(LOCAL, id)
+        assert await hub.wait(LOCAL, id, turn) == "cancelled"
 
 
 async def test_an_import_brings_the_agent_that_the_session_was_made_with(

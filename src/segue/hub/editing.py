@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ..model import clock, fold, ids
-from ..model.closing import forked
+from ..model.closing import closing, forked
 from ..model.errors import Busy, InvalidInput, NotFound, ReadOnly
 from ..model.event import (
     AgentRef,
@@ -22,6 +22,7 @@ from ..model.event import (
     Event,
     ForkPoint,
     InfoChanged,
+    Interrupted,
 )
 from ..model.principal import Principal
 from ..model.session import Session
@@ -241,9 +242,9 @@ class Editing(Base):
         """A session from an exported file, all or nothing, under its own id unless `new_id`.
 
         Its agent comes along, unless that would start a program of the file's choice: such a
-        session has the built-in agent. What was allowed in it elsewhere is asked for again here.
+        session has the built-in agent. What was allowed in it elsewhere is asked for again here,
+        and a turn that ran in it is over.
         """
-        from ..agents.permission import ALLOWED
         from .brought import Brought
         from .spool import spooled
 
@@ -251,13 +252,13 @@ class Editing(Base):
         id = ids.new_id() if new_id else header.session.id
         brought = await Brought.agents(self.records, principal.workspace, header.agents)
         with spooled(self.data_dir) as read:
-            configured = False
+            differs = header.session.turn is not None
             for event in events:
-                configured = configured or isinstance(event.body, ConfigChanged)
+                differs = differs or isinstance(event.body, ConfigChanged)
                 read.add(await brought.settled(event))
-            if configured and _allows(fold.fold(principal.workspace, id, read)):
-                change = ConfigChanged(mode="default", options={ALLOWED: []})
-                read.add(_new_event(read.count + 1, change))
+            if differs:
+                for body in _arrived(fold.fold(principal.workspace, id, read)):
+                    read.add(_new_event(read.count + 1, body))
             session = await self.store.load(principal.workspace, id, read)
         for record in brought.new:  # versions in their order, each of which needs the one before
             await self.store.put_record(record)
@@ -370,12 +371,17 @@ def at_rest(session: Session) -> None:
         )
 
 
-def _allows(session: Session) -> bool:
-    """Whether somebody allowed in it what is asked for otherwise."""
+def _arrived(session: Session) -> list[AnyBody]:
+    """What happens to a session that is imported: nobody runs its turn, nor allowed anything."""
     from ..agents.permission import ALLOWED
 
-    allowed = bool(session.options.get(ALLOWED))
-    return allowed or session.mode in ("acceptEdits", "bypassPermissions")
+    bodies: list[AnyBody] = []
+    if session.turn is not None:
+        why = "the session was copied while this turn ran"
+        bodies += [Interrupted(reason=why), *closing(session, why, "error")]
+    if session.options.get(ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
+        bodies.append(ConfigChanged(mode="default", options={ALLOWED: []}))
+    return bodies
 
 
 async def _check_place(source: Source, id: str, at: int) -> None:
