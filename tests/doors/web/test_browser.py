@@ -206,6 +206,13 @@ async def test_a_page_works_without_a_script(house: House) -> None:
         await house.hub.wait(LOCAL, session.id, turn)
     await page.reload()
     await expect(page.locator(".item.agent").last).to_contain_text("by a form")
+    await page.goto(house.url)
+    for name in ("Help", "Light or dark"):  # nothing that does nothing
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    house.excuse("401")
+    await page.get_by_role("button", name="Sign out").click()
+    await page.goto(house.url)
+    await expect(page.get_by_label("Key")).to_be_visible()
 
 
 async def test_the_dashboard_plots_what_was_done(house: House) -> None:

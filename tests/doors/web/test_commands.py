@@ -84,3 +84,26 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
 )
 def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
     assert without_password(address) == shown
+
+
+async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path: Path) -> None:
+    team = Principal(workspace="team")
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.sign_in(team)
+        assert str(tmp_path) not in await site.get("/")
+        session = await site.hub.create(team, title="Theirs")
+        chosen = await site.hub.create(team, title="In a project", cwd="/home/me/src/courier")
+        await site.hub.run(team, session.id, "/say hi")
+        page = await site.get(f"/s/{session.id}")
+        assert offered(page) == f"segue resume --workspace team {session.id}"
+        assert "SEGUE_DATA_DIR" in page and "Begun" in page
+        pages = [page, await site.get("/"), await site.get("/facets")]
+        pages += [await site.get(f"/s/{session.id}/export.{each}") for each in ("md", "html")]
+        await site.get("/")
+        for each in (session, chosen):
+            await site.post(f"/s/{each.id}/share")
+            secret = await site.hub.shares.secret(team, each.id)
+            pages.append(await site.get(f"/shared/team/{each.id}/{secret}"))
+        assert [page for page in pages if str(tmp_path) in page] == []
+        assert "Begun in courier" in pages[-1] and "/home/me" not in pages[-1]
+        assert "Begun in /home/me/src/courier" in await site.get(f"/s/{chosen.id}")

@@ -223,3 +223,23 @@ async def test_a_large_message_is_parsed_beside_the_event_loop(
                 assert event.body.content == (Text(text=loud),)
                 break
         await site.post(f"/s/{session.id}/rename", 400, title=loud)
+
+
+async def test_odd_addresses_and_forms_are_answered_for_what_they_are(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        await site.say(session, "/say hi")
+        endless = "9" * 5000
+        for path in (f"blob/{endless}/0", f"blob/1/{endless}", f"whole/{'9' * 18}", "blob/x/0"):
+            await site.get(f"/s/{session.id}/{path}", 404)
+        assert await site.get(f"/s/{session.id}/part?number={'9' * 18}") == ""
+        await site.get(f"/s/{session.id}?at={endless}", 400)
+        await site.get(f"/live?as-of={endless}", 400)
+        headers = {"last-event-id": endless}
+        await site.get(f"/live?session={session.id}", 400, headers=headers)
+        await site.get(f"/static/x/{'a' * 3000}.js", 404)
+        answer = await site.client.post(f"/s/{session.id}/rename", data={"csrf": "é"})
+        assert answer.status_code == 403
+        for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
+            await site.post("/new", 400, cwd=cwd)
+        await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from segue.doors.web.markdown import code, markdown
+from segue.doors.web.markdown import MAX_MARKDOWN, code, markdown, sendable
 from segue.model import ids
 from segue.model.content import Diff, Image, Resource, ResourceLink, Text
 from segue.model.event import (
@@ -154,3 +154,44 @@ async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> N
     await expect(page.locator("#parts .failed")).to_be_attached()
     assert await page.evaluate("window.owned") is None
     # `house` refuses requests to anywhere else, and fails for any that was tried.
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u202a", "\u2067", "\u2069"])
+def test_no_text_turns_another_around(mark: str) -> None:
+    command = f"rm {mark}txt.exe"
+    for made in (str(code(command, "bash")), str(markdown(command)), sendable(command)):
+        assert mark not in made and "\N{REPLACEMENT CHARACTER}" in made
+
+
+def test_only_addresses_are_links() -> None:
+    made = str(
+        markdown("[a](src/a.py) [b](/logout) [c](//evil.example) [d](#e1) [e](https://e.example)")
+    )
+    assert made.count("href=") == 1 and 'href="https://e.example"' in made
+
+
+def test_colours_are_for_lines_and_languages_that_cost_little() -> None:
+    assert "k-" in str(code("x = 1", "python")) and "k-" in str(code("echo", "sh"))
+    assert "k-" not in str(code("x = 1;" * 200, "python"))
+    assert "k-" not in str(code("x = 1" + "\n" * 200 + "y = 1", "python"))
+    assert "k-" not in str(code("x = 1", "autoit"))
+
+
+async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Long")
+        long = "z" * (2 * MAX_MARKDOWN) + " the end"
+        told = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
+        kept = [
+            AgentMessage(content=(Text(text=long),)),
+            UserMessage(content=(Text(text=long),)),
+            UserMessage(content=(Text(text=told),)),
+            UserMessage(content=(Resource(uri="file:///log", text=long),)),
+        ]
+        for body in kept:
+            [event] = await site.hub.append(LOCAL, session.id, body)
+            page = await site.get(f"/s/{session.id}/part?number=0")
+            assert f"/whole/{event.seq}" in page and "the end" not in page
+            assert "the end" in await site.get(f"/s/{session.id}/whole/{event.seq}")
+        assert len(page) < 3 * MAX_MARKDOWN
+        assert "the end" in await site.get(f"/s/{session.id}/export.html")

@@ -190,3 +190,18 @@ async def test_a_new_session_begins_here(house: House) -> None:
     [session] = (await house.hub.list(LOCAL)).sessions
     assert session.cwd == str(house.directory) and session.origin == "web"
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
+
+
+async def test_the_menu_follows_what_happens_elsewhere(house: House) -> None:
+    session = await house.session("Finished")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#actions > summary").click()
+    menu = page.locator("#actions")
+    await expect(menu.get_by_role("button", name="Archive", exact=True)).to_be_visible()
+    await house.hub.archive(LOCAL, session.id)
+    await expect(menu.get_by_role("button", name="Unarchive")).to_be_visible()
+    await house.hub.set_tag(LOCAL, session.id, "done")
+    await expect(page.locator("#a-tag")).to_have_value("done")
+    await house.hub.trash(LOCAL, session.id)
+    await expect(menu.get_by_role("button", name="Restore")).to_be_visible()
+    await expect(menu.get_by_role("button", name="Delete")).to_have_count(0)

@@ -1,11 +1,12 @@
 """What happens elsewhere is seen as it happens, and what goes wrong loses nothing."""
 
+import asyncio
 import base64
 import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from segue.doors.web import live
 from segue.model import clock
@@ -174,8 +175,13 @@ async def test_a_key_that_expires_says_so_and_leads_to_the_login(house: House) -
     await page.locator("#text").fill("not lost")
     await house.hub.keys.revoke("local", key.id)
     await page.keyboard.press("Control+Enter")
-    await expect(page.locator("#toast")).to_contain_text("signed out")
+    told = page.locator("#lasting")
+    await expect(told).to_contain_text("signed out")
     await expect(page.locator("#text")).to_have_value("not lost")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("e")
+    await expect(page.locator("#toast")).to_contain_text("no longer valid")
+    await expect(told).to_contain_text("signed out")  # what passes does not take its place
     await page.get_by_role("button", name="Sign in again").click()
     await expect(page).to_have_url(re.compile(r"/login\?next=%2Fs%2F"))
     _, secret = await house.hub.keys.create("local")
@@ -243,21 +249,22 @@ async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
 ) -> None:
     session = await house.session("Guarded", "/say hi")
     now = clock.now()
-    _, secret = await house.hub.keys.create("local", expires_at=now + 60 * clock.SECOND)
+    _, secret = await house.hub.keys.create("local", expires_at=now + 180 * clock.SECOND)
     page = await house.stranger()
     house.excuse("401")
     await page.goto(f"{house.url}/s/{session.id}")
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await page.locator("#text").fill("not lost")
-    await expect(page.locator("#toast")).to_be_empty()
-    monkeypatch.setattr(clock, "now", lambda: now + 61 * clock.SECOND)
+    await expect(page.locator("#lasting")).to_contain_text("Your login ends in 3 minutes")
+    monkeypatch.setattr(clock, "now", lambda: now + 181 * clock.SECOND)
     await house.hub.run(LOCAL, session.id, "/say not for them")  # it is seen before it is shown
-    await expect(page.locator("#toast")).to_contain_text("the key you signed in with has expired")
+    told = page.locator("#lasting")
+    await expect(told).to_contain_text("the key you signed in with has expired")
     await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
-    text, toast = page.locator("#text"), page.locator("#toast")
+    text = page.locator("#text")
     await expect(text).to_have_value("not lost")
-    assert not await overlap(text, toast) and await serious(page) == []
+    assert not await overlap(text, told) and await serious(page) == []
     await page.get_by_role("button", name="Sign in again").click()
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
@@ -280,8 +287,9 @@ async def test_a_stream_ends_with_the_key_that_opened_it(
     await page.get_by_label("Key").fill(secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.locator("#list")).to_be_visible()
+    await expect(page.locator("#lasting")).to_be_empty()  # nothing ends soon
     await house.hub.keys.revoke("local", key.id)
-    await expect(page.locator("#toast")).to_contain_text("is no longer valid")
+    await expect(page.locator("#lasting")).to_contain_text("is no longer valid")
 
 
 async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: House) -> None:
@@ -350,3 +358,36 @@ async def test_a_picture_is_dropped_onto_the_page(house: House) -> None:
     await say(page, "/say three of them")
     await expect(page.locator(".item.user img")).to_have_count(3)
     await expect(attached).to_have_count(0)
+
+
+async def test_what_is_sent_leaves_the_drafts_of_other_sessions_alone(house: House) -> None:
+    one, two = await house.session("One"), await house.session("Two")
+    page = await house.window(f"/s/{two.id}")
+    await page.locator("#text").fill("for two, later")
+    await page.goto(f"{house.url}/s/{one.id}")
+    await page.locator("#text").fill("/say sent")
+    sending = asyncio.Event()
+
+    async def held(route: Route) -> None:
+        await sending.wait()
+        await route.continue_()
+
+    await page.route("**/prompt", held)
+    await page.keyboard.press("Control+Enter")
+    await page.locator(f'.row[data-id="{two.id}"] a').dispatch_event("click")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Two")
+    async with page.expect_response("**/prompt"):
+        sending.set()
+    for session, draft in ((two, "for two, later"), (one, "")):
+        await page.goto(f"{house.url}/s/{session.id}")
+        await expect(page.locator("#text")).to_have_value(draft)
+
+
+async def test_what_was_typed_is_there_again_when_a_session_comes_back(house: House) -> None:
+    session = await house.session("Back and forth")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#text").fill("half a thought")
+    await house.hub.trash(LOCAL, session.id)
+    await expect(page.locator("#text")).to_have_count(0)
+    await house.hub.restore(LOCAL, session.id)
+    await expect(page.locator("#text")).to_have_value("half a thought")

@@ -111,6 +111,8 @@ def _picture(address: str) -> Image:
         size = len(base64.b64decode(data, validate=True))
     except ValueError:
         raise InvalidInput("a picture was damaged on its way; attach it again") from None
+    if not size:
+        raise InvalidInput("that picture is empty")
     if size > MAX_PICTURE:
         raise InvalidInput(f"a picture may have {MAX_PICTURE // 2**20} MB at most")
     return Image(mime=mime, data=data)
@@ -124,4 +126,6 @@ def _directory(given: str) -> str | None:
     path = os.path.expanduser(given)
     if not os.path.isabs(path):
         raise InvalidInput(f"{given!r} is no absolute path of a directory")
+    if "\0" in path or not os.path.isdir(path):
+        raise InvalidInput(f"there is no directory {given!r} on this computer")
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .door import Door
 
 VARIABLE = "$SEGUE_DATABASE_URL"
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # as long as every store takes them
 MAX_FORM = 64 * 1024
 MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
 
@@ -48,7 +50,7 @@ def without_password(address: str) -> str:
 
 def natural(given: str, otherwise: str) -> int:
     """A number that somebody wrote; InvalidInput, with these words, if it is none."""
-    if not given.isascii() or not given.isdecimal() or len(given) > 15:
+    if not _NUMBER.fullmatch(given):
         raise InvalidInput(otherwise)
     return int(given)
 
@@ -111,6 +113,12 @@ class Call:
             return None
         return natural(given, f"{name} must be a number, not {given!r}")
 
+    def place(self, name: str) -> int:
+        """A number in the address itself."""
+        if not _NUMBER.fullmatch(self.path[name]):
+            raise NotFound("There is no such page.")
+        return int(self.path[name])
+
     async def session(self) -> Session:
         """The session that the address names."""
         given = self.path["id"]
@@ -138,14 +146,17 @@ class Call:
         return self._form
 
     def command(self, *words: str) -> str:
-        """A `segue` command as one types it to reach this data and this workspace."""
+        """A `segue` command as one types it to reach this data and this workspace.
+
+        Where the data is on the server's disk is told to its own user alone.
+        """
         import shlex
 
         where = []
         database = self._database()
         if database:
             where += ["--database-url", database]
-        if self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
+        if self.principal.local and self._elsewhere:
             where += ["--data-dir", str(self.hub.data_dir)]
         if self.principal.workspace != LOCAL.workspace:
             where += ["--workspace", self.principal.workspace]
@@ -161,7 +172,14 @@ class Call:
             return "SEGUE_DATABASE_URL is the address of the server's database."
         if database and database != self.hub.database:
             return "The database's password is left out: give it in PGPASSWORD or ~/.pgpass."
+        if not database and self._elsewhere and not self.principal.local:
+            return "On the server's computer, with SEGUE_DATA_DIR set to its data directory."
         return ""
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the data is in another place than where commands look for it."""
+        return self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
 
     def _database(self) -> str | None:
         """The database's address without its password; a variable's name for others than us."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...hub.tally import Spent
 from ...model import clock
 from ...model.errors import InvalidInput
-from . import listing, templates
+from . import listing, places, templates
 from .call import Call
 
 PERIODS = {7: "7 days", 30: "30 days", 90: "90 days", 365: "a year"}
@@ -68,7 +68,7 @@ def _projects(spent: Mapping[str, Spent]) -> dict[str, Spent]:
     """Directories, those that sessions have to themselves as one."""
     made: dict[str, Spent] = {}
     for directory, each in spent.items():
-        name = directory if templates.is_project(directory) else "no project"
+        name = directory if places.is_project(directory) else "no project"
         _join(made.setdefault(name, Spent()), each)
     return made
 
@@ -98,5 +98,5 @@ def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
 
 def _named(bars: list[Bar]) -> list[Bar]:
     """Projects by the ends of their directories' paths."""
-    names = templates.distinct([bar.title for bar in bars])
+    names = places.distinct([bar.title for bar in bars])
     return [bar._replace(name=names[bar.title] or bar.name) for bar in bars]

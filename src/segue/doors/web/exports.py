@@ -21,7 +21,7 @@ from ...model.event import (
     UserMessage,
 )
 from ...model.session import Session
-from . import diffs, items, templates
+from . import diffs, items, places, templates
 from .call import Call
 from .markdown import sendable
 from .transcript import PART, Part, View, part_of, read_parts
@@ -69,7 +69,9 @@ async def _html(call: Call, session: Session) -> AsyncIterator[str | bytes]:
 async def _markdown(call: Call, session: Session) -> AsyncIterator[str | bytes]:
     title = sendable(session.title or "Untitled")
     yield f"# {title}\n\n"
-    yield f"- Session {session.id}\n- Directory `{sendable(session.cwd)}`\n"
+    yield f"- Session {session.id}\n"
+    if places.is_project(session.cwd):
+        yield f"- Directory `{sendable(session.cwd)}`\n"
     yield f"- Begun {templates.stamp(session.created_at)}\n"
     yield f"- {session.messages:,} messages, {templates.tokens(session.usage):,} tokens\n\n"
     async for part in _parts(call, session):

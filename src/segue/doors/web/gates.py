@@ -76,7 +76,7 @@ def csrf(token: str) -> str:
 
 
 def check_csrf(token: str, given: str) -> None:
-    if not hmac.compare_digest(csrf(token), given):
+    if not hmac.compare_digest(csrf(token).encode(), given.encode()):
         raise Refused("this page is from before you signed in; reload it and try again")
 
 

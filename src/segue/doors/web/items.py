@@ -126,6 +126,8 @@ def _item(event: Event) -> Item | None:
             return Item("agent", event)
         case AgentThought():
             return Item("thought", event) if plain(event.body.content).strip() else None
+        case Created(fork=None):
+            return Item("begun", event, words="Begun")
         case PlanChanged():
             return Item("plan", event)
         case ModelCalled():
@@ -145,8 +147,6 @@ def _item(event: Event) -> Item | None:
 
 def _mark(event: Event) -> str:
     match event.body:
-        case Created(fork=None) as body:
-            return f"Begun in {body.cwd}"
         case Created():
             return "Forked from another session"
         case Interrupted(reason=reason):

@@ -13,7 +13,7 @@ from ...model import clock, ids, text
 from ...model.principal import Principal
 from ...model.query import Query, matches
 from ...model.session import Session
-from . import rows, templates
+from . import places, rows, templates
 from .call import Call
 from .filters import SHELVES, SINCE, Filters
 from .rows import Group, Row
@@ -88,7 +88,9 @@ async def facets(call: Call) -> Response:
     page = await call.hub.list(call.principal, Query(limit=SEEN, archived="include"))
     agents = {session.agent.id for session in page.sessions if session.agent is not None}
     made = templates.macros("facets.html").facets(
-        directories=_common(session.directory for session in page.sessions),
+        directories=_common(
+            session.directory for session in page.sessions if places.is_project(session.directory)
+        ),
         tags=_common(session.tag for session in page.sessions if session.tag),
         sources=_common(session.source for session in page.sessions),
         agents=await agent_names(call, agents),

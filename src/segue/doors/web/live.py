@@ -23,7 +23,7 @@ from ...model.event import Event
 from ...model.session import Session
 from ...store.base import Delta
 from . import items, listing, rows, templates, transcript
-from .call import Call
+from .call import Call, natural
 from .filters import Filters
 from .markdown import markdown
 from .transcript import View
@@ -32,6 +32,7 @@ log = logging.getLogger("segue.web")
 
 ViewOf = Callable[[Session], Awaitable[View]]
 PING_SECONDS = 15.0
+SOON = 10 * 60 * clock.SECOND  # before a login ends by itself, its page says so
 # A message that is being written is rendered anew at most this often.
 PAUSE_SECONDS = 0.06
 _END = object()
@@ -43,8 +44,8 @@ _HEAD = frozenset(
 
 async def stream(call: Call) -> Response:
     """What a page shows: the list, and the session that is open."""
-    filters, since = await listing.filters_of(call), call.param("as-of")
-    parts = [_rows(call, filters, int(since) if since.isascii() and since.isdecimal() else 0)]
+    filters = await listing.filters_of(call)
+    parts = [_rows(call, filters, call.number("as-of") or 0)]
     if id := ids.parse(call.param("session")):
         session = await call.hub.get(call.principal, id)
         parts.append(_session(call, session, _after(call), partial(transcript.view_of, call)))
@@ -62,8 +63,8 @@ def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Respon
 
 def _after(call: Call) -> int:
     """The seq that a page has."""
-    last = call.request.headers.get("last-event-id", "")
-    return int(last) if last.isascii() and last.isdecimal() else call.number("after") or 0
+    last = call.request.headers.get("last-event-id")
+    return natural(last, "that is no event's number") if last else call.number("after") or 0
 
 
 def _streaming(
@@ -88,6 +89,7 @@ async def _frames(
     try:
         yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
         until = checked = 0.0
+        warned = False
         while True:
             if clock.now() >= until or time.monotonic() - checked >= PING_SECONDS:
                 try:
@@ -96,6 +98,9 @@ async def _frames(
                     yield _frame("out", {"words": error.message})
                     return
                 checked = time.monotonic()
+                if not warned and 0 < (soon := until - clock.now()) <= SOON:
+                    warned = True
+                    yield _frame("soon", {"minutes": max(1, round(soon / (60 * clock.SECOND)))})
             left = min(PING_SECONDS, (until - clock.now()) / clock.SECOND)
             await asyncio.wait(
                 [getting, closing], timeout=left, return_when=asyncio.FIRST_COMPLETED
@@ -200,7 +205,8 @@ def _head(view: View, agent: str) -> dict[str, Any]:
         "meta": str(bits.meta(view, agent, templates.tokens(session.usage))),
         "notices": str(bits.notices(view)),
         "composer": str(bits.composer(view)),
-        "shelf": session.shelf,
+        "shelf": str(bits.shelving(view)),
+        "tag": session.tag or "",
         "status": session.status,
     }
 

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 MAX_MARKDOWN = 60_000  # characters beyond which a text is shown as it stands
 MAX_HIGHLIGHT = 20_000  # characters of one piece of code that get colours
 
+# Languages that get colours. Others' lexers may take minutes for a text that is made to that end.
+_LANGUAGES = {
+    *("bash", "bat", "c", "clojure", "cmake", "console", "cpp", "csharp", "css", "dart"),
+    *("diff", "docker", "elixir", "erlang", "fortran", "fsharp", "go", "graphql", "groovy"),
+    *("haskell", "hcl", "html", "http", "ini", "java", "javascript", "json", "jsx", "julia"),
+    *("kotlin", "less", "lua", "make", "markdown", "nginx", "nix", "objective-c", "ocaml"),
+    *("perl", "php", "powershell", "protobuf", "pycon", "python", "r", "ruby", "rust"),
+    *("scala", "scss", "sql", "swift", "terraform", "toml", "tsx", "typescript", "vim"),
+    *("xml", "yaml", "zig"),
+}
+# Neither do these get any, for the same reason: endless lines, and much of nothing.
+_COSTLY = re.compile(r"[^\n]{1000}|\s{200}")
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
     *("strong", "em", "s", "a", "code", "pre", "span", "table", "thead", "tbody", "tr", "th", "td"),
@@ -37,9 +49,13 @@ _ATTRIBUTES = {
     "pre": {"tabindex"},
     "div": {"class", "tabindex"},
 }
-# Control characters, lone surrogates, and what Unicode says is no character.
+# Control characters, lone surrogates, what Unicode says is no character, and what turns the order
+# of others around: a command must not look like another one.
 _NONE = "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
-_UNSENDABLE = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONE}]")
+_TURNS = "\u202a-\u202e\u2066-\u2069"
+_UNSENDABLE = re.compile(
+    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_TURNS}\ud800-\udfff\ufdd0-\ufdef{_NONE}]"
+)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
@@ -63,6 +79,7 @@ def _markdown(text: str) -> Markup:
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         url_schemes={"http", "https", "mailto"},
+        url_relative="deny",  # a file that is named so is not at this address
         link_rel="noopener noreferrer nofollow",
     )
     return Markup(clean)
@@ -82,7 +99,7 @@ def highlight(text: str, language: str, _: str = "") -> str:
     if not language or len(text) > MAX_HIGHLIGHT:
         return ""
     lexer = _lexer(language.lower())
-    if lexer is None:
+    if lexer is None or _COSTLY.search(text):
         return ""
     from pygments import highlight as colour
 
@@ -115,9 +132,10 @@ def _lexer(language: str) -> Any:
     from pygments.util import ClassNotFound
 
     try:
-        return get_lexer_by_name(language, stripnl=False)
+        lexer = get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         return None
+    return None if _LANGUAGES.isdisjoint(lexer.aliases) else lexer
 
 
 @cache

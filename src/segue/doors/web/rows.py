@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...hub.reading import Found
 from ...model import clock
 from ...model.session import Session
-from . import templates
+from . import places, templates
 from .filters import Filters
 from .markdown import sendable
 
@@ -51,8 +51,8 @@ def found(each: Found) -> Row:
 def group_of(session: Session, filters: Filters, now: int) -> tuple[str, str]:
     """The group that a session stands in: its key and its heading."""
     if filters.by_project:
-        chosen = templates.is_project(session.directory)
-        return session.directory if chosen else "", templates.project(session.directory)
+        chosen = places.is_project(session.directory)
+        return session.directory if chosen else "", places.project(session.directory)
     label = _recency(session.active_at // clock.DAY, now // clock.DAY)
     return label, label
 
@@ -72,7 +72,7 @@ def grouped(rows: Sequence[Row], filters: Filters, now: int) -> list[Group]:
         made.setdefault(key, Group(key, label, [])).rows.append(row)
     if not filters.by_project:
         return list(made.values())
-    names = templates.distinct(list(made))
+    names = places.distinct(list(made))
     return [group._replace(label=names[group.key] or group.label) for group in made.values()]
 
 
@@ -128,9 +128,9 @@ def _state(session: Session) -> str:
 
 @lru_cache(maxsize=1024)
 def _where(directory: str) -> str:
-    if not templates.is_project(directory):
+    if not places.is_project(directory):
         return ""
-    return f'<span class="where">{_text(templates.project(directory))}</span>'
+    return f'<span class="where">{_text(places.project(directory))}</span>'
 
 
 def _badges(session: Session) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,7 +12,8 @@ from ...model import clock
 from ...model.event import Usage
 from ...model.spoken import pieces
 from . import diffs, items
-from .markdown import code, markdown, sendable, ticked
+from .markdown import MAX_MARKDOWN, code, markdown, sendable, ticked
+from .places import is_project, project
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,8 +23,6 @@ STATIC = HERE / "static"
 
 # Pictures that are shown; anything else is a file to download.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-# What a directory that was made for one session ends with: the session's id.
-_OWN = re.compile(r"[/\\][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 MAX_SHOWN = 6_000  # characters of one input or output that a page has; the rest is a click away
 
 
@@ -60,6 +56,7 @@ def environment() -> Environment:
     made.globals |= {
         "PICTURES": PICTURES,
         "MAX_SHOWN": MAX_SHOWN,
+        "MAX_TEXT": MAX_MARKDOWN,
         "static": f"/static/{version()}",
         "change": diffs.change,
         "gave": items.gave,
@@ -150,27 +147,3 @@ def seconds(micros: int) -> str:
     if value >= 60:
         return f"{value // 60:.0f}m {value % 60:.0f}s"
     return f"{value:.1f}s" if value >= 0.1 else f"{value * 1000:.0f}ms"
-
-
-def distinct(directories: Sequence[str]) -> dict[str, str]:
-    """For each directory as much of the end of its path as tells it from the others."""
-    left = {each: each.replace("\\", "/").strip("/").split("/") for each in directories}
-    names: dict[str, str] = {}
-    for size in range(1, max(map(len, left.values()), default=0) + 1):
-        ends = {each: "/".join(parts[-size:]) for each, parts in left.items()}
-        common = Counter(ends.values())
-        names |= {each: end or each for each, end in ends.items() if common[end] == 1}
-        left = {each: parts for each, parts in left.items() if each not in names}
-    return names | {each: each for each in left}
-
-
-def is_project(directory: str) -> bool:
-    """Whether a session's directory was chosen, and is not one of the session's own."""
-    return _OWN.search(directory) is None
-
-
-def project(directory: str) -> str:
-    """The last part of a directory's path: what people call a project."""
-    if not is_project(directory):
-        return "no project"
-    return directory.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or directory

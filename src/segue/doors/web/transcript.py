@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ...hub import Hub
 from ...model import text
-from ...model.content import Audio, Image, Resource, plain
+from ...model.content import Audio, Block, Image, Resource, plain
 from ...model.errors import NotFound
 from ...model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from ...model.principal import Principal
@@ -36,7 +36,7 @@ MOST = 12  # parts that a page may ask for at once
 REACH = 100
 TURNS = 200
 # Histories of more text than this are rendered beside the event loop, so that others go on.
-HEAVY = 200_000
+HEAVY = 20_000
 
 
 class Part(NamedTuple):
@@ -207,6 +207,9 @@ async def part(call: Call) -> Response:
 async def parts_of(call: Call, view: View) -> Response:
     first = call.number("number") or 0
     upto = min(first + MOST - 1, max(first, call.number("upto") or 0))
+    upto = min(upto, part_of(view.session, view.session.last_seq))
+    if first > upto:
+        return HTMLResponse("")
     parts = await read_parts(call.hub, call.principal, view.session, first, upto)
     return HTMLResponse(await shown(view, parts))
 
@@ -252,13 +255,19 @@ async def whole(call: Call) -> Response:
     """All of an event's text, where a page has only the beginning."""
     session = await call.session()
     event = await _event(call, session)
-    parts: list[items.Part] = []
-    if isinstance(event.body, ToolCall):
-        parts = items.given(event.body)
-    elif isinstance(event.body, ToolResult):
-        parts = items.gave(event.body)
-    code = "\n\n".join(part.code for part in parts if part.code)
+    match event.body:
+        case ToolCall() as body:
+            texts = [part.code or _text(part.block) for part in items.given(body)]
+        case ToolResult() as body:
+            texts = [part.code or _text(part.block) for part in items.gave(body)]
+        case body:
+            texts = [_text(*getattr(body, "content", getattr(body, "summary", ())))]
+    code = "\n\n".join(each for each in texts if each)
     return Response(sendable(code), media_type="text/plain; charset=utf-8")
+
+
+def _text(*content: Block | None) -> str:
+    return plain([block for block in content if block is not None])
 
 
 async def blob(call: Call) -> Response:
@@ -266,7 +275,7 @@ async def blob(call: Call) -> Response:
     session = await call.session()
     event = await _event(call, session)
     content = getattr(event.body, "content", ())
-    index = int(call.path["index"])
+    index = call.place("index")
     block = content[index] if index < len(content) else None
     if not isinstance(block, Image | Audio | Resource) or block.data is None:
         raise NotFound("There is no such picture.")
@@ -299,7 +308,9 @@ def command(call: Call, view: View) -> str:
 
 
 async def _event(call: Call, session: Session) -> Event:
-    seq = int(call.path["seq"])
+    seq = call.place("seq")
+    if seq > session.last_seq:
+        raise NotFound("There is no such message.")
     found = await call.hub.events(
         call.principal, session.id, after=seq - 1, before=seq + 1, limit=1
     )

@@ -3,7 +3,7 @@
 import { explain, find, notify, send } from "./dom.js";
 import * as pictures from "./pictures.js";
 
-const draftOf = (session) => `draft ${session.dataset.id}`;
+const draftOf = (id) => `draft ${id}`;
 
 // Drafts outlive the page: a reload or a lost connection takes nothing away.
 
@@ -11,18 +11,19 @@ export function restoreDraft(session) {
   const text = find("#text", session);
   if (!text) return;
   pictures.show();
-  if (text.value) return keepDraft(session, text.value); // typed before this script was there
+  const { id } = session.dataset;
+  if (text.value) return keepDraft(id, text.value); // typed before this script was there
   try {
-    text.value = localStorage.getItem(draftOf(session)) ?? "";
+    text.value = localStorage.getItem(draftOf(id)) ?? "";
   } catch {
     // A browser that keeps nothing.
   }
 }
 
-function keepDraft(session, words) {
+function keepDraft(id, words) {
   try {
-    if (words) localStorage.setItem(draftOf(session), words);
-    else localStorage.removeItem(draftOf(session));
+    if (words) localStorage.setItem(draftOf(id), words);
+    else localStorage.removeItem(draftOf(id));
   } catch {
     // A browser that keeps nothing.
   }
@@ -33,22 +34,25 @@ async function say(form) {
   const words = field.value;
   const attached = pictures.attached();
   if (!words.trim() && !attached.length) return;
+  const { id } = find("#main .session").dataset;
   const trouble = find("#trouble");
   const button = find(".send", form);
   button.disabled = true;
   try {
     await send(form.getAttribute("action"), [["text", words], ...attached.map((each) => ["picture", each])]);
     pictures.forget(attached);
-    const now = find("#text"); // the composer may have been replaced meanwhile
+    // Meanwhile more may have been typed, the composer replaced, or another session opened.
+    const now = find(`#main .session[data-id="${id}"] #text`);
     if (now?.value === words) now.value = "";
-    keepDraft(find("#main .session"), "");
+    keepDraft(id, now?.value ?? "");
     trouble.hidden = true;
   } catch (error) {
     trouble.textContent = explain(error);
     trouble.hidden = false;
+    if (!trouble.isConnected) notify(`A message was not sent. ${explain(error)}`);
   } finally {
     button.disabled = false;
-    find("#text")?.focus();
+    if (button.isConnected) find("#text")?.focus();
   }
 }
 
@@ -96,7 +100,7 @@ export function start(go) {
     else submit(form, event.submitter, go);
   });
   document.addEventListener("input", (event) => {
-    if (event.target.id === "text") keepDraft(find("#main .session"), event.target.value);
+    if (event.target.id === "text") keepDraft(find("#main .session").dataset.id, event.target.value);
   });
   document.addEventListener("keydown", (event) => {
     const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);

@@ -49,7 +49,19 @@ export function signedOut(why) {
   if (leaving) return;
   leaving = true;
   const words = why.replace(/[.]?$/, ".");
-  notify(`You have been signed out: ${words[0].toLowerCase()}${words.slice(1)} What you typed is kept.`, {
+  signIn(`You have been signed out: ${words[0].toLowerCase()}${words.slice(1)} What you typed is kept.`);
+}
+
+let warned = false;
+
+export function endsSoon({ minutes }) {
+  if (warned) return;
+  warned = true;
+  signIn(`Your login ends in ${minutes === 1 ? "a minute" : `${minutes} minutes`}. What you type is kept.`);
+}
+
+function signIn(words) {
+  notify(words, {
     label: "Sign in again",
     act: () => location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`),
     lasting: true,
@@ -67,13 +79,13 @@ function sentence(words) {
 }
 
 // A sentence at the foot of the page, with something to do about it if there is. It covers nothing
-// that one types in: what passes stands above the composer, what lasts has a place of its own.
+// that one types in: what passes stands above the composer, what lasts has a place of its own and
+// is not pushed away by what passes.
 export function notify(words, { label, act, lasting = false } = {}) {
-  const toast = find("#toast");
+  const toast = find(lasting ? "#lasting" : "#toast");
   if (!toast) return;
   const composer = find("#composer")?.getBoundingClientRect();
-  toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
-  toast.classList.toggle("lasting", lasting);
+  if (!lasting) toast.style.bottom = composer?.height ? `${innerHeight - composer.top + 6}px` : "";
   const line = document.createElement("div");
   line.append(...sentence(words));
   if (label) {

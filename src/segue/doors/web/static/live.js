@@ -1,6 +1,7 @@
 // The stream of what happens elsewhere. One a page, and none while nobody looks at it.
 
-import { announce, find, nodes, signedOut } from "./dom.js";
+import { restoreDraft } from "./actions.js";
+import { announce, endsSoon, find, nodes, signedOut } from "./dom.js";
 import * as list from "./list.js";
 
 let source = null;
@@ -49,6 +50,7 @@ function open() {
   on("head", head);
   on("gone", gone);
   on("moved", moved);
+  on("soon", endsSoon);
   on("out", ({ words }) => {
     source.close();
     signedOut(words);
@@ -82,7 +84,7 @@ async function refused(which) {
   return open();
 }
 
-function head({ title, meta, notices, composer, status }) {
+function head({ title, tag, meta, notices, shelf, composer, status }) {
   if (!session?.isConnected) return;
   find("h1", session).textContent = title;
   document.title = `${title} · segue`;
@@ -91,8 +93,12 @@ function head({ title, meta, notices, composer, status }) {
   const now = find("#head .status", session).textContent;
   if (now !== before) announce(now === "idle" ? "The agent is done" : now); // for those who listen
   find("#notices", session).innerHTML = notices;
-  const name = find("#a-title", session);
-  if (name && name !== document.activeElement) name.value = title === "Untitled" ? "" : title;
+  for (const [field, value] of [["#a-title", title === "Untitled" ? "" : title], ["#a-tag", tag]]) {
+    const shown = find(field, session);
+    if (shown && shown !== document.activeElement) shown.value = value;
+  }
+  const shelving = find("#shelving", session);
+  if (!shelving?.contains(document.activeElement)) shelving?.replaceWith(nodes(shelf));
   keepTyping(composer);
   if (status === "idle") find("#writing", session).replaceChildren();
 }
@@ -108,7 +114,10 @@ function keepTyping(html) {
     find(".stop", old)?.remove();
     const stop = find(".stop", made);
     if (stop) old.append(stop);
-  } else old.replaceWith(made);
+  } else {
+    old.replaceWith(made);
+    restoreDraft(session);
+  }
 }
 
 function gone() {
