@@ -92,6 +92,29 @@ async def test_what_is_due_runs_once_whoever_looks(
         await api.hub.turns.rest()
 
 
+async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
+    tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early, looked = [300, 20, 0, 0, 300, 0, 0, 0], list[int]()
+
+    async def sleep(seconds: float) -> None:
+        time.now += max(0, round(seconds * clock.SECOND) - early.pop(0))
+
+    async with open_api(tmp_path) as api:
+        server = Scheduler(api.door)
+
+        async def look() -> None:
+            looked.append(clock.now() // MINUTE)
+            if len(looked) == 3:
+                api.door.closing.set()
+
+        monkeypatch.setattr(server, "look", look)
+        monkeypatch.setattr("segue.doors.rest.scheduled.asyncio.sleep", sleep)
+        begun = clock.now() // MINUTE
+        await server.run()
+    assert looked == [begun + 1, begun + 2, begun + 3]
+
+
 async def test_paused_archived_and_without_a_schedule_nothing_runs(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:

@@ -54,7 +54,9 @@ class Scheduler:
 
     async def run(self) -> None:
         while not self._door.closing.is_set():
-            await asyncio.sleep((MINUTE - clock.now() % MINUTE) / clock.SECOND)
+            minute = (clock.now() // MINUTE + 1) * MINUTE
+            while (left := minute - clock.now()) > 0:  # a sleep may end a little early
+                await asyncio.sleep(left / clock.SECOND)
             try:
                 await self.look()
             except Exception:  # the next minute is another one
