@@ -134,7 +134,14 @@ def test_keys_settings_and_the_trash_have_formats(run: Run) -> None:
     (key,) = json.loads(run("keys", "list", "--format", "json").stdout)
     assert (key["name"], key["revoked_at"], secret.endswith(key["hint"])) == ("ci", None, True)
     assert "digest" not in key
-    assert run("keys", "list", "--format", "raw").stdout.count("\n") == 1
+    made = json.loads(run("keys", "create", "--format", "json").stdout)
+    assert made.pop("key").endswith(made["hint"])
+    assert made in json.loads(run("keys", "list", "--format", "json").stdout)
+    assert (
+        "There is no source 'cluade' here, but: segue" in run("list", "--source", "cluade").stderr
+    )
+    assert "no source" not in run("search", "x", "--source", "segue").stderr
+    assert run("keys", "list", "--format", "raw").stdout.count("\n") == 2
     run("config", "set", "model", "openai:gpt-5")
     (setting,) = json.loads(run("config", "list", "--format", "json").stdout)
     assert (setting["name"], setting["value"]) == ("model", "openai:gpt-5")

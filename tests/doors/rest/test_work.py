@@ -250,6 +250,28 @@ async def test_of_many_who_want_the_same_item_one_gets_it(
         assert sorted(answers) == [200, 409, 409, 409]
 
 
+async def test_nothing_is_handed_to_a_worker_that_has_gone(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        client = AsyncAnthropic(base_url=server.url, api_key=server.key, max_retries=0)
+        async with client:
+            environment = await client.beta.environments.create(
+                name="h", config={"type": "self_hosted"}
+            )
+            agent = await client.beta.agents.create(name="a", model="m")
+            session = await client.beta.sessions.create(
+                agent=agent.id, environment_id=environment.id
+            )
+            poll = client.beta.environments.work.poll
+            gone = asyncio.create_task(poll(environment.id, block_ms=999))
+            await asyncio.sleep(0.3)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            words: Any = message("on")
+            await client.beta.sessions.events.send(session.id, events=[words])
+            item = await poll(environment.id, block_ms=999)
+            assert item is not None and item.data.id == session.id
+
+
 async def test_only_self_hosted_environments_have_work(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         cloud = f"/v1/environments/{await api.environment()}"
@@ -269,6 +291,10 @@ async def test_only_self_hosted_environments_have_work(tmp_path: Path) -> None:
         setup = {"agent": await api.built_in("agents"), "resources": [given]}
         setup["environment_id"] = place.rpartition("/")[2]
         assert "cloud" in await api.fails(400, "POST", "/v1/sessions", setup)
+        program = {"name": "p", "spec": {"kind": "acp", "command": ["p"]}}
+        other_tools = await api.hub.records.create("local", "agent", program)
+        setup |= {"agent": ids.spell("agent", other_tools.id), "resources": []}
+        assert "tools itself" in await api.fails(400, "POST", "/v1/sessions", setup)
 
 
 async def test_the_model_is_told_where_the_worker_puts_things(

@@ -8,7 +8,7 @@ from ...hub import Hub
 from ...model import clock
 from ...model.errors import InvalidInput
 from ...model.principal import Principal
-from .formats import formatted, write_rows
+from .formats import formatted, write_rows, write_value
 from .main import Group, Where, located
 from .output import one_line
 from .times import Lasting
@@ -28,16 +28,22 @@ def keys_command() -> None:
 @click.option(
     "--expires", type=Lasting(), help="How long it is valid: 12h, 30d. Left out, for good."
 )
+@formatted
 @located
-def create(where: Where, name: str, expires: int | None) -> None:
+def create(where: Where, name: str, expires: int | None, format: str | None) -> None:
     """Print a new key, alone on standard output. It cannot be shown again.
+
+    With --format, it is the field `key` beside those of `segue keys list`.
 
     Example: segue keys create --workspace team-a --name ci --expires 30d
     """
     until = None if expires is None else clock.now() + expires
-    _, secret = where.run(
+    made, secret = where.run(
         lambda hub, principal: hub.keys.create(principal.workspace, name, expires_at=until)
     )
+    if format is not None:
+        write_value(format, {"key": secret, **key_fields(made)})
+        return
     click.echo(secret)
 
 

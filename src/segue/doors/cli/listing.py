@@ -109,8 +109,10 @@ def list_command(
     most = None if everything else limit
     sessions, more = where.read(lambda hub, principal: every(hub, principal, query, most))
     asked = query != replace(Query(), order=order, descending=not reverse, limit=limit)
-    nothing = f"No session is like that.{hint(query)}"
-    show_list(sessions, format, nothing if asked else "No sessions. `segue new` makes one.")
+    nothing = "No sessions. `segue new` makes one."
+    if asked and not sessions:
+        nothing = f"No session is like that.{_hint(where, query)}"
+    show_list(sessions, format, nothing)
     if more and format is None:
         say_more(len(sessions), "--limit and --all show more")
 
@@ -190,13 +192,18 @@ def search_command(
     """
     query = replace(query, text=" ".join(words), limit=limit)
     results = where.read(lambda hub, principal: hub.search(principal, query, ranked=ranked))
-    _show_found(results.found, format, f"Nothing found.{hint(query)}")
+    nothing = "" if results.found else f"Nothing found.{_hint(where, query)}"
+    _show_found(results.found, format, nothing)
     if results.next is not None and format is None:
         say_more(len(results.found), "--limit shows more")
 
 
-def hint(query: Query) -> str:
+def _hint(where: Where, query: Query) -> str:
     """Where else to look for what was not found."""
+    if query.source is not None:
+        names = [row["name"] for row in where.read(_sources)]
+        if query.source not in names:
+            return f" There is no source {query.source!r} here, but: {', '.join(names)}."
     return "" if query.archived == "include" else " --archived looks among the archived ones too."
 
 
@@ -225,19 +232,19 @@ def sources_command(where: Where, format: str | None) -> None:
 
     Example: segue sources
     """
-
-    async def find(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
-        store = {"name": "segue", "kind": "store", "can": ["title", "tag", "archive", "delete"]}
-        mine = [source for source in hub.sources if source.workspace == principal.workspace]
-        return [
-            store,
-            *({"name": each.name, "kind": "source", "can": sorted(each.can)} for each in mine),
-        ]
-
-    rows = where.read(find)
+    rows = where.read(_sources)
     if format is not None:
         write_rows(format, ((row, row) for row in rows))
         return
     for row in rows:
         kept = "segue's own store" if row["kind"] == "store" else "read in place"
         click.echo(f"{row['name']:<10} {kept:<20} changes: {', '.join(row['can']) or 'none'}")
+
+
+async def _sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
+    store = {"name": "segue", "kind": "store", "can": ["title", "tag", "archive", "delete"]}
+    mine = [source for source in hub.sources if source.workspace == principal.workspace]
+    return [
+        store,
+        *({"name": each.name, "kind": "source", "can": sorted(each.can)} for each in mine),
+    ]

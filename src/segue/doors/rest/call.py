@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from ...hub import Hub
@@ -105,6 +106,13 @@ class Call:
             raise InvalidInput(explain(str(error))) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidInput("the request body is not valid JSON") from None
+
+    async def left(self) -> None:
+        """Wait until whoever asks has gone away; for requests whose body nobody wants."""
+        with suppress(ClientDisconnect):
+            async for _ in self.request.stream():
+                pass
+            await self.receive()
 
     async def _bytes(self) -> bytes:
         parts: list[bytes] = []

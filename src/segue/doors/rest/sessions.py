@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from ...hub.runners import CLAUDE_CODE
 from ...hub.work import self_hosted
 from ...model import clock, ids, text
 from ...model.errors import Busy, InvalidInput
@@ -196,8 +197,12 @@ async def prepare(call: Call, given: Setup) -> MadeWith:
         vault = await records.find(call, "vault", name, field="vault_ids")
         vaults.append(records.usable(vault, "vault_ids").id)
     attached = await resources.find(call, given.resources)
-    if self_hosted(place) and any(each["type"] != "memory_store" for each in attached.resources):
-        raise InvalidInput("resources: files and repositories need an environment of type cloud")
+    if self_hosted(place):
+        if any(each["type"] != "memory_store" for each in attached.resources):
+            raise InvalidInput("resources: files and repositories need a cloud environment")
+        record = await call.hub.records.get(call.workspace, "agent", agent.id, agent.version)
+        if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
+            raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
     return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata))
 
 

@@ -94,14 +94,20 @@ async def poll(call: Call) -> Polled:
     patience = _PATIENCE_MS if patience is None else patience
     loop = asyncio.get_running_loop()
     until = loop.time() + (block or 0) / 1000
-    while True:
-        item = await call.hub.work.poll(place, patience * 1000)
-        if item is not None:
-            return show(item, _secret(call))
-        left = until - loop.time()
-        if left <= 0 or call.door.closing.is_set():
-            return None
-        await asyncio.sleep(min(left, _LOOK_SECONDS))
+    gone = asyncio.ensure_future(call.left())
+    try:
+        while True:
+            item = await call.hub.work.poll(place, patience * 1000)
+            if item is not None:
+                return show(item, _secret(call))
+            left = until - loop.time()
+            if left <= 0 or call.door.closing.is_set():
+                return None
+            await asyncio.wait({gone}, timeout=min(left, _LOOK_SECONDS))
+            if gone.done():  # what comes is for others
+                return None
+    finally:
+        gone.cancel()
 
 
 def _secret(call: Call) -> str | None:
