@@ -22,8 +22,8 @@ EVERYTHING = {
 }
 
 
-def agent(version: int = 1) -> str:
-    return f"acp:{shlex.join([sys.executable, str(PROGRAM), str(version)])}"
+def agent(told: object = 1) -> str:
+    return f"acp:{shlex.join([sys.executable, str(PROGRAM)])} {told}"
 
 
 def saying(version: int, **capabilities: Any) -> dict[str, Any]:
@@ -175,6 +175,24 @@ async def test_what_the_agent_takes_back_is_taken_back_there(house: House) -> No
         await client.tell("session/cancel", {"sessionId": id})
         assert await client.answer(request) == {"stopReason": "cancelled"}
         await client.eventually(lambda: bool(client.withdrawn))
+
+
+async def test_a_form_goes_with_the_turn_that_it_belongs_to(house: House) -> None:
+    async with house.child(1, "--agent", agent("1 patient"), greet=False) as (client, _):
+        await client.initialize(**saying(1, **EVERYTHING))
+        client.can = {"elicitation/create": lambda params: None}
+        id = await client.new("/")
+        form = {"mode": "form", "message": "Who?", "requestedSchema": {}}
+        text = json.dumps([["elicitation/create", form]])
+        request = await client.post("session/prompt", client.prompting(id, text))
+        await client.eventually(lambda: bool(client.wanted))
+        await client.tell("session/cancel", {"sessionId": id})
+        assert await client.answer(request) == {"stopReason": "cancelled"}
+        await client.eventually(lambda: bool(client.withdrawn))
+        # The agent had its answer, and is still the same.
+        client.can["elicitation/create"] = lambda params: {"action": "decline"}
+        found = await asking(client, id, ["elicitation/create", form], ["count", {}])
+        assert found == [{"action": "decline"}, 2]
 
 
 async def test_closing_takes_back_what_is_still_asked(house: House, version: int) -> None:

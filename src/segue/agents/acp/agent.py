@@ -225,6 +225,7 @@ class AcpAgent:
                 result = await asyncio.shield(work)
             except asyncio.CancelledError:
                 await child.client.cancel(own.id)
+                child.take_back(own.id)
                 await asyncio.wait([work], timeout=CANCEL_SECONDS)
                 raise
             await hearing.finish()

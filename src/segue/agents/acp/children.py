@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ class Child:
         )
         self._serving = asyncio.ensure_future(self.client.serve())
         self._hearers: dict[str, Hearer] = {}
+        self._forms: dict[asyncio.Task[Any], str] = {}  # that are shown, with the child's session
         self.open: set[str] = set()  # the child's sessions that were opened in it
         self.ours: dict[str, str] = {}  # the child's session, by ours
         self.offered: dict[str, dict[str, Any]] = {}  # what each of its sessions can be told to do
@@ -180,7 +181,7 @@ class Child:
             raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
         own = {name: value for name, value in params.items() if name != "sessionId"}
         if method == FORM:
-            own = _form(own)
+            return await self._fill_in(native, editor.ask(ours, FORM, _form(own)))
         terminal = str(params.get("terminalId"))
         if method == TERMINAL_RELEASE:  # what was to be seen there is gone then
             with suppress(RpcError):
@@ -189,6 +190,24 @@ class Child:
         if method == TERMINAL_OUTPUT:
             self._saw(native, terminal, answer)
         return answer
+
+    async def _fill_in(self, native: str, asking: Coroutine[Any, Any, Any]) -> Any:
+        """What becomes of a form, which may be taken back."""
+        task = asyncio.get_running_loop().create_task(asking)
+        self._forms[task] = native
+        task.add_done_callback(self._forms.pop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if (own := asyncio.current_task()) and own.cancelling():
+                raise
+            return {"action": "cancel"}
+
+    def take_back(self, session: str) -> None:
+        """A turn was cancelled: nobody is to fill in its forms any more."""
+        for task, native in self._forms.items():
+            if native == session:
+                task.cancel()
 
     def _saw(self, native: str, terminal: str, answer: Any) -> None:
         hearer = self._hearers.get(native)

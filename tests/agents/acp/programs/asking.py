@@ -38,6 +38,9 @@ def turn(session: str, text: str) -> None:
         if method == "capabilities":
             answers.append(client)
             continue
+        if method == "count":  # of what it asked
+            answers.append(asked)
+            continue
         if answers and isinstance(answers[0], dict):
             for name, value in params.items():
                 params[name] = answers[0].get(name) if value == "$" else value
