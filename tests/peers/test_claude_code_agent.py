@@ -85,8 +85,20 @@ async def test_a_session_begun_here_is_one_of_its_own_too(cli: Claude) -> None: 
     assert said(session.id) == ["first words", "second words"]
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-async def test_its_tools_ask_at_our_doors(cli: Claude, allowed: bool) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    ("option", "given", "made"),
+    [
+        ("allow", None, ["made.txt"]),
+        ("allow", {"command": "touch other.txt"}, ["other.txt"]),
+        ("reject", None, []),
+    ],
+)
+async def test_its_tools_ask_at_our_doors(
+    cli: Claude,  # noqa: F811
+    option: str,
+    given: dict[str, Any] | None,
+    made: list[str],
+) -> None:
     cli.model.calls = {"Bash": {"command": "touch made.txt", "description": "make a file"}}
     async with await segue.open_hub() as hub:
         session = await new_session(hub, cli)
@@ -98,13 +110,12 @@ async def test_its_tools_ask_at_our_doors(cli: Claude, allowed: bool) -> None:  
                 kinds.append(event.type)
                 body: Any = event.body
                 if isinstance(body, PermissionAsked):
-                    option = "allow" if allowed else "reject"
-                    await hub.answer(segue.LOCAL, session.id, body.ask_id, option)
+                    await hub.answer(segue.LOCAL, session.id, body.ask_id, option, input=given)
                 if getattr(body, "stop_reason", None) not in (None, "requires_action"):
                     assert body.stop_reason == "end_turn"
                     break
     assert kinds.count("permission_asked") == kinds.count("tool_result") == 1
-    assert (cli.project / "made.txt").exists() == allowed
+    assert [path.name for path in cli.project.glob("*.txt")] == made
 
 
 def alive(process: psutil.Process) -> bool:

@@ -61,7 +61,7 @@ class ClaudeCodeAgent:
         async def allowed(tool: str, given: dict[str, Any], context: Any) -> Any:
             answer = await turn.ask(context.title or tool, call_id=context.tool_use_id)
             if answer.allowed:
-                return sdk.PermissionResultAllow()
+                return sdk.PermissionResultAllow(updated_input=answer.input)
             return sdk.PermissionResultDeny(message=answer.note or "the user refused")
 
         options = sdk.ClaudeAgentOptions(

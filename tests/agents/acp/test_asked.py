@@ -30,7 +30,9 @@ class Talk:
         self.hub, self.id = hub, id
         self.asked: list[str] = []
 
-    async def __call__(self, *requests: Any, answer: str = "allow") -> list[Any]:
+    async def __call__(
+        self, *requests: Any, answer: str = "allow", input: dict[str, Any] | None = None
+    ) -> list[Any]:
         """What the child was answered."""
         seq = (await self.hub.get(LOCAL, self.id)).last_seq
         await self.hub.prompt(LOCAL, self.id, json.dumps(requests))
@@ -38,7 +40,7 @@ class Talk:
             assert isinstance(item, Event)
             if isinstance(item.body, PermissionAsked):
                 self.asked.append(item.body.title)
-                await self.hub.answer(LOCAL, self.id, item.body.ask_id, answer)
+                await self.hub.answer(LOCAL, self.id, item.body.ask_id, answer, input=input)
             if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                 break
         said = await self.hub.events(LOCAL, self.id, types=["agent_message"])
@@ -182,6 +184,17 @@ async def test_what_the_child_asked_about_itself_is_not_asked_again(tmp_path: Pa
         assert path.read_text() == other.read_text() == "new\n"
         await talk(question, write(path, "newer"), answer="reject")
         assert path.read_text() == "new\n"
+
+
+async def test_what_is_allowed_with_another_input_alone_is_not_done(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        path = tmp_path / "cwd" / "a"
+        option = {"optionId": "allow", "name": "Yes", "kind": "allow_once"}
+        call = {"toolCallId": "c", "title": "Run", "rawInput": {"command": "rm"}}
+        question = ["session/request_permission", {"toolCall": call, "options": [option]}]
+        asked, written = await talk(question, write(path), input={"command": "ls"})
+        assert asked == {"outcome": {"outcome": "cancelled"}}
+        assert "code" in written and not path.exists()
 
 
 async def test_to_look_at_a_file_is_not_to_write_it(tmp_path: Path) -> None:

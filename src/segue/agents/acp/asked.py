@@ -112,7 +112,7 @@ class Files:
         if path not in self._allowed:
             title = f"Write {path}"
             answer = await permit(self._turn, None, title, "write", "edit", "auto")
-            if not answer.allowed:
+            if not answer.allowed or answer.input is not None:
                 raise RpcError(INTERNAL_ERROR, refusal(answer))
         if self._over:
             raise RpcError(INTERNAL_ERROR, "the turn is over")

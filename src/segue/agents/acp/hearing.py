@@ -228,9 +228,11 @@ class Hearing:
         named = request.get("title") or (call.title if call else "")
         title = str(named or "May it go on?")
         answer = await self._turn.ask(title, options, call.id if call else None)
+        if answer.option is None or (answer.allowed and answer.input is not None):
+            return None  # with another input, which cannot be told to a child, it is not to be done
         if answer.allowed and call is not None:
             self.allowed |= call.paths
-        return None if answer.option is None else answer.option.id
+        return answer.option.id
 
     def seen(self, terminal: str, output: str) -> None:
         """What a terminal shows now."""
