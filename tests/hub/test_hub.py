@@ -274,6 +274,19 @@ async def test_a_purged_fork_takes_no_directory_with_it_that_segue_did_not_make(
         assert kept.exists() and (tmp_path / "mine" / "work").exists()
 
 
+async def test_the_last_fork_takes_the_directory_with_it_however_it_spells_it(
+    make_hub: MakeHub, tmp_path: Path
+) -> None:
+    async with make_hub() as hub:
+        session = await hub.create(LOCAL)
+        Path(f"{session.cwd}.json").write_text("{}")
+        fork = await hub.fork(LOCAL, session.id, cwd=f"{session.cwd}/")
+        await hub.purge(LOCAL, session.id)
+        assert os.path.isdir(fork.cwd)
+        await hub.purge(LOCAL, fork.id)
+        assert list((tmp_path / "work").iterdir()) == []
+
+
 async def test_a_fork_of_an_archived_session_is_live(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         parent = await hub.create(LOCAL)

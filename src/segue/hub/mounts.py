@@ -102,7 +102,8 @@ class Mounts:
 
     def beside(self, session: Session) -> Path:
         """The file that says what was done in the directory that segue made for a session."""
-        return Path(f"{session.cwd}.json")
+        place = Path(session.cwd)
+        return place.with_name(f"{place.name}.json")
 
     async def discard(self, session: Session) -> None:
         """Remove what was a purged session's: its directory, files, tokens.
