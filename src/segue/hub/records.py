@@ -73,6 +73,20 @@ class Records:
             replace(record, archived_at=now, updated_at=now), amend=True
         )
 
+    async def retire(self, record: Record) -> Record:
+        """Archive a record of which one version is kept.
+
+        It is the next one, so nobody who read the record before brings it back by a change.
+        """
+        while record.archived_at is None:
+            now = clock.now()
+            retired = replace(record, version=record.version + 1, archived_at=now, updated_at=now)
+            try:
+                return await self._store.put_record(retired, only=True)
+            except Conflict:
+                record = await self.get(record.workspace, record.kind, record.id)
+        return record
+
     async def delete(self, record: Record) -> None:
         """Forget a record, all versions of it; what referred to it keeps an id that names nothing.
 

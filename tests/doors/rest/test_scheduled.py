@@ -208,6 +208,38 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
         await api.hub.turns.rest()
 
 
+async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_word(
+    tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+        time.servers = [Scheduler(api.door)]
+        path = f"/v1/deployments/{(await deployed(api))['id']}"
+        claim, delete = Scheduler._claim, api.hub.records.delete
+
+        async def archived(self: Scheduler, deployment: Record, due: int) -> Record:
+            await api.ok("POST", f"{path}/archive")
+            return await claim(self, deployment, due)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Scheduler, "_claim", archived)
+            await time.passes(60)
+        assert (await api.ok("GET", path))["archived_at"] is not None
+        assert await runs(api) == []
+        path = f"/v1/deployments/{(await deployed(api))['id']}"
+        await api.ok("POST", path, {"schedule": None})
+
+        async def scheduled(record: Record) -> None:
+            await api.ok("POST", path, {"schedule": HOURLY})
+            await delete(record)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(api.hub.records, "delete", scheduled)
+            await time.passes(1)
+        await time.passes(60)
+        assert len(await runs(api)) == 1
+        await api.hub.turns.rest()
+
+
 def test_the_official_client_takes_it_as_its_own(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         client = Anthropic(

@@ -94,7 +94,7 @@ def value(name: str) -> Any:
         return [b"x"] if name == "files" else [{"type": "x"}]
     if name in ("metadata", "budget", "schedule", "config", "auth", "precondition"):
         return {"type": "x"}
-    return b"x" if name == "file" else "x"
+    return b"x" if name == "file" else f"x-{name}"
 
 
 @pytest.mark.parametrize("name", FOUND)

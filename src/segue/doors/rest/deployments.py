@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from ...hub.records import new
 from ...model import clock, cron, ids
 from ...model.errors import InvalidInput, NotFound, SegueError
 from ...store.base import Record
@@ -183,9 +184,9 @@ async def create(call: Call) -> Deployment:
     _refuse(given.budget)
     id = ids.new_id()
     body = await _checked(call, given, id) | _scheduled(given.schedule)
-    made = await call.hub.records.create(call.workspace, "deployment", body, id)
-    if given.schedule is not None:
-        await scheduled.note(call.hub, made)
+    made = new(call.workspace, "deployment", body, id)
+    marks = [] if given.schedule is None else [scheduled.mark(made)]
+    await call.hub.records.put(made, *marks)
     return show(made)
 
 
@@ -301,7 +302,7 @@ async def list_(call: Call) -> Page[Deployment]:
 
 
 async def archive(call: Call) -> Deployment:
-    return show(await call.hub.records.archive(await _find(call)))
+    return show(await call.hub.records.retire(await _find(call)))
 
 
 async def pause(call: Call) -> Deployment:

@@ -31,11 +31,15 @@ _ALL, _KIND = "", "scheduled"
 _BATCH = 200
 
 
+def mark(deployment: Record) -> Record:
+    """What has a deployment looked at, once it is kept."""
+    return new(_ALL, _KIND, {"workspace": deployment.workspace}, deployment.id)
+
+
 async def note(hub: Hub, deployment: Record) -> None:
     """Have a deployment looked at from now on."""
     try:
-        mark = new(_ALL, _KIND, {"workspace": deployment.workspace}, deployment.id)
-        await hub.store.put_record(mark)
+        await hub.store.put_record(mark(deployment))
     except Conflict:  # it is known
         return
 
@@ -43,6 +47,10 @@ async def note(hub: Hub, deployment: Record) -> None:
 def timetable(deployment: Record) -> cron.Cron | None:
     given = deployment.body.get("schedule")
     return None if given is None else cron.parse(given["expression"], given["timezone"])
+
+
+def _runs(deployment: Record) -> bool:
+    return deployment.archived_at is None and timetable(deployment) is not None
 
 
 class Scheduler:
@@ -68,23 +76,27 @@ class Scheduler:
         after: Position | None = None
         store = self._door.hub.store
         while rows := await store.records(_ALL, _KIND, after=after, limit=_BATCH):
-            for mark in rows:
+            for each in rows:
                 try:
-                    await self._consider(mark, since)
+                    await self._consider(each, since)
                 except SegueError as error:  # others are to run all the same
                     log.warning("a deployment could not be run: %s", error.message)
                 except Exception:
                     log.exception("a deployment could not be run")
             after = Position(rows[-1].created_at, rows[-1].id)
 
-    async def _consider(self, mark: Record, since: int) -> None:
+    async def _consider(self, noted: Record, since: int) -> None:
         from . import deployments
 
         records = self._door.hub.records
+        where = noted.body["workspace"], "deployment", noted.id
         while True:
-            found = await records.find(mark.body["workspace"], "deployment", mark.id)
-            if found is None or found.archived_at is not None or timetable(found) is None:
-                await records.delete(mark)
+            found = await records.find(*where)
+            if found is None or not _runs(found):
+                await records.delete(noted)
+                found = await records.find(*where)
+                if found is not None and _runs(found):  # as of this moment
+                    await note(self._door.hub, found)
                 return
             due = self._due(found, since)
             if due is None:
