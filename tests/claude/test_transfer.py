@@ -64,6 +64,71 @@ def holds_session(path: Path) -> bool:
     return not path.name.startswith("agent-") and path.stat().st_size > 0
 
 
+def moved_session(home: Home, tmp_path: Path) -> str:
+    """A session whose project moved; where it is."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    new.mkdir()
+    home.talk(S, claude.project_key_for_directory(old), cwd=str(old))
+    claude.relocate_session(S, str(new))
+    return str(new)
+
+
+def test_what_followed_its_project_is_there_in_the_store_too(
+    home: Home, within: Within, tmp_path: Path
+) -> None:
+    new = moved_session(home, tmp_path)
+
+    async def through(hub: Hub) -> None:
+        assert (await hub.get(LOCAL, S)).cwd == new
+        await hub.run(LOCAL, S, "/say more")
+        assert (await hub.get(LOCAL, S)).cwd == new
+        session, count = await hub.import_claude(LOCAL, S)
+        assert (session.cwd, count) == (new, 0)
+
+    within(through)
+
+
+def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_path: Path) -> None:
+    moved_session(home, tmp_path)
+    again = tmp_path / "again"
+    again.mkdir()
+
+    async def through(hub: Hub) -> None:
+        await hub.import_claude(LOCAL, S)
+        claude.relocate_session(S, str(again))
+        session, count = await hub.import_claude(LOCAL, S)
+        assert (session.id, session.cwd, count) == (S, str(again), 1)
+        assert await hub.import_claude(LOCAL, S) == (session, 0)
+        path = next(home.projects.rglob(f"{S}.jsonl"))
+        held = path.read_bytes()
+        path.unlink()
+        assert await hub.export_claude(LOCAL, S) == str(path)
+        assert path.read_bytes() == held
+
+    within(through)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_fork_of_what_moved_is_written_to_its_own_project(
+    home: Home, within: Within, tmp_path: Path, elsewhere: bool
+) -> None:
+    new = moved_session(home, tmp_path)
+    place = str(tmp_path) if elsewhere else new
+
+    async def through(hub: Hub) -> None:
+        await hub.import_claude(LOCAL, S)
+        fork = await hub.fork(LOCAL, S, cwd=place if elsewhere else None)
+        assert fork.cwd == place
+        path = Path(await hub.export_claude(LOCAL, fork.id))
+        assert path.parent.name == claude.project_key_for_directory(place)
+        (found,) = [each for each in claude.list_sessions(place) if each.session_id == fork.id]
+        assert found.cwd == place
+        again, count = await hub.import_claude(LOCAL, fork.id)
+        assert (again.cwd, count) == (place, 0)
+
+    within(through)
+
+
 def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> None:
     odd = [
         b'{"type":"user","uuid":"u1","message":{"content":"a\xffb"}}',

@@ -194,7 +194,8 @@ class Mirror:
         Conflict when another session has its id, or when it is in the trash.
         """
         while True:
-            session = await self._find(Key(whole.project, whole.session))
+            key = Key(whole.project, whole.session)
+            session = await self._find(key) or await self._left(key, whole)
             try:
                 if session is None:
                     return await self._take_all(whole)
@@ -304,6 +305,14 @@ class Mirror:
             if session is not None and _is_of(session, key):
                 return session
         return None
+
+    async def _left(self, key: Key, whole: Whole) -> Session | None:
+        """The session that was of another project until its files moved to that of the key."""
+        row = await self._store.get(self._workspace, _ids(key)[0])
+        if row is None or not row.extra or kept.name(row) != key.session:
+            return None
+        entries = (entry for line in whole.lines for entry in line.entries)
+        return row if any(map(kept.relocated, entries)) else None
 
     async def _shown(self, key: Key) -> Session | None:
         session = await self._find(key)

@@ -181,8 +181,10 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
         for name in ("mode", "roots", "agent", "resources", "git_branch")
         if (value := getattr(body, name)) is not UNSET
     }
-    if body.cwd is not UNSET:
-        changes |= {"cwd": body.cwd, "real_cwd": None}
+    if body.cwd is not UNSET and not _inherited(session, event):
+        # A session that moved is counted elsewhere by its own dialect; a fork has its own place.
+        told = {name: {**session.extra.get(name, {}), **more} for name, more in body.extra.items()}
+        changes |= {"cwd": body.cwd, "real_cwd": None, "extra": {**session.extra, **told}}
     if body.options is not UNSET:
         changes["options"] = {**session.options, **body.options}
     return changes

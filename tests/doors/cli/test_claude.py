@@ -101,6 +101,9 @@ def test_what_has_a_copy_here_is_cared_for_all_the_same(
     (tmp_path / "moved").mkdir()
     assert run("claude", "relocate", S, str(tmp_path / "moved")).returncode == 0
     assert not path.exists()
+    assert S in run("list", "--cwd", str(tmp_path / "moved")).stdout
+    assert run("prompt", S, "/say two").returncode == 0
+    assert S in run("list", "--cwd", str(tmp_path / "moved")).stdout
 
 
 def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:

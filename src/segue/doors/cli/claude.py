@@ -16,6 +16,8 @@ from .naming import session_argument
 from .output import one_line
 
 if TYPE_CHECKING:
+    from ...hub import Hub
+    from ...model.principal import Principal
     from ...model.session import Session
 
 T = TypeVar("T")
@@ -101,7 +103,14 @@ def relocate(where: Where, session: str, directory: str) -> None:
     from ... import claude
 
     id = _named(where, session)
+    found = where.read(lambda hub, principal: hub.named(principal, session)).id
     _tried(lambda: claude.relocate_session(id, directory))
+
+    async def follow(hub: Hub, principal: Principal) -> None:
+        if await hub.keeper(principal, found) is None:
+            await hub.import_claude(principal, id)
+
+    where.run(follow)  # so that a copy in the store knows
 
 
 @claude_command.command("export")

@@ -34,6 +34,7 @@ from .layout import is_uuid, project_key, real
 from .prompt import prompt
 from .read import Entry
 
+RELOCATED = "relocated"  # the type of the entry that says where a session's project went
 ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
 _KEPT = "kept"
 MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
@@ -78,16 +79,17 @@ def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -
 
     `elsewhere` is its directory when the entries do not say.
     """
-    cwd = branch = title = at = parent = None
+    cwd = moved = branch = title = at = parent = None
     aside: bool | None = None
     for entry in _entries(lines):
         aside = entry.get("isSidechain") is True if aside is None else aside
         cwd = cwd or text_of(entry.get("cwd"))
+        moved = relocated(entry) or moved
         at = read.moment(entry.get("timestamp")) if at is None else at
         branch = text_of(entry.get("gitBranch")) or branch
         title = title or _title(entry)
         parent = parent or _parent(entry)
-    cwd = cwd or elsewhere
+    cwd = moved or cwd or elsewhere
     real_cwd = real(cwd)
     body = Created(
         cwd=cwd,
@@ -106,18 +108,20 @@ def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -
 
 def noted(session: Session, project: str, lines: Iterable[Line]) -> list[AnyBody]:
     """What further lines say of a session as such."""
-    moved = branch = title = None
+    moved = found_in = branch = title = None
     elsewhere = project_key(session.directory) != project
     for entry in _entries(lines):
-        cwd = text_of(entry.get("cwd")) if elsewhere and moved is None else None
+        moved = relocated(entry) or moved
+        cwd = text_of(entry.get("cwd")) if elsewhere and found_in is None else None
         if cwd and project_key(cwd) == project:
-            moved = cwd
+            found_in = cwd
         branch = text_of(entry.get("gitBranch")) or branch
         if session.title is None:
             title = title or _title(entry)
     found: list[AnyBody] = []
-    if moved is not None:
-        found.append(ConfigChanged(cwd=real(moved), extra=MORE))
+    if (cwd := moved or found_in) and real(cwd) != session.directory:
+        extra = {DIALECT: {**MORE[DIALECT], "project": project}}
+        found.append(ConfigChanged(cwd=real(cwd), extra=extra))
     if branch and branch != session.git_branch:
         found.append(ConfigChanged(git_branch=branch, extra=MORE))
     return found + _titled(title)
@@ -217,6 +221,11 @@ def _title(entry: Entry) -> str | None:
     return said.text or said.command or None
 
 
+def relocated(entry: Entry) -> str | None:
+    """Where an entry says that the session's project went."""
+    return text_of(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
+
+
 def _titled(title: str | None) -> list[AnyBody]:
     return [] if title is None else [InfoChanged(title=title, by="auto", extra=MORE)]
 
@@ -251,6 +260,8 @@ class Telling:
         self._held: Line | None = None  # a compaction's boundary, until its summary is known
         self._joined = joined
         self._composer = Composer(self._name, session.cwd, session.git_branch)
+        self._directory = session.directory
+        self._told = self._moved = ""  # where the lines say that the session is
         self._native: list[Event] = []
         # Entries behind which something was said here, and the last of that.
         self._followed: dict[str, str] = {}
@@ -279,6 +290,10 @@ class Telling:
         """The lines that nothing more can be told of, when all events are taken."""
         yield from self._let_go()
         yield from self._composed()
+        told = self._moved or self._told
+        if self._forked and told and real(told) != self._directory:
+            entry = {"type": RELOCATED, "sessionId": self._name, "relocatedCwd": self._directory}
+            yield Line((entry,))
 
     def _let_go(self) -> Iterator[Line]:
         held, self._held = self._held, None
@@ -300,6 +315,8 @@ class Telling:
             line = _renamed(line, self._name)
         for entry in line.entries:
             self._composer.passed(entry)
+            self._told = self._told or text_of(entry.get("cwd")) or ""
+            self._moved = relocated(entry) or self._moved
         return line
 
     def _fresh(self, line: Line) -> Line:
