@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from ..model import clock
+from ..model.errors import Conflict
 from ..model.session import Session
 from ..secret import SecretBox
 from ..store.base import Record
@@ -119,15 +120,19 @@ class Credentials:
             for name, value in fresh.items()
         }
         # The exchange took its time: what was forgotten or replaced meanwhile stays so.
-        latest = await self._records.find(record.workspace, record.kind, record.id)
-        if latest is None or latest.archived_at is not None:
-            return None
-        if latest.body["secrets"] != record.body["secrets"]:
-            return self._open(latest, "access_token")
-        auth = {**latest.body["auth"], "expires_at": _expiry(given)}
-        body = {**latest.body, "auth": auth, "secrets": {**latest.body["secrets"], **sealed}}
-        await self._records.amend(replace(latest, body=body))
-        return fresh["access_token"]
+        while True:
+            latest = await self._records.find(record.workspace, record.kind, record.id)
+            if latest is None or latest.archived_at is not None:
+                return None
+            if latest.body["secrets"] != record.body["secrets"]:
+                return self._open(latest, "access_token")
+            auth = {**latest.body["auth"], "expires_at": _expiry(given)}
+            body = {**latest.body, "auth": auth, "secrets": {**latest.body["secrets"], **sealed}}
+            try:
+                await self._records.supersede(replace(latest, body=body))
+                return fresh["access_token"]
+            except Conflict:  # changed this very moment
+                continue
 
     async def _theirs(self, record: Record, held: str | None) -> str | None:
         """The token that another process fetched while we were refused one."""

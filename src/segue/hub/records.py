@@ -65,6 +65,11 @@ class Records:
         """The record in the place of its newest version, of which nothing is kept."""
         return await self._store.put_record(record, amend=True)
 
+    async def supersede(self, record: Record) -> Record:
+        """The record, changed, as the next and only version; Conflict as with `update`."""
+        following = replace(record, version=record.version + 1)
+        return await self._store.put_record(following, only=True)
+
     async def archive(self, record: Record) -> Record:
         if record.archived_at is not None:
             return record
@@ -73,16 +78,17 @@ class Records:
             replace(record, archived_at=now, updated_at=now), amend=True
         )
 
-    async def retire(self, record: Record) -> Record:
-        """Archive a record of which one version is kept.
+    async def retire(self, record: Record, emptied: Mapping[str, Any] | None = None) -> Record:
+        """Archive a record of which one version is kept, with what is `emptied` in its body.
 
         It is the next one, so nobody who read the record before brings it back by a change.
         """
         while record.archived_at is None:
             now = clock.now()
-            retired = replace(record, version=record.version + 1, archived_at=now, updated_at=now)
+            body = {**record.body, **(emptied or {})}
+            retired = replace(record, body=body, archived_at=now)
             try:
-                return await self._store.put_record(retired, only=True)
+                return await self.supersede(replace(retired, updated_at=now))
             except Conflict:
                 record = await self.get(record.workspace, record.kind, record.id)
         return record

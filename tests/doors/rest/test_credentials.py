@@ -1,5 +1,6 @@
 """Credentials: what is secret goes in and never comes out."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,34 @@ async def test_an_update_changes_what_it_names(tmp_path: Path) -> None:
         assert changed["auth"]["networking"] == {"type": "unrestricted"}
         assert await secrets(api, vault, variable) == {"secret_value": "S3CRET-z"}
         assert "type" in await api.fails(400, "POST", path, {"auth": {"type": "static_bearer"}})
+
+
+async def test_what_is_archived_while_it_is_changed_stays_forgotten(
+    tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, database=database) as api:
+        vault = await a_vault(api)
+        made = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
+        path = f"{vault}/credentials/{made['id']}"
+        updates = [api.ok("POST", path, {"metadata": {str(each): "x"}}) for each in range(4)]
+        await asyncio.gather(*updates)
+        assert (await api.ok("GET", path))["metadata"].keys() == set("0123")
+        archived = asyncio.Event()
+
+        async def get(*name: Any) -> Any:
+            found = await find(*name)
+            if name[1].startswith("credential:") and not archived.is_set():
+                archived.set()
+                await api.ok("POST", f"{path}/archive")
+            return found
+
+        find = api.hub.records.get
+        with monkeypatch.context() as patch:
+            patch.setattr(api.hub.records, "get", get)
+            token = {"auth": {"type": "static_bearer", "token": "S3CRET-new"}}
+            assert "archived" in await api.fails(400, "POST", path, token)
+        assert (await api.ok("GET", path))["archived_at"] is not None
+        assert await secrets(api, vault, made) == {}
 
 
 async def test_a_vault_has_one_credential_for_a_thing(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 
 from ...hub.credentials import MOST, kind
 from ...model import clock, ids
@@ -299,25 +298,25 @@ def _seal(call: Call, id: str, key: str, value: str) -> str:
 
 async def update(call: Call) -> Credential:
     given = await call.body(Update)
-    record = await _find(call)
-    if record.archived_at is not None:
-        raise InvalidInput(f"credential {records.spell(record)} is archived")
-    body = dict(record.body)
-    if not isinstance(given.auth, UnsetType):
-        body["auth"], fresh = change(body["auth"], given.auth)
-        sealed = {
-            key: _seal(call, record.id, key, value)
-            for key, value in fresh.items()
-            if value is not None
-        }
-        body["secrets"] = {**body["secrets"], **sealed}
-    if not isinstance(given.display_name, UnsetType):
-        body["display_name"] = given.display_name
-    if not isinstance(given.metadata, UnsetType):
-        body["metadata"] = settings.metadata(body["metadata"], given.metadata)
-    # In the place of the old version, which would keep the old secrets.
-    changed = replace(record, body=body, updated_at=clock.now())
-    return show(await call.hub.records.amend(changed))
+
+    def edit(record: Record) -> dict[str, Any]:
+        body = dict(record.body)
+        if not isinstance(given.auth, UnsetType):
+            body["auth"], fresh = change(body["auth"], given.auth)
+            sealed = {
+                key: _seal(call, record.id, key, value)
+                for key, value in fresh.items()
+                if value is not None
+            }
+            body["secrets"] = {**body["secrets"], **sealed}
+        if not isinstance(given.display_name, UnsetType):
+            body["display_name"] = given.display_name
+        if not isinstance(given.metadata, UnsetType):
+            body["metadata"] = settings.metadata(body["metadata"], given.metadata)
+        return body
+
+    # Earlier versions would keep the old secrets.
+    return show(await records.change(call, await _find(call), edit, only=True))
 
 
 async def retrieve(call: Call) -> Credential:
@@ -334,11 +333,7 @@ async def archive(call: Call) -> Credential:
 
 async def forget(call: Call, record: Record) -> Record:
     """Archive a credential: what was secret in it goes at once."""
-    if record.archived_at is not None:
-        return record
-    now = clock.now()
-    kept = replace(record, body={**record.body, "secrets": {}}, archived_at=now, updated_at=now)
-    return await call.hub.records.amend(kept)
+    return await call.hub.records.retire(record, {"secrets": {}})
 
 
 async def delete(call: Call) -> CredentialDeleted:

@@ -142,10 +142,12 @@ async def change(
     edit: Callable[[Record], dict[str, Any]],
     *,
     expected: int | None = None,
+    only: bool = False,
 ) -> Record:
     """The record after `edit`, which is called again if another change came first.
 
     With `expected`, only while that is its version. An edit that changes nothing makes no version.
+    With `only`, the earlier versions are forgotten.
     """
     for _ in range(20):
         if record.archived_at is not None:
@@ -158,7 +160,7 @@ async def change(
         if body == record.body:
             return record
         try:
-            return await call.hub.records.update(record, body)
+            return await call.hub.records.update(record, body, only=only)
         except Conflict:
             record = await call.hub.records.get(call.workspace, record.kind, record.id)
     raise Conflict(f"{_sort(record.kind)} {spell(record)} is being changed by others")

@@ -125,5 +125,4 @@ class Scheduler:
     async def _claim(self, deployment: Record, due: int) -> Record:
         """The deployment, marked as fired by us; Conflict if it was changed meanwhile."""
         body = {**deployment.body, "fired_at": due, "last_run_at": clock.now()}
-        claimed = replace(deployment, body=body, version=deployment.version + 1)
-        return await self._door.hub.store.put_record(claimed, only=True)
+        return await self._door.hub.records.supersede(replace(deployment, body=body))

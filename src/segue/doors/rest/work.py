@@ -149,7 +149,7 @@ async def update(call: Call) -> WorkOut:
         metadata = settings.metadata(current.body["metadata"], given.metadata)
         return {**current.body, "metadata": metadata}
 
-    return show(await records.change(call, await _find(call), edit))
+    return show(await records.change(call, await _find(call), edit, only=True))
 
 
 async def retrieve(call: Call) -> WorkOut:
