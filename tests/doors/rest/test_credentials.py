@@ -133,6 +133,28 @@ async def test_what_is_archived_while_it_is_changed_stays_forgotten(
         assert await secrets(api, vault, made) == {}
 
 
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [("vaults", "display_name"), ("environments", "name"), ("memory_stores", "name")],
+)
+async def test_what_is_archived_while_it_is_changed_stays_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, named: str
+) -> None:
+    async with open_api(tmp_path) as api:
+        made = await api.ok("POST", f"/v1/{place}", {named: "a"})
+        path = f"/v1/{place}/{made['id']}"
+        put = api.hub.records.update
+
+        async def late(*given: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await api.ok("POST", f"{path}/archive")
+            return await put(*given, **options)
+
+        monkeypatch.setattr(api.hub.records, "update", late)
+        assert "archived" in await api.fails(400, "POST", path, {named: "b"})
+        assert (await api.ok("GET", path))["archived_at"] is not None
+
+
 async def test_a_vault_has_one_credential_for_a_thing(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         base = f"{await a_vault(api)}/credentials"

@@ -146,7 +146,7 @@ async def list_(call: Call) -> Page[Environment]:
 
 
 async def archive(call: Call) -> Environment:
-    return show(await call.hub.records.archive(await _own(call)))
+    return show(await call.hub.records.retire(await _own(call)))
 
 
 async def delete(call: Call) -> EnvironmentDeleted:

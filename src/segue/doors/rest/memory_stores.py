@@ -86,7 +86,7 @@ async def list_(call: Call) -> Page[MemoryStore]:
 
 
 async def archive(call: Call) -> MemoryStore:
-    return show(await call.hub.records.archive(await memories.the_store(call)))
+    return show(await call.hub.records.retire(await memories.the_store(call)))
 
 
 async def delete(call: Call) -> MemoryStoreDeleted:

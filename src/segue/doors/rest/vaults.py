@@ -78,7 +78,7 @@ async def list_(call: Call) -> Page[Vault]:
 
 async def archive(call: Call) -> Vault:
     record = await _find(call)
-    archived = await call.hub.records.archive(record)
+    archived = await call.hub.records.retire(record)
     async for credential in call.hub.records.all(call.workspace, kind(record.id)):
         await credentials.forget(call, credential)
     return show(archived)
