@@ -1,9 +1,12 @@
 """The session browser in a real browser, at a phone's width and a desk's."""
 
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from playwright.async_api import Page, expect
 
+from segue.model import clock
 from segue.model.principal import LOCAL
 from tests.doors.web import examples
 from tests.doors.web.house import House, serious
@@ -213,6 +216,21 @@ async def test_a_page_works_without_a_script(house: House) -> None:
     await page.get_by_role("button", name="Sign out").click()
     await page.goto(house.url)
     await expect(page.get_by_label("Key")).to_be_visible()
+
+
+async def test_times_are_those_of_the_reader(house: House) -> None:
+    session = await house.session("Far east", "/say hi")
+    [event] = await house.hub.events(LOCAL, session.id, types=("agent_message",))
+    there = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
+    page = await house.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
+    times = page.locator(".item.agent .at time")
+    await expect(times).to_have_text(f"{there:%H:%M}")
+    await house.hub.run(LOCAL, session.id, "/say again")
+    await expect(times).to_have_count(2)
+    assert "UTC" not in str(await times.last.get_attribute("title"))
+    plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    title = await plain.locator(".item.agent .at time").last.get_attribute("title")
+    assert str(title).endswith("UTC")
 
 
 async def test_the_dashboard_plots_what_was_done(house: House) -> None:

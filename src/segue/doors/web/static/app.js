@@ -1,7 +1,7 @@
 // The session browser: moving between sessions, keys, menus. Everything also works as plain pages.
 
 import * as actions from "./actions.js";
-import { all, announce, copy, explain, find, nodes, notify, text } from "./dom.js";
+import { all, announce, copy, explain, find, local, nodes, notify, text } from "./dom.js";
 import * as jump from "./jump.js";
 import * as list from "./list.js";
 import * as live from "./live.js";
@@ -131,6 +131,7 @@ find("#theme")?.addEventListener("click", () => {
   }
 });
 
+local(document);
 actions.start(go);
 list.start();
 arrive();

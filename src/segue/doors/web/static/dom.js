@@ -9,7 +9,21 @@ const csrf = find('meta[name="csrf"]')?.content ?? "";
 export function nodes(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  return template.content;
+  return local(template.content);
+}
+
+const hour = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const moment = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+
+// The server knows no time but UTC; who looks at the page has a clock of their own.
+export function local(within) {
+  for (const time of all("time[datetime]", within)) {
+    const at = new Date(time.dateTime);
+    time.title = time.title.replace(/\d.* UTC$/, () => moment.format(at));
+    if (time.closest(".at")) time.textContent = hour.format(at);
+    else if (time.textContent.endsWith("UTC")) time.textContent = moment.format(at);
+  }
+  return within;
 }
 
 export class Refusal extends Error {

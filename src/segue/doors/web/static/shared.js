@@ -1,9 +1,10 @@
 // A shared session: the same transcript, to read. It grows as the session does, until the link is revoked.
 
-import { all, find, text } from "./dom.js";
+import { all, find, local, text } from "./dom.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
 
+local(document);
 const session = find(".session");
 const transcript = new Transcript(session, document.scrollingElement);
 jump.attend(transcript);
