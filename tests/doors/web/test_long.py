@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from segue.model.event import AgentMessage
 from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
@@ -228,3 +229,19 @@ async def test_a_shared_session_is_searched_by_its_readers(
     house.excuse("404")
     answer = await page.goto(f"{house.url}/shared/local/{S}/{secret}/agent/a1b2c3")
     assert answer is not None and answer.status == 404
+
+
+async def test_a_page_that_is_left_open_does_not_grow_without_end(house: House) -> None:
+    session = await house.session("Growing", "/say it begins")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent")).to_have_count(1)
+    said = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
+    for start in range(0, len(said), 100):
+        await house.hub.append(LOCAL, session.id, *said[start : start + 100])
+    last = page.locator(".item.agent", has_text="Line 359.")
+    await expect(last).to_be_in_viewport(timeout=30_000)
+    assert await in_page(page) <= 330
+    await page.locator("#main").press("g")
+    await expect(page.locator(".item.agent", has_text="it begins")).to_be_in_viewport()
+    await page.locator("#main").press("G")
+    await expect(last).to_be_in_viewport()

@@ -79,7 +79,7 @@ def _markdown(text: str) -> Markup:
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         url_schemes={"http", "https", "mailto"},
-        url_relative="deny",  # a file that is named so is not at this address
+        url_relative="deny",
         link_rel="noopener noreferrer nofollow",
     )
     return Markup(clean)
@@ -178,15 +178,20 @@ def _heading(_: object, tokens: Sequence[Token], index: int, *__: object) -> str
 
 
 def _link(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    address = html.escape(str(tokens[index].attrs.get("href", "")))
-    return f'<a href="{address}" target="_blank">'
+    return _opening(str(tokens[index].attrs.get("href", "")))
 
 
 def _image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
     token = tokens[index]
-    address = html.escape(str(token.attrs.get("src", "")))
     name = html.escape(token.content or "image")
-    return f'<a href="{address}" target="_blank">{name}</a>'
+    return f"{_opening(str(token.attrs.get('src', '')))}{name}</a>"
+
+
+def _opening(address: str) -> str:
+    """A link's beginning. A file's name leads nowhere here, and is told to whoever asks."""
+    leads = address.lower().startswith(("http://", "https://", "mailto:"))
+    escaped = html.escape(address)
+    return f'<a href="{escaped}" target="_blank">' if leads else f'<a title="{escaped}">'
 
 
 def _link_addresses(state: StateCore) -> None:

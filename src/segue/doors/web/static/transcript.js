@@ -269,6 +269,11 @@ export class Transcript {
         part.dataset.part = number;
         this.parts.append(part);
         this.upto = number;
+        if (follows && this.parts.children.length > MOST) {
+          this.parts.firstElementChild.remove();
+          this.first = Number(this.parts.firstElementChild.dataset.part);
+          this.measure();
+        }
       }
       if (html) part.append(nodes(html));
     }
