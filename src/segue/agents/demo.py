@@ -236,6 +236,7 @@ class _Performance:
             path, content = str(answer.input.get("path")), str(answer.input.get("content"))
         try:
             target = self._inside(path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             old = _replace(target, content + "\n")
             diff = Diff(path=target, old=old, new=content + "\n")
             result = ToolResult(call_id=call, content=(diff,))
@@ -245,14 +246,12 @@ class _Performance:
 
     def _inside(self, path: str) -> str:
         """The real path, if it is under the session's directories."""
+        from .tools.roots import Roots, ToolError
+
         try:
-            real = os.path.realpath(os.path.join(self._turn.cwd, path))
-        except ValueError as error:
-            raise OSError(str(error)) from None
-        roots = [os.path.realpath(root) for root in self._turn.roots]
-        if not any(os.path.commonpath([real, root]) == root for root in roots):
-            raise PermissionError(f"{path} is outside the session's directories")
-        return real
+            return Roots(self._turn.roots, mounts=self._turn.mounts).resolve(path).path
+        except ToolError as error:
+            raise PermissionError(str(error)) from None
 
     async def _custom(self, text: str) -> None:
         name, given = text.partition("{")[0].strip(), _object(text)

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..agents.tools.roots import ToolError
+from ..agents.tools.roots import ToolError, is_below
 from ..model import ids
 from ..model.errors import InvalidInput, NotFound, SegueError
 from ..model.event import Failed
@@ -36,6 +36,7 @@ from .skills import KIND as SKILL
 from .skills import MAIN, Skills
 
 SKILLS = "skills"
+TOPS = ("/mnt", "/uploads", "/workspace")  # where things are mounted that do not say where
 LOOK_SECONDS = 0.05
 _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -143,6 +144,13 @@ class Rooms:
         if not self._own(session):
             return None
         return await asyncio.to_thread(ready, self._work / session.id)
+
+    def paths(self, session: Session) -> tuple[str, ...]:
+        """The absolute paths that begin in the session's directory, if segue made that."""
+        if not self._mounts.made(session):
+            return ()
+        named = (str(each["mount_path"]) for each in session.resources if "mount_path" in each)
+        return (*TOPS, *(path for path in named if not is_below(path, TOPS)))
 
     async def equip(
         self, session: Session, named: Sequence[dict[str, Any]]

@@ -340,6 +340,9 @@ class Running:
     async def outputs(self) -> str | None:
         return await self._around.rooms.outputs(self.session)
 
+    def mounts(self) -> tuple[str, ...]:
+        return self._around.rooms.paths(self.session)
+
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
             return []

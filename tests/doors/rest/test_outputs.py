@@ -9,6 +9,7 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.model import ids
+from segue.model.event import ConfigChanged
 from segue.model.lifecycle import StopReason
 from segue.store.base import Record
 from tests.agents.provider import Provider
@@ -38,6 +39,27 @@ async def test_no_directory_for_outputs_is_made_behind_a_link(
         await api.say(ids.spell("sesn", theirs.id), "on")
         assert "session/outputs" not in str(model.requests[2]["system"])
         assert list(elsewhere.iterdir()) == []
+
+
+async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path: Path) -> None:
+    async with open_api(tmp_path / "data") as api:
+        session = await api.session()
+        file = await uploaded(api, b"a,b", "data.csv")
+        given = {"type": "file", "file_id": file["id"], "mount_path": "/data/in.csv"}
+        await api.ok("POST", f"/v1/sessions/{session['id']}/resources", given)
+        hub, id = api.hub, ids.parse(session["id"], "sesn") or ""
+        await hub.configure(api.principal, id, ConfigChanged(mode="acceptEdits"))
+        await api.say(session["id"], "/write /mnt/session/outputs/deep/o.txt hello")
+        made = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
+        assert "deep/o.txt" in [each["filename"] for each in made]
+        told = await api.say(session["id"], "/read /data/in.csv")
+        assert "a,b" in str(told)
+        refused = await api.say(session["id"], "/read /etc/hostname")
+        assert "outside" in str(refused)
+        # A directory of the user's has no such paths.
+        theirs = await hub.create(api.principal, cwd=str(tmp_path))
+        refused = await api.say(ids.spell("sesn", theirs.id), "/read /mnt/session/outputs/o.txt")
+        assert "outside" in str(refused)
 
 
 async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:

@@ -440,7 +440,9 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         model.scripts += [
             [Use("read", {"file_path": "skills/greeting/SKILL.md"})],
             [Use("write", {"file_path": "mnt/memory/my-notes/b", "content": "learnt"})],
-            [Use("write", {"file_path": "mnt/session/outputs/report", "content": "done"})],
+            [Use("write", {"file_path": "/mnt/session/outputs/report", "content": "done"})],
+            [Use("read", {"file_path": "/mnt/memory/my-notes/b"})],
+            [Use("glob", {"pattern": "*", "path": "/mnt/session"})],
         ]
         told = await api.say(session["id"], "Go")
         assert not any(each.get("is_error") for each in told)
@@ -450,6 +452,7 @@ async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model
         assert f"{session['cwd']}/mnt/memory/my-notes" in system and "Be brief." in system
         assert "Say ahoy." in str(model.requests[1]["messages"])
         assert f"{session['cwd']}/mnt/session/outputs" in system
+        assert "/mnt, /uploads, /workspace. The file tools" in system
         (made,) = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         assert (made["filename"], made["size_bytes"]) == ("report", 4)
 

@@ -130,7 +130,9 @@ class ModelAgent:
         session = turn.session
         context = Context(
             session=session.id,
-            roots=Roots((session.directory, *session.roots), strict=not turn.local),
+            roots=Roots(
+                (session.directory, *session.roots), strict=not turn.local, mounts=turn.mounts
+            ),
             local=turn.local,
             config=settings.config,
             variables=await self._variables(turn),

@@ -23,6 +23,9 @@ on without it.
 - Be brief. Say what you did and what you found, with the names of files; no ceremony."""
 
 OUTPUTS = "Files that the person is to have, if any, belong into this directory:"
+MOUNTS = """\
+These paths, and what is below them, are in the working directory: {paths}. The file tools take \
+them as they are; bash does not, there put {cwd} before them."""
 MEMORY = """\
 Directories that outlast this session. Look into them before you begin; keep there, as short text \
 files, what will be of use another time:"""
@@ -39,10 +42,12 @@ def instructions(
     resources: Sequence[Mapping[str, Any]] = (),
     outputs: str | None = None,
     variables: Iterable[str] = (),
+    mounts: Sequence[str] = (),
 ) -> str:
     """The system prompt: the agent's own or ours, then the place, if it is wanted, with what is in
     it, then what was appended. `resources` are the session's, `outputs` is where files for people
-    are collected, `variables` are the names of what is secret in bash."""
+    are collected, `variables` are the names of what is secret in bash, `mounts` absolute paths
+    that mean places in the working directory."""
     secrets = ", ".join(variables)
     directories = "\n".join(f"- {root}" for root in dict.fromkeys(roots))
     place = (
@@ -53,6 +58,7 @@ def instructions(
     parts = [
         DEFAULT if settings.system is None else settings.system,
         place if settings.place else None,
+        MOUNTS.format(paths=", ".join(mounts), cwd=roots[0]) if mounts and settings.place else None,
         f"{OUTPUTS} {outputs}" if outputs and settings.place else None,
         _memory(None if settings.elsewhere else roots[0], resources),
         f"{VARIABLES} {secrets}" if secrets else None,

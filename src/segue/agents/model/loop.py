@@ -50,6 +50,7 @@ class Loop:
             turn.session.resources,
             await turn.outputs(),
             self._context.variables,
+            turn.mounts,
         )
         self._add(await self._turn.history(whole=False))
         asked = self._turn.outcome or UserMessage(content=self._turn.prompt)

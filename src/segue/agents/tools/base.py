@@ -33,7 +33,7 @@ class Context(NamedTuple):
 
     def for_others(self) -> Context:
         """The same for somebody who is not the local user."""
-        roots = Roots(self.roots.directories, strict=True)
+        roots = Roots(self.roots.directories, strict=True, mounts=self.roots.mounts)
         return self._replace(local=False, roots=roots, env={})
 
 

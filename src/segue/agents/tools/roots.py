@@ -43,11 +43,14 @@ class Roots:
     """The directories that a session may work in, the first being where relative paths begin.
 
     `strict` is for whoever is not the local user: a file with further names is refused, as one of
-    them may lie outside.
+    them may lie outside. `mounts` are absolute paths that mean places in the first directory.
     """
 
-    def __init__(self, directories: Sequence[str], *, strict: bool = True) -> None:
+    def __init__(
+        self, directories: Sequence[str], *, strict: bool = True, mounts: Sequence[str] = ()
+    ) -> None:
         self.directories = tuple(directories)
+        self.mounts = tuple(mounts)
         self.cwd = directories[0]
         self.strict = strict
         self.real = tuple(dict.fromkeys(os.path.realpath(each) for each in directories))
@@ -59,15 +62,23 @@ class Roots:
         if path.startswith("~"):
             raise ToolError(f"{path}: give an absolute path, or one relative to {self.cwd}")
         try:
-            real = os.path.realpath(os.path.join(self.cwd, path))
+            place = self._inside(os.path.join(self.cwd, path))
+            if place is None and is_below(path, self.mounts):
+                place = self._inside(os.path.join(self.cwd, path.lstrip(os.sep)))
         except (OSError, ValueError) as error:
             raise ToolError(f"{path}: {error}") from None
+        if place is None:
+            raise ToolError(f"{path} is outside of the session's directories")
+        return place
+
+    def _inside(self, path: str) -> Place | None:
+        real = os.path.realpath(path)
         for root in self.real:
             if real == root:
                 return Place(root, ())
             if real.startswith(root.rstrip(os.sep) + os.sep):
                 return Place(root, tuple(os.path.relpath(real, root).split(os.sep)))
-        raise ToolError(f"{path} is outside of the session's directories")
+        return None
 
     @contextmanager
     def directory(self, place: Place, *, create: bool = False) -> Iterator[int]:
@@ -122,6 +133,12 @@ class Roots:
             if self.strict and status.st_nlink > 1:
                 raise ToolError(f"{place.path} has a second name, which may be outside")
             return file.read(limit), status
+
+
+def is_below(path: str, mounts: Sequence[str]) -> bool:
+    """Whether an absolute path is one of these, or below one."""
+    path = os.path.normpath(path)
+    return any(path == each or path.startswith(f"{each}{os.sep}") for each in mounts)
 
 
 def _down(name: str, above: int, create: bool) -> int:
