@@ -375,6 +375,29 @@ async def test_an_import_brings_the_agent_that_the_session_was_made_with(
         assert (await hub.records.get("other", "agent", second.id)).body["name"] == "two"
 
 
+async def test_no_session_is_imported_without_its_agent(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any) -> None:
+        raise StoreFull("no room")
+
+    async with make_hub() as hub:
+        agent = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
+        session = await hub.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
+        lines = [line async for line in hub.export(LOCAL, session.id)]
+        await hub.records.prepare("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(hub.store, "put_record", full)
+            with pytest.raises(StoreFull):
+                await hub.import_session(OTHER, lines)
+        with pytest.raises(NotFound):
+            await hub.get(OTHER, session.id)
+        await hub.create(OTHER, id=session.id)
+        with pytest.raises(Conflict):
+            await hub.import_session(OTHER, lines)
+        assert await hub.records.find("other", "agent", agent.id) is None
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["its own agent", "the built-in agent"])
 async def test_an_import_starts_no_program_of_its_choice(
     make_hub: MakeHub, tmp_path: Path, known: bool

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..model import clock, fold, ids
 from ..model.closing import closing, forked
-from ..model.errors import Busy, InvalidInput, NotFound, ReadOnly
+from ..model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from ..model.event import (
     AgentRef,
     AnyBody,
@@ -259,9 +259,13 @@ class Editing(Base):
             if differs:
                 for body in _arrived(fold.fold(principal.workspace, id, read)):
                     read.add(_new_event(read.count + 1, body))
+            if await self.store.get(principal.workspace, id) is not None:
+                raise Conflict(f"session {id} exists already", session=id)
+            # The agents first: a session must not name one that a crash kept from coming. Versions
+            # in their order, each of which needs the one before.
+            for record in brought.new:
+                await self.store.put_record(record)
             session = await self.store.load(principal.workspace, id, read)
-        for record in brought.new:  # versions in their order, each of which needs the one before
-            await self.store.put_record(record)
         if session.title is None and (title := header.session.title):  # a source told it apart
             return await self._info(principal, id, InfoChanged(title=title, by="auto"))
         return session
