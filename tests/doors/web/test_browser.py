@@ -177,8 +177,27 @@ async def test_keys_reach_everything(house: House) -> None:
     await expect(page.get_by_role("searchbox")).to_be_focused()
     await page.keyboard.type("schema")
     await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("schema"))
     await expect(page.locator(".row")).to_have_count(1)
-    await expect(page.locator(".row > a")).to_be_focused()
+
+
+async def test_enter_opens_the_first_result_of_what_was_typed(house: House) -> None:
+    wanted = await house.session("The needle", "/say the wombat is here")
+    await house.session("Newer", "/say hay")
+    page = await house.window()
+    box = page.get_by_role("searchbox")
+    await box.fill("unheard-of")
+    await box.press("Enter")
+    await expect(page.locator("#list")).to_contain_text("Nothing found")
+    assert "/s/" not in page.url
+    await box.fill("wombat")
+    await box.press("Enter")  # before the search began by itself
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
+    await expect(page.locator(".item", has_text="the wombat is here").last).to_be_in_viewport()
+    assert f"/s/{wanted.id}?q=wombat&at=" in page.url
+    await page.goto(f"{house.url}/?q=wombat")
+    await box.press("Enter")  # the results are there already
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
 
 
 async def test_a_theme_is_chosen_and_kept(house: House) -> None:

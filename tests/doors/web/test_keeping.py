@@ -67,6 +67,12 @@ async def test_forking_at_a_message(house: House) -> None:
     await expect(page.locator(".item.agent")).to_have_count(1)
     assert session.id not in page.url
     assert len((await house.hub.list(LOCAL)).sessions) == 2
+    badges = page.locator(".row .badge", has_text="fork")
+    await expect(badges).to_have_count(1)
+    await expect(badges).to_have_attribute("title", "fork of Crossroads")
+    [fork] = [each for each in (await house.hub.list(LOCAL)).sessions if each.fork]
+    await house.hub.set_title(LOCAL, fork.id, "Another way")
+    await expect(badges).to_have_attribute("title", f"fork of {session.id}")
 
 
 async def test_exporting(house: House, tmp_path: Path) -> None:
@@ -182,6 +188,10 @@ async def test_a_new_session_begins_here(house: House) -> None:
     page = await house.window()
     await expect(page.locator("#list")).to_contain_text("No sessions yet")
     await page.locator("#begin > summary").click()
+    for width in (house.size[0], 320, 800, 1600):
+        await page.set_viewport_size({"width": width, "height": 800})
+        box = await page.locator("#begin .sheet").bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
     await page.get_by_label("Directory").first.fill(str(house.directory))
     await page.get_by_role("button", name="New session").click()
     await page.locator("#text").fill("/say begun")

@@ -135,6 +135,8 @@ def _where(directory: str) -> str:
 
 def _badges(session: Session) -> str:
     made = ""
+    if session.fork is not None:
+        made += f' <span class="badge" title="{_text(_origin(session))}">fork</span>'
     if session.source != "segue":
         made += f' <span class="badge">{_text(session.source)}</span>'
     if session.tag:
@@ -142,6 +144,14 @@ def _badges(session: Session) -> str:
     if session.shelf == "archived":
         made += ' <span class="badge">archived</span>'
     return made
+
+
+def _origin(session: Session) -> str:
+    """What a fork was taken from: by the name that it got from there, while it has it."""
+    assert session.fork is not None
+    name = session.title or ""
+    whole = name.removesuffix(" (fork)")
+    return f"fork of {whole if whole != name else session.fork.session}"
 
 
 def _text(words: str) -> str:

@@ -159,12 +159,12 @@ let wanted = 0;
 const field = () => find("#search input[name=q]");
 const spelt = (query) => (query.size ? `?${query}` : "");
 
-// The list that a query describes; `chips` if its filters are others, too.
+// The list that a query describes; `chips` if its filters are others, too. Whether it came to be shown.
 async function show(query, { chips = true } = {}) {
   const turn = ++wanted;
   const place = chips ? "/" : "/rows";
   const made = nodes(await text(`${place}${query}`, { headers: { "x-segue": "list" } }));
-  if (turn !== wanted) return; // something else was asked for since
+  if (turn !== wanted) return false; // something else was asked for since
   if (chips) {
     find("#sidebar .chips").replaceWith(find(".chips", made));
     list().dataset.now = find("#list", made).dataset.now;
@@ -178,6 +178,7 @@ async function show(query, { chips = true } = {}) {
   const count = all(".row", list()).length;
   announce(count ? `${count} sessions` : "Nothing found");
   document.dispatchEvent(new Event("segue:list"));
+  return true;
 }
 
 let typing;
@@ -243,7 +244,8 @@ export function start() {
   find("#search").addEventListener("submit", (event) => {
     event.preventDefault();
     clearTimeout(typing); // or it would be asked for twice
-    search().then(() => find(".row > a", list())?.focus());
+    const there = param("q") === field().value ? Promise.resolve(true) : search();
+    there.then((shown) => shown && field().value && find(".row > a", list())?.click());
   });
   field().addEventListener("input", () => {
     clearTimeout(typing);
