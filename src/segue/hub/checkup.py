@@ -38,7 +38,7 @@ async def checkup(hub: Reading, principal: Principal, *, deep: bool) -> AsyncIte
     for message in wrong:
         yield Finding("store", "problem", message)
     if not wrong:
-        yield Finding("store", "ok", "its structure is sound")
+        yield Finding("store", "ok", f"{_kind(hub)}: its structure is sound")
     looked = 0
     async for session in _sessions(hub, principal, None if deep else RECENT):
         looked += 1
@@ -51,6 +51,14 @@ async def checkup(hub: Reading, principal: Principal, *, deep: bool) -> AsyncIte
         yield Finding("turns", "warning", f"{left} were cut off; they are closed when next opened")
     for source in await hub._sources(principal):
         yield await _source(source.name, hub, principal)
+
+
+def _kind(hub: Reading) -> str:
+    if hub.database is None:
+        return "embedded"
+    from ..store.postgres.connection import describe
+
+    return describe(hub.database)
 
 
 def _directory(hub: Reading) -> list[Finding]:

@@ -46,16 +46,21 @@ async def named(
         if meant:
             raise Ambiguous(name, meant)
     place = " in the trash" if trash else ""
+    if len(_digits(name)) < MIN_PREFIX and ids.bounds(name, "sesn") is not None:
+        place += f" (of an id, at least {MIN_PREFIX} characters are needed)"
     raise NotFound(f"no session {name!r}{place}; `segue list` shows what there is")
 
 
 async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:
-    digits = name.removeprefix("sesn_01")
-    bounds = ids.bounds(name, "sesn") if len(digits) >= MIN_PREFIX else None
+    bounds = ids.bounds(name, "sesn") if len(_digits(name)) >= MIN_PREFIX else None
     if bounds is None:
         return []
     found = await hub.between(principal, *bounds, limit=_PAGE)
     return [session for session in found if (session.shelf == "trash") == trash]
+
+
+def _digits(name: str) -> str:
+    return name.removeprefix("sesn_01")
 
 
 async def _titled(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:

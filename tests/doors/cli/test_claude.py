@@ -118,11 +118,13 @@ def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
 
 def test_broken_transcripts_are_found_and_healed(run: Run, home: Home) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
-    assert run("claude", "doctor").returncode == 0
+    done = run("claude", "doctor")
+    assert (done.returncode, done.stderr) == (0, "1 transcript read: it is sound\n")
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"type":"user","torn')
     sick = run("claude", "doctor")
     assert (sick.returncode, sick.stdout) == (1, f"{S}  line 3 torn\n")
+    assert sick.stderr == "1 transcript read\n"
     healed = run("claude", "doctor", "--repair", S[:8])
     assert healed.returncode == 0 and "healed" in healed.stdout
     assert path.read_bytes() == whole and len(list(path.parent.glob("*.bak"))) == 1

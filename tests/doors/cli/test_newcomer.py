@@ -211,6 +211,9 @@ def test_options_of_place_may_stand_before_the_command(
     ("words", "said"),
     [
         (("show",), "missing argument 'SESSION'. `segue show --help` says more."),
+        (("show", "x", "--agent"), "requires an argument. `segue show --help` says more."),
+        (("trash", "list", "--workspace"), "an argument. `segue trash list --help` says more."),
+        (("show", "012"), "no session '012' (of an id, at least 4 characters are needed);"),
         (("new", "--tagg", "x"), "`segue new --help` says more."),
         (("list", "--format", "xml"), "'xml' is not one of 'json', 'jsonl', 'yaml', 'csv', 'raw'."),
         (("keys", "lst"), "Did you mean 'list'?"),

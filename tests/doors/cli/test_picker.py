@@ -240,8 +240,21 @@ def test_delete_asks_in_a_terminal(
     with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Move 1 session to the trash?")
         screen.press("y\r")
+        screen.until(f"In the trash; undo it with: segue restore {sessions['Write a poem']}")
         assert screen.ended() == 0
     assert "Write a poem" not in titles(run)
+    for words, told in (
+        (("restore", "poem"), "Out of the trash."),
+        (("tag", "poem", "verse"), "Tagged: verse"),
+        (("tag", "poem", "--clear"), "It has no tag now."),
+        (("archive", "poem"), "Archived; "),
+        (("unarchive", "poem"), "Back among the others."),
+        (("rename", "poem", "An ode"), "Its title is now: An ode"),
+    ):
+        with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+            screen.until(told)
+            assert screen.ended() == 0
+    assert run("rename", "ode", "A poem").stderr == ""  # nobody looks
 
 
 def test_archived_sessions_have_a_view_of_their_own(screen: Screen, run: Run) -> None:

@@ -53,6 +53,7 @@ def test_archive_and_back(run: Run) -> None:
     assert run("archive", a, b).returncode == 0
     assert titles(run) == ["A"]
     assert len(titles(run, "--archived")) == 3
+    assert sorted(titles(run, "--only-archived")) == ["B", "C"]
     assert run("unarchive", ids.spell("sesn", a)).returncode == 0
     assert len(titles(run)) == 2
 
@@ -105,6 +106,15 @@ def test_lists_filter_order_and_go_on_past_a_page(run: Run, tmp_path: Path) -> N
     assert titles(run, "--since", "1h", "--all") == ["There", "Here"]
     assert titles(run, "--since", "2100-01-01") == []
     assert run("list", "--since", "yesterday").returncode == 2
+
+
+def test_tail_shows_turns_as_show_does(run: Run) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/say first")
+    run("prompt", id, "/ask May I?")
+    whole = run("show", id).stdout
+    assert "first\n\n> /ask May I?\n* May I?\n  failed: " in whole  # the question once
+    assert run("tail", id).stdout == whole
 
 
 def test_tail_follows_what_another_process_does(run: Run, environment: dict[str, str]) -> None:
@@ -196,6 +206,10 @@ def test_completion_knows_commands_and_sessions(run: Run) -> None:
     asked = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
     assert id in run(**asked, COMP_WORDS="segue show ").stdout
     assert id in run(**asked, COMP_WORDS=f"segue delete {id[:9]}").stdout
+    run("delete", "--yes", id)
+    for name in ("", id[:9]):
+        assert id not in run(**asked, COMP_WORDS=f"segue show {name}").stdout
+        assert id in run(**asked, COMP_WORDS=f"segue restore {name}").stdout
     assert (
         "unarchive"
         in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
@@ -240,7 +254,8 @@ def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:
     assert run("show", "far off", "--info", "--database-url", fresh_database_url).returncode == 0
     assert run("sessions", "list", "--transform", "title", "-r", **there).stdout == "Far off\n"
     assert run("delete", id[:8], "--yes", **there).returncode == 0
-    assert run("doctor", **there).returncode == 0
+    done = run("doctor", **there)
+    assert done.returncode == 0 and "ok       store     PostgreSQL at " in done.stdout
 
 
 def test_ctrl_c_ends_the_turn_and_then_the_conversation(

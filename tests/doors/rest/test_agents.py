@@ -5,9 +5,24 @@ from typing import Any
 
 import pytest
 
+from segue.agents.demo import DemoAgent
+from segue.model import ids
 from tests.doors.rest.api import open_api
 
 BASH = {"name": "bash", "enabled": False}
+
+
+async def test_an_agent_that_lives_in_a_program_has_no_sessions_here(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        body = {"name": "echo", "spec": {"kind": "program:echo"}}
+        record = await api.hub.records.create("local", "agent", body)
+        agent = ids.spell("agent", record.id)
+        environment = (await api.session())["environment_id"]
+        given = {"agent": agent, "environment_id": environment}
+        error = await api.fails(400, "POST", "/v1/sessions", given)
+        assert "echo is part of a program" in error
+        api.hub.runners.register("program:echo", lambda spec: DemoAgent())
+        assert (await api.ok("POST", "/v1/sessions", given))["agent"]["id"] == agent
 
 
 async def test_settings_are_stored_with_every_default_filled_in(tmp_path: Path) -> None:

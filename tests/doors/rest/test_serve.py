@@ -20,6 +20,7 @@ def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> N
     with serving(tmp_path) as first:
         assert first.key in first.told
         assert "Three things to try" in first.told
+        assert f"  segue new --data-dir {tmp_path} --title " in first.told
         assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
         headers = {**HEADERS, "x-api-key": first.key}
         assert httpx2.get(f"{first.url}/v1/sessions", headers=headers).status_code == 200

@@ -72,6 +72,7 @@ def rename_command(where: Where, session: str, title: str | None, clear: bool) -
         await hub.set_title(principal, (await hub.named(principal, session)).id, value)
 
     where.run(rename)
+    confirm("It has no title now." if value is None else f"Its title is now: {value.strip()}")
 
 
 @click.command("tag")
@@ -90,6 +91,7 @@ def tag_command(where: Where, session: str, tag: str | None, clear: bool) -> Non
         await hub.set_tag(principal, (await hub.named(principal, session)).id, value)
 
     where.run(set_tag)
+    confirm("It has no tag now." if value is None else f"Tagged: {value.strip()}")
 
 
 def _value(given: str | None, clear: bool, what: str) -> str | None:
@@ -104,11 +106,12 @@ def _value(given: str | None, clear: bool, what: str) -> str | None:
 @session_arguments
 @located
 def archive_command(where: Where, sessions: tuple[str, ...]) -> None:
-    """Hide sessions from ordinary lists; `segue list --archived` shows them.
+    """Hide sessions from ordinary lists; `segue list --only-archived` shows them.
 
     Example: segue archive 0198c2a4-77b1 0198c7d0-1e05
     """
     _each(where, sessions, lambda hub: hub.archive)
+    confirm("Archived; `segue unarchive` puts back.")
 
 
 @click.command("unarchive")
@@ -120,6 +123,7 @@ def unarchive_command(where: Where, sessions: tuple[str, ...]) -> None:
     Example: segue unarchive 0198c2a4-77b1
     """
     _each(where, sessions, lambda hub: hub.unarchive)
+    confirm("Back among the others.")
 
 
 @click.command("restore")
@@ -131,6 +135,7 @@ def restore_command(where: Where, sessions: tuple[str, ...]) -> None:
     Example: segue restore 0198c2a4-77b1
     """
     _each(where, sessions, lambda hub: hub.restore, trash=True)
+    confirm("Out of the trash.")
 
 
 @click.command("delete")
@@ -155,6 +160,14 @@ def delete_command(where: Where, sessions: tuple[str, ...], purge: bool, yes: bo
             await (hub.purge if purge else hub.trash)(principal, session.id)
 
     where.run(delete)
+    back = meant[0].id if len(meant) == 1 else "ID"
+    confirm("Deleted for good." if purge else f"In the trash; undo it with: segue restore {back}")
+
+
+def confirm(done: str) -> None:
+    """Tell a person at a terminal that it is done."""
+    if sys.stderr.isatty():
+        click.echo(one_line(done), err=True)
 
 
 def ask(question: str) -> None:

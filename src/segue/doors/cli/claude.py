@@ -63,7 +63,8 @@ def doctor(where: Where, session: str | None, repair: bool) -> None:
             left += 1
         else:
             click.echo(f"      healed; the file as it was: {one_line(found.backup)}")
-    click.echo(f"{checked} transcript{'s' * (checked != 1)} read", err=True)
+    sound = "" if left else ": it is sound" if checked == 1 else ": all are sound"
+    click.echo(f"{checked} transcript{'s' * (checked != 1)} read{sound}", err=True)
     if left:
         sys.exit(1)
 

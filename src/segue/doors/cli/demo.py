@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -16,7 +13,7 @@ from ...model.content import Text
 from ...model.principal import Principal
 from ...model.query import Query
 from .main import Where, located
-from .serve import PORTS, free, serve
+from .serve import PORTS, called, free, serve
 
 _SESSIONS = [
     (
@@ -72,8 +69,8 @@ async def _furnish(hub: Hub, principal: Principal) -> None:
 
 
 def _tries(url: str, key: Path, where: Where) -> str:
-    command = _command()
-    place = f"--data-dir {shlex.quote(str(where.directory))} --sources none"
+    command = called()
+    place = f"{where.options()} --sources none"
     return f"""
 Three things to try, in another terminal:
 
@@ -86,11 +83,3 @@ Three things to try, in another terminal:
 
 Ctrl-C ends it.
 """
-
-
-def _command() -> str:
-    """How whoever started this calls it from any directory."""
-    given = os.path.abspath(sys.argv[0])
-    if os.path.basename(given) != "segue" or shutil.which("segue") == given:
-        return "segue"
-    return shlex.quote(given)

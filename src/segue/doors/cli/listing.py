@@ -42,6 +42,7 @@ def filtered(command: F) -> F:
         source: str | None,
         since: int | None,
         archived: bool,
+        only_archived: bool,
         **kwargs: Any,
     ) -> Any:
         query = Query(
@@ -51,7 +52,7 @@ def filtered(command: F) -> F:
             statuses=statuses,
             source=source,
             active_after=since,
-            archived="include" if archived else "exclude",
+            archived="only" if only_archived else "include" if archived else "exclude",
         )
         return command(*args, query=query, **kwargs)
 
@@ -71,6 +72,7 @@ def filtered(command: F) -> F:
         click.option("--source", help="Only sessions that this tool keeps; `segue` for our own."),
         click.option("--since", type=When(), help="Only sessions active since: 7d, 2025-01-31 …"),
         click.option("--archived", is_flag=True, help="Archived sessions too."),
+        click.option("--only-archived", is_flag=True, help="Archived sessions and no others."),
     ]
     for option in reversed(options):
         wrapped = option(wrapped)
@@ -204,7 +206,7 @@ def _hint(where: Where, query: Query) -> str:
         names = [row["name"] for row in where.read(_sources)]
         if query.source not in names:
             return f" There is no source {query.source!r} here, but: {', '.join(names)}."
-    return "" if query.archived == "include" else " --archived looks among the archived ones too."
+    return " --archived looks among the archived ones too." if query.archived == "exclude" else ""
 
 
 def _show_found(found: list[Found], format: str | None, nothing: str) -> None:

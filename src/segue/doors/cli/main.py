@@ -55,6 +55,20 @@ class Where:
         self.sources = sources
         self.principal = Principal(workspace=check_workspace(workspace), local=True)
 
+    def options(self) -> str:
+        """What points a command at the same place, in any terminal; no password is told."""
+        import re
+        import shlex
+
+        words = []
+        if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
+            words += ["--data-dir", str(self.directory.absolute())]
+        if self.database_url is not None:
+            words += ["--database-url", re.sub("(://[^:/@]*:)[^@]*@", "\\1…@", self.database_url)]
+        if self.principal.workspace != "local":
+            words += ["--workspace", self.principal.workspace]
+        return shlex.join(words)
+
     async def open(self) -> Hub:
         from .progress import bar
 
@@ -218,6 +232,16 @@ class Group(click.Group):
         rows = [(name, command.get_short_help_str(200)) for name, command in found if command]
         with formatter.section(title):
             formatter.write_dl(rows)
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except click.UsageError as error:
+            name = context.invoked_subcommand
+            command = self.get_command(context, name) if name else None
+            if error.ctx is None and command is not None:  # as of an option without its value
+                error.ctx = click.Context(command, parent=context, info_name=name)
+            raise
 
 
 class _Lazy(Group):

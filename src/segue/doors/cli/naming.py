@@ -42,10 +42,13 @@ def _complete(
             options.get("sources"),
         )
         bounds = ids.bounds(begun, "sesn")
+        trash = context.info_name == "restore"
         if bounds is not None:
-            found = where.read(lambda hub, who: hub.between(who, *bounds))
+            near = where.read(lambda hub, who: hub.between(who, *bounds))
+            found = [session for session in near if (session.shelf == "trash") == trash]
         elif not begun:
-            found = where.read(lambda hub, who: hub.list(who, Query(limit=30))).sessions
+            query = Query(limit=30, trash=trash)
+            found = where.read(lambda hub, who: hub.list(who, query)).sessions
         else:
             return []
     except SegueError:

@@ -71,6 +71,28 @@ def show_event(event: Event) -> None:
         click.echo(text)
 
 
+class Telling:
+    """Events as a person reads them one after the other."""
+
+    def __init__(self) -> None:
+        self._said = False
+        self._call: tuple[str | None, str] | None = None
+
+    def text(self, event: Event) -> str | None:
+        """One more; None for what is not shown, or was a moment ago."""
+        text, body = event_text(event), event.body
+        if isinstance(body, PermissionAsked) and (body.call_id, body.title) == self._call:
+            return None  # the call that it is about says the same
+        if isinstance(body, ToolCall):
+            self._call = body.call_id, body.title or body.name
+        if text is None:
+            return None
+        # An empty line before what a person says, but at the beginning.
+        before = "\n" if self._said and text.startswith(USER) else ""
+        self._said = True
+        return before + text
+
+
 def event_text(event: Event) -> str | None:
     """An event as a person reads it; None for those that are no part of the conversation."""
     match event.body:

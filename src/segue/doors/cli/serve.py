@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,7 +158,7 @@ def serve(
             click.echo(f"Key of workspace {workspace!r}: {told}")
             click.echo(f"It is kept in {path}")
         click.echo(f"In a browser, once: {link}")
-        click.echo((tries or _tries)(url, path))
+        click.echo(tries(url, path) if tries else _tries(url, path, where))
         if show:
             browser.show(link)
 
@@ -165,11 +169,20 @@ def serve(
             supervise(serving, sock, workers, mount=browser.beside, ready=ready)
 
 
-def _tries(url: str, key: Path) -> str:
+def called() -> str:
+    """How whoever started this calls it from any directory."""
+    given = os.path.abspath(sys.argv[0])
+    if os.path.basename(given) != "segue" or shutil.which("segue") == given:
+        return "segue"
+    return shlex.quote(given)
+
+
+def _tries(url: str, key: Path, where: Where) -> str:
+    new = " ".join(filter(None, [called(), "new", where.options()]))
     return f"""
 Three things to try:
 
-  segue new --title "Seen through every door"
+  {new} --title "Seen through every door"
 
   curl -s {url}/v1/sessions -H "x-api-key: $(cat '{key}')" \\
     -H "anthropic-version: 2023-06-01" -H "anthropic-beta: managed-agents-2026-04-01"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...model.event import Event
     from ...model.principal import Principal
     from ...model.session import Session, Thread
+    from .output import Telling
 
 _SOME = 200  # events that are read at a time
 
@@ -107,17 +108,15 @@ def _show(
 
 
 def _texts(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
-    from .output import USER, event_text, thread_text
+    from .output import Telling, thread_text
 
-    said = False
+    telling = Telling()
     begun = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
     for event in events:
         while begun and (begun[-1].seq or 0) < event.seq:
             yield f"{thread_text(begun.pop())}\n"
-        if (text := event_text(event)) is not None:
-            # An empty line before what a person says, but at the beginning.
-            yield f"\n{text}\n" if said and text.startswith(USER) else f"{text}\n"
-            said = True
+        if (text := telling.text(event)) is not None:
+            yield f"{text}\n"
     for thread in reversed(begun):
         yield f"{thread_text(thread)}\n"
 
@@ -141,17 +140,21 @@ def tail_command(where: Where, session: str, follow: bool, count: int, format: s
 
     Example: segue tail -f 0198c2a4-77b1
     """
+    from .output import Telling
+
     if count < 0:
         raise click.BadParameter("must be 0 or more", param_hint="'-n'")
 
     async def tail(hub: Hub, principal: Principal) -> None:
         found = await hub.named(principal, session)
         events, seq = await _last(hub, principal, found, count, format is None)
+        telling = Telling()
         for event in events:
-            _show_one(event, format)
+            _show_one(event, format, telling)
         if follow:
             async for item in hub.follow(principal, found.id, seq):
-                _show_one(item, format)  # type: ignore[arg-type]  # without deltas, events alone
+                # Without deltas, events alone.
+                _show_one(item, format, telling)  # type: ignore[arg-type]
 
     where.run(tail)
 
@@ -175,12 +178,12 @@ async def _last(
     return found[-count:] if count else [], session.last_seq
 
 
-def _show_one(event: Event, format: str | None) -> None:
-    from .output import show_event
+def _show_one(event: Event, format: str | None, telling: Telling) -> None:
     from .views import event_fields
 
     if format is None:
-        show_event(event)
+        if (text := telling.text(event)) is not None:
+            click.echo(text)
     elif format == "raw":
         write_value("raw", event)
     else:

@@ -133,6 +133,11 @@ async def chosen(call: Call, given: str | bodies.AgentById | bodies.AgentWithOve
     record = await records.find(call, "agent", given.id, given.version, field="agent")
     newest = await records.find(call, "agent", given.id, field="agent")
     records.usable(newest, "agent")
+    if not call.hub.runners.can_build(record.body.get("spec", {"kind": "default"})):
+        raise InvalidInput(
+            f"agent: {record.body['name']} is part of a program and answers only there;"
+            " this server cannot run it"
+        )
     overrides: dict[str, Any] = {}
     if isinstance(given, bodies.AgentWithOverrides):
         overrides = await _resolved(call, given)
