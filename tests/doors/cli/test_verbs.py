@@ -129,6 +129,7 @@ def test_tail_follows_what_another_process_does(run: Run, environment: dict[str,
     assert child.stdout is not None
     assert child.stdout.readline() == "first\n"
     run("prompt", id, "/say second")
+    assert child.stdout.readline() == "\n"
     assert child.stdout.readline() == "> /say second\n"
     assert child.stdout.readline() == "second\n"
     child.send_signal(signal.SIGINT)
