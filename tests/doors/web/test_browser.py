@@ -4,8 +4,10 @@ import re
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import pytest
 from playwright.async_api import Page, expect
 
+from segue.doors.web import actions
 from segue.model import clock
 from segue.model.principal import LOCAL
 from tests.doors.web import examples
@@ -211,7 +213,7 @@ async def test_a_theme_is_chosen_and_kept(house: House) -> None:
     assert await page.evaluate(colour) == dark
 
 
-async def test_a_page_works_without_a_script(house: House) -> None:
+async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await examples.everything(house.hub)
     await examples.crowd(house.hub, 60)
     page = await house.window(java_script_enabled=False)
@@ -223,11 +225,20 @@ async def test_a_page_works_without_a_script(house: House) -> None:
     await page.locator("#text").fill("/say by a form")
     await page.get_by_role("button", name="Send").click()
     await page.wait_for_url(f"**/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_contain_text("by a form")
+    coming = page.locator(".notice", has_text="The answer is coming")
+    await expect(coming).to_have_count(0)
+    monkeypatch.setattr(actions, "MOMENT_SECONDS", 0.3)
+    await page.locator("#text").fill("/wait 1\n/say in the end")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".item.user").last).to_contain_text("in the end")
+    await expect(coming).to_be_visible()
     turn = (await house.hub.get(LOCAL, session.id)).turn
     if turn:
         await house.hub.wait(LOCAL, session.id, turn)
-    await page.reload()
-    await expect(page.locator(".item.agent").last).to_contain_text("by a form")
+    await coming.get_by_role("link", name="Reload this page").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("in the end")
+    await expect(coming).to_have_count(0)
     await page.goto(house.url)
     for name in ("Help", "Light or dark"):  # nothing that does nothing
         await expect(page.get_by_role("button", name=name)).to_have_count(0)

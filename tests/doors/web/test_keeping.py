@@ -4,11 +4,12 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.async_api import Page, expect
 
 from segue.doors.web import live
+from segue.hub import Hub
 from segue.model.principal import LOCAL
+from segue.store.sqlite import SQLiteStore
 from tests.doors.web import examples
 from tests.doors.web.house import House, serious
 
@@ -129,19 +130,29 @@ async def test_a_link_is_shared_and_revoked(house: House) -> None:
 
 
 async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_revoked(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House,
 ) -> None:
-    monkeypatch.setattr(live, "PING_SECONDS", 0.2)
     session = await house.session("Open to all", "/say first")
     secret = await house.hub.shares.share(LOCAL, session.id)
     page = await house.stranger()
     await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
     await expect(page.locator(".item.agent")).to_have_text(re.compile("first"))
+    await expect(page.locator("#head .meta")).to_contain_text("2 messages")
+    before = await page.locator("#head time").get_attribute("datetime")
     await house.hub.run(LOCAL, session.id, "/tool grep found\n/say second")
     await expect(page.locator(".item.agent").last).to_contain_text("second")
     await expect(page.locator("form, .tools button")).to_have_count(0)  # to read, and no more
-    await house.hub.shares.revoke(LOCAL, session.id)
-    await expect(page.get_by_role("alert")).to_contain_text("This link was revoked")
+    await expect(page.locator("#head .meta")).to_contain_text("4 messages")
+    assert await page.locator("#head time").get_attribute("datetime") != before
+    await expect(page.locator("#head time")).not_to_contain_text("UTC")
+    await house.hub.set_title(LOCAL, session.id, "Open to many")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Open to many")
+    store = SQLiteStore.open(house.directory / "segue.db")
+    async with Hub(store, house.directory) as elsewhere:  # another process would be no nearer
+        await elsewhere.shares.revoke(LOCAL, session.id)
+    await expect(page.get_by_role("alert")).to_contain_text(
+        "This link was revoked", timeout=live.PING_SECONDS * 500
+    )
     await house.hub.run(LOCAL, session.id, "/say unheard")
     await page.wait_for_timeout(300)
     await expect(page.locator(".item", has_text="unheard")).to_have_count(0)
@@ -150,6 +161,17 @@ async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_rev
     house.excuse("404")
     await page.keyboard.press("s")
     await expect(page.locator("#toast")).to_contain_text("leads nowhere")
+
+
+async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(house: House) -> None:
+    session = await house.session("Not for long", "/say first")
+    secret = await house.hub.shares.share(LOCAL, session.id)
+    page = await house.stranger()
+    await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
+    await house.hub.run(LOCAL, session.id, "/say second")
+    await expect(page.locator(".item.agent")).to_have_count(2)
+    await house.hub.trash(LOCAL, session.id)
+    await expect(page.get_by_role("alert")).to_contain_text("or its session deleted")
 
 
 async def test_help_and_signing_out_are_a_click_away(house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from . import templates
 from .call import Call, natural
 
 MAX_PICTURE = 5 * 2**20  # what models take
+MOMENT_SECONDS = 2.0  # that a page without a script waits for an answer
 
 
 async def new(call: Call) -> Response:
@@ -30,8 +32,15 @@ async def prompt(call: Call) -> Response:
     content += [_picture(each) for each in fields.get("picture", [])]
     if not content:
         raise InvalidInput("write something first")
-    await call.hub.prompt(call.principal, session.id, content)
-    return call.went(f"/s/{session.id}")
+    turn = await call.hub.prompt(call.principal, session.id, content)
+    here = f"/s/{session.id}"
+    if not call.scripted:  # what comes later is not shown by itself
+        try:
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await call.hub.wait(call.principal, session.id, turn)
+        except TimeoutError:
+            here += "?sent=1"
+    return call.went(here)
 
 
 async def take(call: Call) -> Response:

@@ -32,6 +32,7 @@ log = logging.getLogger("segue.web")
 
 ViewOf = Callable[[Session], Awaitable[View]]
 PING_SECONDS = 15.0
+SHARED_SECONDS = 1.0  # between two looks whether a link still holds, each at one record
 SOON = 10 * 60 * clock.SECOND  # before a login ends by itself, its page says so
 # A message that is being written is rendered anew at most this often.
 PAUSE_SECONDS = 0.06
@@ -56,9 +57,12 @@ def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Respon
     """One session, for whoever has its link."""
 
     async def as_shared(session: Session) -> View:
+        if session.shelf == "trash":
+            raise NotFound("its session was deleted")
         return view._replace(session=session)
 
-    return _streaming(call, [_session(call, view.session, _after(call), as_shared)], ends)
+    part = _session(call, view.session, _after(call), as_shared)
+    return _streaming(call, [part], ends, SHARED_SECONDS)
 
 
 def _after(call: Call) -> int:
@@ -68,19 +72,28 @@ def _after(call: Call) -> int:
 
 
 def _streaming(
-    call: Call, parts: Sequence[AsyncIterator[bytes]], ends: Callable[[], Awaitable[int]]
+    call: Call,
+    parts: Sequence[AsyncIterator[bytes]],
+    ends: Callable[[], Awaitable[int]],
+    every: float | None = None,
 ) -> Response:
     return StreamingResponse(
-        _frames(call, parts, ends),
+        _frames(call, parts, ends, PING_SECONDS if every is None else every),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
 
 
 async def _frames(
-    call: Call, parts: Sequence[AsyncIterator[bytes]], ends: Callable[[], Awaitable[int]]
+    call: Call,
+    parts: Sequence[AsyncIterator[bytes]],
+    ends: Callable[[], Awaitable[int]],
+    every: float,
 ) -> AsyncIterator[bytes]:
-    """Frames of all parts as they come. `ends` says until when whoever asks may see them."""
+    """Frames of all parts as they come. `ends` says until when whoever asks may see them.
+
+    It is asked again every so many seconds.
+    """
     # Bounded, so that a slow browser holds back its own stream and not the server's memory.
     queue: asyncio.Queue[Any] = asyncio.Queue(16)
     pumps = [asyncio.create_task(_pump(part, queue)) for part in parts]
@@ -91,7 +104,7 @@ async def _frames(
         until = checked = 0.0
         warned = False
         while True:
-            if clock.now() >= until or time.monotonic() - checked >= PING_SECONDS:
+            if clock.now() >= until or time.monotonic() - checked >= every:
                 try:
                     until = await ends()
                 except (Unauthorized, NotFound) as error:
@@ -101,7 +114,7 @@ async def _frames(
                 if not warned and 0 < (soon := until - clock.now()) <= SOON:
                     warned = True
                     yield _frame("soon", {"minutes": max(1, round(soon / (60 * clock.SECOND)))})
-            left = min(PING_SECONDS, (until - clock.now()) / clock.SECOND)
+            left = min(every, (until - clock.now()) / clock.SECOND)
             await asyncio.wait(
                 [getting, closing], timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
@@ -153,15 +166,15 @@ async def _session(
         writing.pop(thing.id, None)
         try:
             session = await call.hub.get(call.principal, session.id)
+            view = await view_of(session)
         except NotFound:
             break
         if session.source != kept_by:
             yield _frame("moved", {"session": session.id})
             return
-        view = await view_of(session)
         yield await _item(call, view, thing, begun)
-        if thing.type in _HEAD and view.writable:
-            yield _frame("head", _head(view, agent))
+        if thing.type in _HEAD:
+            yield _frame("head", _head(view, agent) if view.writable else _shared_head(view))
     yield _frame("gone", {"session": session.id})
 
 
@@ -209,6 +222,11 @@ def _head(view: View, agent: str) -> dict[str, Any]:
         "tag": session.tag or "",
         "status": session.status,
     }
+
+
+def _shared_head(view: View) -> dict[str, Any]:
+    meta = templates.macros("session_bits.html").shared_meta(view.session)
+    return {"title": view.session.title or "Untitled", "meta": str(meta)}
 
 
 async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes]:

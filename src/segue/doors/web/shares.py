@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ...model import clock, ids
 from ...model.errors import NotFound
+from ...model.principal import Principal
 from ...model.session import Session
 from . import agents, listing, live, transcript
 from .call import Call
@@ -56,7 +57,7 @@ async def stream(call: Call) -> Response:
     reading, view = await _open(call)
 
     async def ends() -> int:
-        await _open(call)  # NotFound once the link is revoked
+        await _reader(call)  # NotFound once the link is revoked
         return clock.now() + clock.DAY
 
     return live.shared(reading, view, ends)
@@ -85,14 +86,16 @@ async def blob(call: Call) -> Response:
 
 async def _open(call: Call) -> tuple[Call, transcript.View]:
     """The request as its link allows it: as somebody who may read the one session."""
-    id = ids.parse(call.path["id"]) or ""
-    secret = call.path["secret"]
-    principal = await call.hub.shares.reader(call.path["workspace"], id, secret)
-    reading = Call(call.door, call.request, call.path, principal)
+    reading = Call(call.door, call.request, call.path, await _reader(call))
     session = await reading.session()
     if session.shelf == "trash":
         raise NotFound("this link leads nowhere; its session was deleted")
-    return reading, transcript.View(session, _base(session, secret), False)
+    return reading, transcript.View(session, _base(session, call.path["secret"]), False)
+
+
+async def _reader(call: Call) -> Principal:
+    id = ids.parse(call.path["id"]) or ""
+    return await call.hub.shares.reader(call.path["workspace"], id, call.path["secret"])
 
 
 def _base(session: Session, secret: str) -> str:

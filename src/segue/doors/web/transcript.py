@@ -191,6 +191,7 @@ async def page(call: Call) -> Response:
     values = await main(call, view)
     values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
     values["hint"] = "" if view.keeper else call.hint
+    values["coming"] = (session.turn or call.param("sent")) and not session.open_asks
     if call.scripted:
         return call.page("session.html", **values)
     filters = await listing.filters_of(call)

@@ -1,6 +1,6 @@
 // A shared session: the same transcript, to read. It grows as the session does, until the link is revoked.
 
-import { all, find, local, text } from "./dom.js";
+import { all, find, local, nodes, text } from "./dom.js";
 import * as jump from "./jump.js";
 import { Transcript } from "./transcript.js";
 
@@ -22,12 +22,19 @@ function follow() {
   const on = (name, act) => source.addEventListener(name, (event) => mine === source && act(JSON.parse(event.data)));
   on("item", (data) => transcript.add(data));
   on("writing", (data) => transcript.write(data));
+  on("head", head);
   on("moved", () => location.reload());
   on("gone", end);
   on("out", end);
   source.addEventListener("error", () => {
     if (mine === source && source.readyState === EventSource.CLOSED) setTimeout(again, 2000, mine);
   });
+}
+
+function head({ title, meta }) {
+  find("h1").textContent = title;
+  document.title = `${title} · segue`;
+  find("#head .meta").replaceWith(nodes(meta));
 }
 
 // The browser gave up: because the link was revoked, or for no reason.
