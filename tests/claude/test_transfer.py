@@ -129,6 +129,20 @@ def test_a_fork_of_what_moved_is_written_to_its_own_project(
     within(through)
 
 
+def test_an_odd_directory_in_a_transcript_keeps_nobody_from_a_fork(
+    home: Home, within: Within
+) -> None:
+    home.write([user("u1", None, "hello"), {"type": "relocated", "relocatedCwd": "x"}])
+
+    async def through(hub: Hub) -> None:
+        fork = await hub.fork(LOCAL, S, here=True)
+        assert fork.cwd == "x" and fork.messages == 1
+        with pytest.raises(errors.InvalidInput, match="absolute"):
+            await hub.fork(LOCAL, S, here=True, cwd="y")
+
+    within(through)
+
+
 def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> None:
     odd = [
         b'{"type":"user","uuid":"u1","message":{"content":"a\xffb"}}',

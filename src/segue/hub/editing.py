@@ -192,7 +192,8 @@ class Editing(Base):
         if source is not None and "fork" in source.can and not here:
             moved = None if cwd is None or places.real(cwd) == parent.directory else cwd
             return await source.fork(id, new_id, at=at, cwd=moved, title=name)
-        cwd = places.absolute(cwd or parent.cwd)
+        # What another tool's file says of its own directory is taken as it is.
+        cwd = places.absolute(cwd) if cwd else parent.cwd
         workspace = principal.workspace
         created = Created(
             cwd=cwd,
