@@ -263,6 +263,29 @@ async def test_times_are_those_of_the_reader(house: House) -> None:
     assert str(title).endswith("UTC")
 
 
+async def test_days_are_those_of_the_reader(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2  # in UTC
+    monkeypatch.setattr(clock, "now", lambda: noon)
+    await house.session("Before noon", "/say hi")
+    monkeypatch.setattr(clock, "now", lambda: noon + 6 * 3600 * clock.SECOND)
+    page = await house.window(timezone_id="Asia/Tokyo")  # nine hours ahead: there it is tomorrow
+    headings = page.locator(".group h2")
+    await expect(headings).to_have_text(["Yesterday"])
+    await house.session("After midnight", "/say hi")
+    await expect(headings).to_have_text(["Today", "Yesterday"])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.goto(house.url)
+    await expect(headings).to_have_text(["Today", "Yesterday"])
+    await page.keyboard.press("j")
+    await expect(page.locator(".row > a").first).to_be_focused()
+    assert not [url for url in asked if "/rows" in url]  # from now on the server knows
+    here = await house.window(timezone_id="UTC")
+    await expect(here.locator(".group h2")).to_have_text(["Today"])
+    plain = await house.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
+    await expect(plain.locator(".group h2")).to_have_text(["Today"])
+
+
 async def test_the_dashboard_plots_what_was_done(house: House) -> None:
     await examples.crowd(house.hub, 40, days=20)
     session = await examples.everything(house.hub)

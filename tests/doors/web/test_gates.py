@@ -118,6 +118,16 @@ async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> 
         await site.get(f"/s/{mine.id}")
 
 
+@pytest.mark.parametrize("ahead", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
+async def test_a_made_up_clock_is_no_trouble(tmp_path: Path, ahead: str) -> None:
+    async with open_site(tmp_path) as site:
+        await site.hub.create(LOCAL, title="Mine")
+        cookies = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
+        sent = f"{cookies}; segue-ahead={ahead}".encode()
+        page = await site.client.get("/", headers={b"cookie": sent})
+        assert page.status_code == 200 and "Mine" in page.text
+
+
 async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))

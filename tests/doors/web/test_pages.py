@@ -12,7 +12,7 @@ from segue.model.principal import LOCAL
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
-from tests.claude.entries import S
+from tests.claude.entries import S, assistant, user
 from tests.claude.house import append, delegated, said
 from tests.doors.web.site import open_site
 
@@ -192,6 +192,39 @@ async def test_what_an_agent_did_goes_on_over_pages(
                 break
             address = earlier[1]
         assert back == set(seen)
+
+
+async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    _, file = delegated(made)
+    aside = {"isSidechain": True, "agentId": "a1b2c3"}
+    call = [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "seq"}}]
+    long = "begins " + "0123456789 " * 10_000 + "the end"
+    source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
+    parts = [{"type": "text", "text": long}, {"type": "image", "source": source}]
+    done = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": parts}]
+    append(file, assistant("s3", "s2", call, "m10", **aside), user("s4", "s3", done, **aside))
+    source_of = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with open_site(tmp_path, sources=[source_of]) as site:
+        for _ in ("in its files", "in the store"):
+            secret = await site.hub.shares.share(LOCAL, S)
+            for base in (f"/s/{S}", f"/shared/local/{S}/{secret}"):
+                there = f"{base}/agent/a1b2c3"
+                for headers in ({}, {"x-segue": "aside"}):
+                    page = await site.get(there, headers=headers)
+                    assert "begins" in page and "the end" not in page and len(page) < 60_000
+                    [all_of_it] = re.findall(rf'"({there}/whole/\d+)"', page)
+                    assert await site.get(all_of_it) == long
+                    [picture] = set(re.findall(rf'src="({there}/blob/\d+/1)"', page))
+                    assert (await site.client.get(picture)).content == b"hello"
+                for path in (f"{there}/whole/999", f"{there}/blob/1/7", f"{base}/agent/x/whole/1"):
+                    await site.get(path, 404)
+            export = await site.get(f"/s/{S}/export.html")
+            assert "the end" in export  # a file stands alone
+            await site.hub.import_claude(LOCAL, S)
 
 
 def test_the_help_names_every_key() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response
 
@@ -14,6 +15,7 @@ from ...model.event import Event
 from ...model.session import Thread
 from . import items, listing, rows, templates, transcript
 from .call import Call
+from .markdown import sendable
 from .transcript import View
 
 PAGE = 200  # events on one page
@@ -26,7 +28,7 @@ async def page(call: Call) -> Response:
     view = await transcript.view_of(call, await call.session())
     values = await _values(call, view)
     if call.request.headers.get("x-segue") == "aside":
-        return _inside(view, values)
+        return _inside(values)
     if call.scripted:
         return call.page("agent.html", **values)
     filters = await listing.filters_of(call)
@@ -38,8 +40,25 @@ async def shared_page(call: Call, view: View) -> Response:
     """The same for whoever has a link to the session."""
     values = await _values(call, view)
     if call.scripted:
-        return _inside(view, values)
+        return _inside(values)
     return call.page("shared_agent.html", **values)
+
+
+async def whole(call: Call) -> Response:
+    """All of what a page has the beginning of."""
+    return await whole_in(call, await transcript.view_of(call, await call.session()))
+
+
+async def whole_in(call: Call, view: View) -> Response:
+    return transcript.text_of(await _event(call, view))
+
+
+async def blob(call: Call) -> Response:
+    return await blob_in(call, await transcript.view_of(call, await call.session()))
+
+
+async def blob_in(call: Call, view: View) -> Response:
+    return transcript.blob_of(await _event(call, view), call.place("index"))
 
 
 async def found(call: Call) -> Response:
@@ -56,22 +75,20 @@ async def found_in(call: Call, view: View) -> Response:
     return HTMLResponse(str(templates.macros("session_bits.html").elsewhere(view, made, FOUND)))
 
 
-def _inside(view: View, values: Mapping[str, Any]) -> Response:
+def _inside(values: Mapping[str, Any]) -> Response:
     show = templates.macros("items.html").did
-    alone = view._replace(file=True)
-    return HTMLResponse(str(show(alone, values["thread"], values["items"], values["later"])))
+    return HTMLResponse(str(show(values["own"], values["items"], values["later"])))
 
 
 async def _values(call: Call, view: View) -> dict[str, Any]:
     threads = await call.hub.threads(call.principal, view.session.id)
-    name = call.path["thread"]
-    thread = next((each for each in threads if each.id == name), None)
-    if thread is None:
-        raise NotFound("This session started no such agent.")
+    thread = _named(call, threads)
+    base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
     events, earlier, later = await _window(call, view, thread)
     ended = {str(items.key(event)): event for event in events if event.type == "tool_result"}
     return {
         "view": view,
+        "own": view._replace(base=base, writable=False, thread=thread.id),
         "session": view.session,
         "thread": thread,
         "items": items.items(events, ended),
@@ -79,6 +96,23 @@ async def _values(call: Call, view: View) -> dict[str, Any]:
         "later": later,
         "others": [each for each in threads if each.parent == thread.id],
     }
+
+
+def _named(call: Call, threads: Iterable[Thread]) -> Thread:
+    name = call.path["thread"]
+    thread = next((each for each in threads if each.id == name), None)
+    if thread is None:
+        raise NotFound("This session started no such agent.")
+    return thread
+
+
+async def _event(call: Call, view: View) -> Event:
+    thread = _named(call, await call.hub.threads(call.principal, view.session.id))
+    seq = call.place("seq")
+    async for event in call.hub.thread(call.principal, view.session.id, thread.id):
+        if event.seq == seq:
+            return event
+    raise NotFound("There is no such message.")
 
 
 async def _window(

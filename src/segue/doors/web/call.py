@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,7 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ...home import data_dir
 from ...hub import Hub
-from ...model import ids
+from ...model import clock, ids
 from ...model.errors import InvalidInput, NotFound
 from ...model.principal import LOCAL, Principal
 from ...model.session import Session
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "$SEGUE_DATABASE_URL"
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # as long as every store takes them
+_MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
+_MOST_AHEAD = 14 * 60
+AHEAD = "segue-ahead"  # the cookie with the minutes by which a reader is ahead of UTC
 MAX_FORM = 64 * 1024
 MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
 
@@ -102,6 +106,13 @@ class Call:
     def scripted(self) -> bool:
         """Whether our own script asks, which wants a piece and not a page."""
         return self.request.headers.get("x-segue") is not None
+
+    @cached_property
+    def ahead(self) -> int:
+        """How far the reader's clock is ahead of UTC, as our script noted it: microseconds."""
+        given = self.request.cookies.get(AHEAD, "")
+        minutes = int(given) if _MINUTES.fullmatch(given) else 0
+        return max(-_MOST_AHEAD, min(_MOST_AHEAD, minutes)) * 60 * clock.SECOND
 
     def param(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default)

@@ -66,7 +66,7 @@ async def read(call: Call, filters: Filters, cursor: str | None = None) -> Liste
         listed = await call.hub.list(call.principal, query, cursor, bind_filters=False)
         made, following = [Row(session) for session in listed.sessions], listed.next
     after = filters.address(cursor=following) if following else None
-    return Listed(call, rows.grouped(made, filters, now), after, filters, now)
+    return Listed(call, rows.grouped(made, filters, now, call.ahead), after, filters, now)
 
 
 async def first(call: Call, filters: Filters) -> list[Session]:

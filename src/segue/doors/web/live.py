@@ -50,7 +50,7 @@ async def stream(call: Call) -> Response:
     if id := ids.parse(call.param("session")):
         session = await call.hub.get(call.principal, id)
         parts.append(_session(call, session, _after(call), partial(transcript.view_of, call)))
-    return _streaming(call, parts, partial(call.hub.visits.ends, call.token))
+    return _streaming(call, parts, partial(call.hub.visits.ends, call.token), PING_SECONDS)
 
 
 def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
@@ -75,10 +75,10 @@ def _streaming(
     call: Call,
     parts: Sequence[AsyncIterator[bytes]],
     ends: Callable[[], Awaitable[int]],
-    every: float | None = None,
+    every: float,
 ) -> Response:
     return StreamingResponse(
-        _frames(call, parts, ends, PING_SECONDS if every is None else every),
+        _frames(call, parts, ends, every),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
@@ -256,7 +256,7 @@ async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes
 
 
 def _row(call: Call, session: Session, filters: Filters) -> bytes:
-    group, label = rows.group_of(session, filters, clock.now())
+    group, label = rows.group_of(session, filters, clock.now(), call.ahead)
     html = listing.row_of(call.principal, session, filters)
     data = {"session": session.id, "html": html, "group": group, "label": label}
     return _frame("row", data)

@@ -34,6 +34,8 @@ ROUTES = [
     Endpoint("GET", "/s/{id}/turns", transcript.turns),
     Endpoint("GET", "/s/{id}/agents", agents.found),
     Endpoint("GET", "/s/{id}/agent/{thread}", agents.page),
+    Endpoint("GET", "/s/{id}/agent/{thread}/whole/{seq}", agents.whole),
+    Endpoint("GET", "/s/{id}/agent/{thread}/blob/{seq}/{index}", agents.blob),
     Endpoint("GET", "/s/{id}/whole/{seq}", transcript.whole),
     Endpoint("GET", "/s/{id}/blob/{seq}/{index}", transcript.blob),
     Endpoint("GET", "/s/{id}/export.{format}", exports.export),
@@ -57,6 +59,18 @@ ROUTES = [
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, open=True),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, open=True),
+    Endpoint(
+        "GET",
+        "/shared/{workspace}/{id}/{secret}/agent/{thread}/whole/{seq}",
+        shares.agent_whole,
+        open=True,
+    ),
+    Endpoint(
+        "GET",
+        "/shared/{workspace}/{id}/{secret}/agent/{thread}/blob/{seq}/{index}",
+        shares.agent_blob,
+        open=True,
+    ),
     Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq}", shares.whole, open=True),
     Endpoint(
         "GET",

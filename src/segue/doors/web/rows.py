@@ -48,12 +48,15 @@ def found(each: Found) -> Row:
     return Row(each.session, made, None if each.event is None else each.event.seq)
 
 
-def group_of(session: Session, filters: Filters, now: int) -> tuple[str, str]:
-    """The group that a session stands in: its key and its heading."""
+def group_of(session: Session, filters: Filters, now: int, ahead: int) -> tuple[str, str]:
+    """The group that a session stands in: its key and its heading.
+
+    Days are those of a reader whose clock is so far ahead of UTC.
+    """
     if filters.by_project:
         chosen = places.is_project(session.directory)
         return session.directory if chosen else "", places.project(session.directory)
-    label = _recency(session.active_at // clock.DAY, now // clock.DAY)
+    label = _recency((session.active_at + ahead) // clock.DAY, (now + ahead) // clock.DAY)
     return label, label
 
 
@@ -65,10 +68,10 @@ def _recency(day: int, today: int) -> str:
     return f"{datetime.fromtimestamp(day * 86_400, UTC):%B %Y}"
 
 
-def grouped(rows: Sequence[Row], filters: Filters, now: int) -> list[Group]:
+def grouped(rows: Sequence[Row], filters: Filters, now: int, ahead: int) -> list[Group]:
     made: dict[str, Group] = {}
     for row in rows:
-        key, label = group_of(row.session, filters, now)
+        key, label = group_of(row.session, filters, now, ahead)
         made.setdefault(key, Group(key, label, [])).rows.append(row)
     if not filters.by_project:
         return list(made.values())

@@ -76,6 +76,14 @@ async def agent(call: Call) -> Response:
     return await agents.shared_page(*await _open(call))
 
 
+async def agent_whole(call: Call) -> Response:
+    return await agents.whole_in(*await _open(call))
+
+
+async def agent_blob(call: Call) -> Response:
+    return await agents.blob_in(*await _open(call))
+
+
 async def whole(call: Call) -> Response:
     return await transcript.whole((await _open(call))[0])
 

@@ -254,8 +254,10 @@ async def _found(call: Call, view: View, words: str) -> Response:
 
 async def whole(call: Call) -> Response:
     """All of an event's text, where a page has only the beginning."""
-    session = await call.session()
-    event = await _event(call, session)
+    return text_of(await _event(call, await call.session()))
+
+
+def text_of(event: Event) -> Response:
     match event.body:
         case ToolCall() as body:
             texts = [part.code or _text(part.block) for part in items.given(body)]
@@ -273,10 +275,11 @@ def _text(*content: Block | None) -> str:
 
 async def blob(call: Call) -> Response:
     """A picture or a file in an event, by its place in there."""
-    session = await call.session()
-    event = await _event(call, session)
+    return blob_of(await _event(call, await call.session()), call.place("index"))
+
+
+def blob_of(event: Event, index: int) -> Response:
     content = getattr(event.body, "content", ())
-    index = call.place("index")
     block = content[index] if index < len(content) else None
     if not isinstance(block, Image | Audio | Resource) or block.data is None:
         raise NotFound("There is no such picture.")

@@ -8,6 +8,9 @@ try {
   // A browser that keeps nothing: the system's theme is as good.
 }
 
+// The server groups sessions by the reader's days.
+document.cookie = `segue-ahead=${-new Date().getTimezoneOffset()}; path=/; max-age=31536000; samesite=lax`;
+
 if (document.querySelector(".session:not([data-at])") && !location.hash) {
   const place = document.body.classList.contains("shared") ? document.scrollingElement : document.querySelector("#main");
   place.scrollTop = place.scrollHeight;

@@ -116,6 +116,24 @@ export async function refresh() {
   mark();
 }
 
+// The first page again, once the server knows the reader's days: a browser that is new here, or that
+// travelled. A page that was asked for by its cursor stays as it is.
+async function regroup() {
+  const ahead = String(-new Date().getTimezoneOffset());
+  if (list().dataset.ahead === ahead || new URLSearchParams(location.search).has("cursor")) return;
+  const turn = ++wanted;
+  try {
+    const made = nodes(await text(firstPage()));
+    if (turn !== wanted || list().contains(document.activeElement)) return;
+    list().replaceChildren(...made.childNodes);
+    list().dataset.ahead = ahead;
+    watch();
+    mark();
+  } catch {
+    // Then days are UTC's for now.
+  }
+}
+
 // A group that begins the list, or rows that begin a group.
 function lead(section) {
   const group = groupOf(section.dataset.key);
@@ -241,6 +259,7 @@ export function start() {
   if (!list()) return;
   watch();
   mark();
+  regroup();
   find("#search").addEventListener("submit", (event) => {
     event.preventDefault();
     clearTimeout(typing); // or it would be asked for twice
