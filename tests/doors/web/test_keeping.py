@@ -222,6 +222,10 @@ async def test_a_new_session_begins_here(house: House) -> None:
     [session] = (await house.hub.list(LOCAL)).sessions
     assert session.cwd == str(house.directory) and session.origin == "web"
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
+    await page.locator("#text").blur()
+    await page.keyboard.press("n")  # from a session that is being read, too
+    await expect(page.get_by_label("Directory").first).to_be_focused()
+    await expect(page.locator("#begin .sheet")).to_be_in_viewport()
 
 
 async def test_the_menu_follows_what_happens_elsewhere(house: House) -> None:

@@ -98,6 +98,7 @@ const keys = {
 };
 
 function open(menu) {
+  document.body.classList.remove("reading"); // on a phone, the menu is behind what is read
   find(menu).open = true;
   find(`${menu} input:not([type=hidden]), ${menu} button`)?.focus();
 }
