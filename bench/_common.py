@@ -183,7 +183,7 @@ async def built(
         # Some thousand at a time: the writer commits what waits for it in groups.
         while batch := [made for _, made in zip(range(4000), sessions, strict=False)]:
             await asyncio.gather(*(store.create(WORKSPACE, id, drafts) for id, drafts in batch))
-        await _rested(unfinished)
+        await rested(unfinished)
         await store.close()
         for suffix in ("-wal", "-shm"):
             Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
@@ -194,7 +194,7 @@ async def built(
     return path
 
 
-async def _rested(path: Path) -> None:
+async def rested(path: Path) -> None:
     """Wait until the store has tidied up after a flood of writes, as it does when it is left alone.
 
     Then the benchmarks find it as it is in daily use, and nothing of this in their way.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FIRST = 40  # sessions of the first page: more than a screen holds
 LATER = 100
-FOUND = 20  # results of a search: each costs a look into its session
+FOUND = 12  # results of a search, which are taller: each costs a look into its session
 SEEN = 1000  # sessions whose directories, tags and sources are offered as filters
 
 

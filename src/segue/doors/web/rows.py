@@ -115,7 +115,8 @@ def row(each: Row, filters: Filters, now: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _time(at: int) -> str:
-    return f'<time datetime="{clock.to_rfc3339(at)}" title="{templates.stamp(at)}">'
+    moment = clock.to_rfc3339(at)
+    return f'<time datetime="{moment}" title="{moment[:10]} {moment[11:16]} UTC">'
 
 
 def _state(session: Session) -> str:
