@@ -75,9 +75,9 @@ async def test_tools_stay_within_the_directory_and_the_roots(house: House, versi
         assert await read(client, id, root / "file") == "in root"
         assert await read(client, id, "way-in") == "in root"
         for path in (outside / "file", root / "way-out", "../outside/file"):
-            assert "outside the session's directories" in await read(client, id, path)
+            assert "outside of the session's directories" in await read(client, id, path)
         await client.open("resume", id, inside)
-        assert "outside the session's directories" in await read(client, id, root / "file")
+        assert "outside of the session's directories" in await read(client, id, root / "file")
 
 
 async def test_a_root_that_is_a_link_is_what_it_points_to(house: House, version: int) -> None:
