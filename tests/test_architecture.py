@@ -15,8 +15,9 @@ SOURCE = Path(segue.__file__).parent
 ALLOWED = {
     "model": set(),
     "acp": {"model"},
-    "store": {"model"},
-    "sources": {"model"},
+    "logged": set(),
+    "store": {"model", "logged"},
+    "sources": {"model", "logged"},
     "agents": {"model", "acp"},
     "secret": {"model"},
     "hub": {"model", "secret", "store", "sources", "agents"},

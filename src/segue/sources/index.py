@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ..logged import log_changes
 from ..model import clock, codec, errors
 from ..model.cursor import Mark
 from ..model.session import Session, Shelf
@@ -354,7 +354,7 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise sqlite3.DatabaseError("another format")
     os.chmod(path, 0o600)
     connection.execute("PRAGMA page_size = 16384")  # texts are long, and most of what is written
-    _log_changes(connection)
+    log_changes(connection, BUSY_SECONDS)
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -367,20 +367,6 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-
-
-def _log_changes(connection: sqlite3.Connection) -> None:
-    """Waits for the lock that this needs; SQLite itself does not, however long its timeout is."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
 
 
 _INSIDE = "path > ? AND path < ?"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from functools import cache
 from pathlib import Path
 
+from ...logged import log_changes
 from ...model import errors
 from .. import migrations
 
@@ -108,7 +108,7 @@ def prepare(path: Path) -> None:
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             path.chmod(0o600)
-            _use_wal(connection)
+            log_changes(connection, BUSY_SECONDS)
             connection.execute("PRAGMA synchronous = FULL")
             _migrate(connection, path)
         finally:
@@ -148,20 +148,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise errors.StoreReadOnly(f"cannot look for {path}: {error.strerror}") from error
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    # For the lock that this needs SQLite does not wait, however long its timeout is.
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
 
 
 def _make_directory(path: Path) -> None:
