@@ -21,6 +21,7 @@ ALLOWED = {
     "agents": {"model", "acp"},
     "secret": {"model"},
     "hub": {"model", "secret", "store", "sources", "agents"},
+    "shown": {"model", "hub"},
     "testing": {"model", "store", "sources", "hub"},
     "claude": {"model", "sources", "store", "hub", "home"},  # the last three for its store alone
     "home": {"model", "store", "sources", "hub"},

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from segue.doors.web.markdown import MAX_MARKDOWN, code, markdown, sendable
 from segue.model import ids
 from segue.model.content import Diff, Image, Resource, ResourceLink, Text
 from segue.model.event import (
@@ -26,6 +25,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
+from segue.shown.markdown import MAX_MARKDOWN, code, markdown, sendable
 from tests.doors.web.house import House
 from tests.doors.web.site import open_site
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ...model.content import Block, Image, Text
 from ...model.errors import InvalidInput
-from . import templates
+from ...shown.templates import PICTURES
 from .call import Call, natural
 
 MAX_PICTURE = 5 * 2**20  # what models take
@@ -114,7 +114,7 @@ async def fork(call: Call) -> Response:
 def _picture(address: str) -> Image:
     head, _, data = address.partition(";base64,")
     mime = head.removeprefix("data:")
-    if mime not in templates.PICTURES:
+    if mime not in PICTURES:
         raise InvalidInput(f"a picture must be PNG, JPEG, GIF or WebP, not {mime[:40]!r}")
     try:
         size = len(base64.b64decode(data, validate=True))

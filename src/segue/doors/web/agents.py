@@ -13,10 +13,11 @@ from ...model import text
 from ...model.errors import NotFound
 from ...model.event import Event
 from ...model.session import Thread
-from . import items, listing, rows, templates, transcript
+from ...shown import items
+from ...shown.markdown import sendable
+from ...shown.parts import View
+from . import listing, rows, templates, transcript
 from .call import Call
-from .markdown import sendable
-from .transcript import View
 
 PAGE = 200  # events on one page
 BEFORE = 20  # of them ahead of the one that a link leads to

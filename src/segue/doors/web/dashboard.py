@@ -10,7 +10,8 @@ from starlette.responses import Response
 from ...hub.tally import Spent
 from ...model import clock
 from ...model.errors import InvalidInput
-from . import listing, places, templates
+from ...shown import figures, places
+from . import listing
 from .call import Call
 
 PERIODS = {7: "7 days", 30: "30 days", 90: "90 days", 365: "a year"}
@@ -41,12 +42,12 @@ async def page(call: Call) -> Response:
     counts = [tally.days.get(day, 0) for day in range(tally.since, tally.until + 1)]
     most = max(counts, default=0)
     plotted = [
-        Day(templates.date(day * clock.DAY), messages, 100 * messages / max(1, most))
+        Day(figures.date(day * clock.DAY), messages, 100 * messages / max(1, most))
         for day, messages in zip(range(tally.since, tally.until + 1), counts, strict=True)
     ]
     values: dict[str, Any] = {
         "tally": tally,
-        "tokens": templates.tokens(tally.total.usage),
+        "tokens": figures.tokens(tally.total.usage),
         "days": plotted,
         "most": most,
         "period": days,
@@ -82,13 +83,13 @@ def _join(whole: Spent, part: Spent) -> None:
 
 def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
     """The largest ones, and the rest as one."""
-    ranked = sorted(spent.items(), key=lambda each: -templates.tokens(each[1].usage))
+    ranked = sorted(spent.items(), key=lambda each: -figures.tokens(each[1].usage))
     if len(ranked) > SHOWN:
         rest = Spent()
         for _, each in ranked[SHOWN - 1 :]:
             _join(rest, each)
         ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]
-    sizes = [templates.tokens(each.usage) for _, each in ranked]
+    sizes = [figures.tokens(each.usage) for _, each in ranked]
     most = max(sizes, default=0)
     return [
         Bar(name or "not known", name, each, size, 100 * size / max(1, most))

@@ -13,7 +13,8 @@ from ...model import clock, ids, text
 from ...model.principal import Principal
 from ...model.query import Query, matches
 from ...model.session import Session
-from . import places, rows, templates
+from ...shown import places
+from . import rows, templates
 from .call import Call
 from .filters import SHELVES, SINCE, Filters
 from .rows import Group, Row

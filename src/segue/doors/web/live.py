@@ -21,12 +21,13 @@ from ...model import clock, codec, ids
 from ...model.errors import NotFound, Unauthorized
 from ...model.event import Event
 from ...model.session import Session
+from ...shown import figures, items
+from ...shown.markdown import markdown
+from ...shown.parts import REACH, View
 from ...store.base import Delta
-from . import items, listing, rows, templates, transcript
+from . import listing, rows, templates, transcript
 from .call import Call, natural
 from .filters import Filters
-from .markdown import markdown
-from .transcript import View
 
 log = logging.getLogger("segue.web")
 
@@ -204,7 +205,7 @@ async def _beginning(call: Call, session: Session, event: Event) -> Event | None
         session.id,
         before=event.seq,
         types=(kind,),
-        limit=transcript.REACH,
+        limit=REACH,
         backward=True,
     )
     return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
@@ -215,7 +216,7 @@ def _head(view: View, agent: str) -> dict[str, Any]:
     session = view.session
     return {
         "title": session.title or "Untitled",
-        "meta": str(bits.meta(view, agent, templates.tokens(session.usage))),
+        "meta": str(bits.meta(view, agent, figures.tokens(session.usage))),
         "notices": str(bits.notices(view)),
         "composer": str(bits.composer(view)),
         "shelf": str(bits.shelving(view)),

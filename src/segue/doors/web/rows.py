@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ...hub.reading import Found
 from ...model import clock
 from ...model.session import Session
-from . import places, templates
+from ...shown import figures, places
+from ...shown.markdown import sendable
 from .filters import Filters
-from .markdown import sendable
 
 PER_PROJECT = 6  # sessions of one project, before a link to all of them
 
@@ -106,9 +106,9 @@ def row(each: Row, filters: Filters, now: int) -> str:
     return (
         f'<li class="row" data-id="{session.id}" data-at="{at}"><a href="/s/{session.id}{link}">'
         f'<span class="title">{title}</span>{snippet}\n'
-        f'<span class="meta">{_time(at)}{templates.ago(at, now)}</time>\n'
+        f'<span class="meta">{_time(at)}{figures.ago(at, now)}</time>\n'
         f"{_where(session.directory)}\n"
-        f'<span title="{count:,} messages">{templates.short(count)} msg</span>'
+        f'<span title="{count:,} messages">{figures.short(count)} msg</span>'
         f"{_badges(session)}</span></a></li>"
     )
 

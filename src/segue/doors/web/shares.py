@@ -10,6 +10,7 @@ from ...model import clock, ids
 from ...model.errors import NotFound
 from ...model.principal import Principal
 from ...model.session import Session
+from ...shown.parts import View
 from . import agents, listing, live, transcript
 from .call import Call
 
@@ -92,13 +93,13 @@ async def blob(call: Call) -> Response:
     return await transcript.blob((await _open(call))[0])
 
 
-async def _open(call: Call) -> tuple[Call, transcript.View]:
+async def _open(call: Call) -> tuple[Call, View]:
     """The request as its link allows it: as somebody who may read the one session."""
     reading = Call(call.door, call.request, call.path, await _reader(call))
     session = await reading.session()
     if session.shelf == "trash":
         raise NotFound("this link leads nowhere; its session was deleted")
-    return reading, transcript.View(session, _base(session, call.path["secret"]), False)
+    return reading, View(session, _base(session, call.path["secret"]), False)
 
 
 async def _reader(call: Call) -> Principal:

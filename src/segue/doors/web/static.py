@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 from starlette.responses import RedirectResponse, Response
 
 from ...model.errors import NotFound
@@ -20,18 +17,13 @@ TYPES = {
 
 async def file(call: Call) -> Response:
     """A file that never changes under its address, which has its version in it."""
-    path = next((each for each in _files() if each.name == call.path["name"]), None)
-    if path is None:
+    path = templates.static().get(call.path["name"])
+    if path is None or path.suffix not in TYPES:
         raise NotFound("There is no such file.")
     current = call.path["version"] == templates.version()
     kept = "public, max-age=31536000, immutable" if current else "no-cache"
     headers = {"cache-control": kept}
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=headers)
-
-
-@cache
-def _files() -> list[Path]:
-    return [path for path in templates.STATIC.iterdir() if path.suffix in TYPES]
 
 
 async def icon(call: Call) -> Response:

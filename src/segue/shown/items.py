@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...model import spoken
-from ...model.content import Block, Diff, Text, plain
-from ...model.event import (
+from ..model import spoken
+from ..model.content import Block, Diff, Text, plain
+from ..model.event import (
     AgentMessage,
     AgentThought,
     Compacted,
@@ -33,7 +33,7 @@ from ...model.event import (
     ToolResult,
     UserMessage,
 )
-from ...model.session import Thread
+from ..model.session import Thread
 
 # Kinds of events whose outcome comes later, and the kind that brings it.
 PAIRS = {"tool_call": "tool_result", "permission_asked": "permission_answered"}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...model.spoken import plain
+from ..model.spoken import plain
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

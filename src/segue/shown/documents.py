@@ -1,0 +1,120 @@
+"""A session as a file to read, Markdown or HTML, piece by piece."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+from ..hub import Hub
+from ..model import spoken
+from ..model.content import Block, Diff, plain
+from ..model.event import (
+    AgentMessage,
+    AgentThought,
+    Compacted,
+    PlanChanged,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from ..model.principal import Principal
+from ..model.session import Session
+from . import diffs, figures, items, places, templates
+from .markdown import sendable
+from .parts import PART, Part, View, part_of, read_parts
+
+_BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
+
+
+async def _parts(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[Part]:
+    """The whole history, some parts at a time: a long one is never in memory at once."""
+    step = max(1, 600 // PART)
+    for first in range(0, part_of(session, session.last_seq) + 1, step):
+        upto = first + step - 1
+        for part in await read_parts(hub, principal, session, first, upto, whole=True):
+            yield part
+
+
+async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
+    """One file that needs nothing else: styles inside, no script."""
+    styles = templates.STYLES.read_text()
+    macros = templates.macros("export.html")
+    yield str(macros.begin(session, styles, figures.tokens(session.usage)))
+    view = View(session, "", False, file=True)
+    async for part in _parts(hub, principal, session):
+        yield str(templates.macros("items.html").parts(view, [part]))
+    yield str(macros.end())
+
+
+async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
+    title = sendable(session.title or "Untitled")
+    yield f"# {title}\n\n"
+    yield f"- Session {session.id}\n"
+    if places.is_project(session.cwd):
+        yield f"- Directory `{sendable(session.cwd)}`\n"
+    yield f"- Begun {figures.stamp(session.created_at)}\n"
+    yield f"- {session.messages:,} messages, {figures.tokens(session.usage):,} tokens\n\n"
+    async for part in _parts(hub, principal, session):
+        for item in part.items:
+            for piece in _piece(item):
+                yield sendable(piece) + "\n\n"
+
+
+def _piece(item: items.Item) -> Iterator[str]:
+    match item.event.body:
+        case UserMessage() | SystemMessage() as body if item.kind in items.REMARKS:
+            yield f"**{items.REMARKS[item.kind]}** {item.words}".rstrip()
+            yield _fenced(spoken.plain(plain(body.content)), "")
+        case UserMessage() | AgentMessage() as body:
+            who = "You" if isinstance(body, UserMessage) else "Agent"
+            yield f"## {who} · {figures.stamp(item.event.at)}"
+            yield from _blocks(body.content)
+        case AgentThought() as body:
+            yield "\n".join(f"> {line}" for line in plain(body.content).splitlines())
+        case SystemMessage() as body:
+            yield "## System"
+            yield from _blocks(body.content)
+        case ToolCall() as body:
+            yield f"**{body.name}** {items.headline(body) if body.title else ''}".strip()
+            yield from _pieces(items.given(body))
+            if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
+                yield from _pieces(items.gave(item.outcome.body))
+        case PlanChanged() as body:
+            yield "\n".join(
+                f"- {_BOXES.get(entry.status, '[ ]')} {entry.content}" for entry in body.entries
+            )
+        case Compacted() as body:
+            yield "---"
+            yield f"*Context compacted.* {plain(body.summary)}".strip()
+        case _ if item.words:
+            yield f"*{item.words}*"
+
+
+def _blocks(content: tuple[Block, ...]) -> Iterator[str]:
+    for block in content:
+        if isinstance(block, Diff):
+            yield _diff(block)
+        else:
+            yield plain((block,)) or f"*({block.__struct_config__.tag})*"
+
+
+def _pieces(parts: list[items.Part]) -> Iterator[str]:
+    for part in parts:
+        if part.diff is not None:
+            yield _diff(part.diff)
+        elif part.code:
+            yield _fenced(part.code, part.language)
+
+
+def _diff(block: Diff) -> str:
+    made = diffs.change(block.old, block.new)
+    lines = [f"{' ' if line.sign == '@' else line.sign}{line.text}" for line in made.lines]
+    return f"`{block.path}`\n\n" + _fenced("\n".join(lines), "diff")
+
+
+def _fenced(text: str, language: str) -> str:
+    """A fence longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,119 @@
+"""A history in parts, by seq, of PART events each where they are numbered one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..hub import Hub
+from ..model.event import Event, ToolCall
+from ..model.principal import Principal
+from ..model.session import Session
+from . import items
+
+PART = 10
+# How far a result may stand from its call, in events of their kinds, to be shown with it.
+REACH = 100
+
+
+class Part(NamedTuple):
+    """One part of a history, ready to be shown."""
+
+    number: int
+    items: list[items.Item]
+
+
+class View(NamedTuple):
+    """Whose session a template shows and what may be done there; `base` is its address.
+
+    A `file` stands alone: nothing is left out of it, and it links to nothing of ours. `keeper` is
+    the tool in whose files the session is: to go on here, it is copied into the store first.
+    `thread` is the agent that a page is about, if it is not about the session.
+    """
+
+    session: Session
+    base: str
+    writable: bool
+    csrf: str = ""
+    file: bool = False
+    keeper: str | None = None
+    thread: str | None = None
+
+
+def part_size(session: Session) -> int:
+    """How many seqs a part has. In other tools' files they are places, and far apart.
+
+    In powers of two, so that it seldom changes while a session grows under somebody's eyes.
+    """
+    if session.source == "segue":
+        return PART
+    apart = session.last_seq // max(1, session.messages)
+    return PART << (apart // 2).bit_length()
+
+
+def part_of(session: Session, seq: int) -> int:
+    return max(0, seq - 1) // part_size(session)
+
+
+async def read_parts(
+    hub: Hub, principal: Principal, session: Session, first: int, last: int, whole: bool = False
+) -> list[Part]:
+    """The parts from one number to another; `whole` with all that agents did who began there."""
+    size = part_size(session)
+    low, high = first * size, (last + 1) * size
+    events = await hub.events(
+        principal, session.id, after=low, before=high + 1, limit=(last - first + 1) * size
+    )
+    outcomes = {
+        str(items.key(event)): event for event in events if event.type in items.PAIRS.values()
+    }
+    begun: dict[str, Event] = {}
+    for kind, ending in items.PAIRS.items():
+        open_here = {items.key(event) for event in events if event.type == kind}
+        if open_here - outcomes.keys() and high < session.last_seq:
+            beyond = await hub.events(
+                principal, session.id, after=high, types=(ending,), limit=REACH
+            )
+            for event in beyond:
+                outcomes.setdefault(str(items.key(event)), event)
+        ended = {items.key(event) for event in events if event.type == ending}
+        if ended - open_here and low > 0:
+            before = await hub.events(
+                principal, session.id, before=low + 1, types=(kind,), limit=REACH, backward=True
+            )
+            begun |= {str(items.key(event)): event for event in before}
+    parts = []
+    for number in range(first, last + 1):
+        inside = [event for event in events if part_of(session, event.seq) == number]
+        parts.append(Part(number, items.items(inside, outcomes, begun)))
+        begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
+    if any(isinstance(event.body, ToolCall) for event in events):
+        parts = await _with_asides(hub, principal, session, parts, events, whole)
+    return parts
+
+
+async def _with_asides(
+    hub: Hub,
+    principal: Principal,
+    session: Session,
+    parts: Sequence[Part],
+    events: Sequence[Event],
+    whole: bool,
+) -> list[Part]:
+    """The parts, with the agents that calls in them started; `whole` with what these did."""
+    here = {event.body.thread for event in events}  # their lines may stand among the session's
+    calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
+    asides: dict[int, tuple[items.Aside, ...]] = {}
+    for thread in await hub.threads(principal, session.id):
+        if thread.seq in calls and thread.id not in here:
+            aside = items.Aside(thread)
+            if whole:
+                did = [event async for event in hub.thread(principal, session.id, thread.id)]
+                ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
+                aside = aside._replace(items=items.items(did, ended))
+            asides[thread.seq] = (*asides.get(thread.seq, ()), aside)
+
+    def with_them(each: items.Item) -> items.Item:
+        return each._replace(asides=asides.get(each.event.seq, ()))
+
+    return [part._replace(items=[with_them(each) for each in part.items]) for part in parts]
