@@ -260,6 +260,28 @@ async def test_an_agent_that_ignores_its_cancel_writes_nothing_afterwards(
         assert await events_of(hub, id, "agent_message") == []
 
 
+async def test_a_session_that_was_taken_over_hears_nothing_of_the_configured_model(
+    make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_hub() as hub:
+        session = await hub.create(LOCAL)
+        await hub.config.set("local", "model", "anthropic:claude-haiku-4-5")
+        look = hub.records.built_in_agent
+
+        async def slow(workspace: str) -> AgentRef:
+            lease = await hub.store.lease_of("local", session.id)
+            assert lease is not None
+            await hub.store.release(lease)
+            assert await hub.store.acquire("local", session.id, "another", turns.LEASE)
+            return await look(workspace)
+
+        monkeypatch.setattr(hub.records, "built_in_agent", slow)
+        await hub.prompt(LOCAL, session.id, "x")
+        await hub.turns.rest()
+        assert (await look("local")).version == 2
+        assert await hub.get(LOCAL, session.id) == session
+
+
 async def test_an_answer_reaches_the_agent_and_the_session_waits_meanwhile(
     make_hub: MakeHub,
 ) -> None:

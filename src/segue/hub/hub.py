@@ -30,7 +30,7 @@ from ..model.lifecycle import StopReason
 from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Source, agent_id
-from ..store.base import Record, Store
+from ..store.base import Lease, Record, Store
 from .editing import Editing, at_rest
 from .reading import Reading
 from .runners import CLAUDE_CODE, Runners
@@ -71,6 +71,11 @@ class Hub(Reading, Editing, Transcripts):
 
     async def close(self) -> None:
         """Cancel this process's turns, let its sessions go, and close the store."""
+        await self.leave()
+        await self.store.close()
+
+    async def leave(self) -> None:
+        """Do the same, but leave the store open: it is somebody else's."""
         if self._turns is not None:
             await self._turns.close()
         if "rooms" in self.__dict__:
@@ -80,7 +85,6 @@ class Hub(Reading, Editing, Transcripts):
         for source in self.sources:
             await source.close()
         await self.runners.close()
-        await self.store.close()
 
     async def __aenter__(self) -> Hub:
         return self
@@ -415,8 +419,8 @@ class Hub(Reading, Editing, Transcripts):
         config = await self.config.all(principal.workspace)
         return principal.local and bool(config.get(CONTINUE))
 
-    async def _answering(self, session: Session, overrides: dict[str, Any]) -> Agent:
-        """The agent of a turn that is about to begin.
+    async def _answering(self, session: Session, overrides: dict[str, Any], lease: Lease) -> Agent:
+        """The agent of a turn that is about to begin under a lease.
 
         The built-in one answers with the model that is configured now, and the session says so.
         """
@@ -425,7 +429,9 @@ class Hub(Reading, Editing, Transcripts):
             now = await self.records.built_in_agent(session.workspace)
             if now.version != ref.version:
                 changed = ConfigChanged(agent=replace(ref, version=now.version))
-                await self.store.change(*name, lambda _: [changed])
+                await self.store.change(
+                    *name, lambda current: [changed] if current.agent == ref else [], lease=lease
+                )
         return await self._build(session, overrides)
 
     async def _build(self, session: Session, overrides: dict[str, Any]) -> Agent:

@@ -71,7 +71,7 @@ def unanswered(request: str | None) -> list[AnyBody]:
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
-Build = Callable[[Session, dict[str, Any]], Awaitable[Agent]]
+Build = Callable[[Session, dict[str, Any], Lease], Awaitable[Agent]]
 
 
 class Around(Protocol):

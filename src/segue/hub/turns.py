@@ -340,7 +340,7 @@ class _Driver:
         agent, tools = self._holds.get(self._name, (None, NoTools()))
         try:
             overrides = prompt.body.get("overrides", {})
-            agent = agent or await self._engine.build(session, overrides)
+            agent = agent or await self._engine.build(session, overrides, self._lease)
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             if LENT not in overrides or prompt.at > clock.now() - ORPHANED:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +14,7 @@ import segue
 from segue import sync
 from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.event import Event, PermissionAsked
+from segue.store import open_store
 from tests.agents.provider import Provider, Say, Think, Use
 
 
@@ -200,6 +202,27 @@ async def provided(provider: Provider, model: str = "anthropic:claude-haiku-4-5"
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "model.base_url", provider.url)
         await hub.config.set("local", "model", model)
+
+
+async def test_a_session_over_a_given_store_leaves_nothing_behind_but_the_store(
+    store: Path,
+) -> None:
+    given, before = await open_store(store), asyncio.all_tasks()
+    async with Provider() as provider:
+        await provided(provider)
+        provider.scripts += [[Use("bash", {"command": "echo $$"})], [Say("done")]]
+        async with segue.create_session(
+            model="claude-sonnet-4-6", store=given, permission_mode="bypassPermissions"
+        ) as session:
+            await session.send("Which process are you?")
+            assert (await streamed(session))[-1].result == "done"
+    (result,) = provider.requests[1]["messages"][-1]["content"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(result["content"][0]["text"]), 0)
+    await asyncio.sleep(0)  # what was cancelled ends now
+    assert asyncio.all_tasks() == before
+    assert await given.get("local", session.session_id) is not None
+    await given.close()
 
 
 async def test_the_model_calls_functions_of_the_program() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ...home import data_dir, open_hub
@@ -16,48 +16,48 @@ from ...store.base import Store
 if TYPE_CHECKING:
     from ...acp.wire import McpServer
     from ...agents.mcp import McpServers
-    from ...hub.turns import Hold
 
 Where = Hub | Store | str | os.PathLike[str] | None
 
 
 class Opened:
-    """A hub, with what one session holds of it."""
+    """A hub, with what one session holds of it; `done` is how a hub of our own ends."""
 
-    def __init__(self, hub: Hub, *, ours: bool) -> None:
+    def __init__(self, hub: Hub, done: Callable[[], Awaitable[None]] | None = None) -> None:
         self.hub = hub
-        self._ours = ours
-        self._hold: Hold | None = None
-        self._servers: McpServers | None = None
+        self._held = AsyncExitStack()
+        if done is not None:
+            self._held.push_async_callback(done)
 
     async def hold(self, session: Session, servers: Sequence[McpServer]) -> dict[str, str]:
         """Hold a session open with some MCP servers; why each that is missing failed."""
         failures: dict[str, str] = {}
+        tools: McpServers | None = None
         if servers:
             from ...agents.mcp import McpServers
 
-            self._servers, failures = await McpServers.connect(servers, session.cwd, local=True)
-        self._hold = await self.hub.hold(LOCAL, session.id, tools=self._servers)
+            tools, failures = await McpServers.connect(servers, session.cwd, local=True)
+            self._held.push_async_callback(tools.close)
+        hold = await self.hub.hold(LOCAL, session.id, tools=tools)
+        self._held.push_async_callback(hold.close)
         return failures
 
     async def close(self) -> None:
-        if self._hold is not None:
-            await self._hold.close()
-        if self._servers is not None:
-            await self._servers.close()
-        if self._ours:
-            await self.hub.close()
+        await self._held.aclose()
 
 
 async def opened(where: Where) -> Opened:
     """The default store, a data directory, a database's URL, a store or a hub."""
     if isinstance(where, Hub):
-        return Opened(where, ours=False)
+        return Opened(where)
     if isinstance(where, str) and "://" in where:
-        return Opened(await open_hub(database_url=where), ours=True)
-    if where is None or isinstance(where, str | os.PathLike):
-        return Opened(await open_hub(where), ours=True)
-    return Opened(Hub(where, data_dir()), ours=False)
+        hub = await open_hub(database_url=where)
+    elif where is None or isinstance(where, str | os.PathLike):
+        hub = await open_hub(where)
+    else:
+        hub = Hub(where, data_dir())
+        return Opened(hub, hub.leave)
+    return Opened(hub, hub.close)
 
 
 @asynccontextmanager
