@@ -22,7 +22,7 @@ from ..model.principal import Principal
 from ..model.session import Session
 from . import diffs, figures, items, places, templates
 from .markdown import sendable
-from .parts import PART, Part, View, part_of, read_parts
+from .parts import PART, Part, View, filled, part_of, read_parts
 
 _BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
 
@@ -31,9 +31,9 @@ async def _parts(hub: Hub, principal: Principal, session: Session) -> AsyncItera
     """The whole history, some parts at a time: a long one is never in memory at once."""
     step = max(1, 600 // PART)
     for first in range(0, part_of(session, session.last_seq) + 1, step):
-        upto = first + step - 1
-        for part in await read_parts(hub, principal, session, first, upto, whole=True):
-            yield part
+        for part in await read_parts(hub, principal, session, first, first + step - 1):
+            if part.items:
+                yield part
 
 
 async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
@@ -43,7 +43,8 @@ async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterato
     yield str(macros.begin(session, styles, figures.tokens(session.usage)))
     view = View(session, "", False, file=True)
     async for part in _parts(hub, principal, session):
-        yield str(templates.macros("items.html").parts(view, [part]))
+        whole = await filled(hub, principal, session, part)
+        yield str(templates.macros("items.html").parts(view, [whole]))
     yield str(macros.end())
 
 
@@ -54,7 +55,9 @@ async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIte
     if places.is_project(session.cwd):
         yield f"- Directory `{sendable(session.cwd)}`\n"
     yield f"- Begun {figures.stamp(session.created_at)}\n"
-    yield f"- {session.messages:,} messages, {figures.tokens(session.usage):,} tokens\n\n"
+    tokens = figures.tokens(session.usage)
+    messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
+    yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"
     async for part in _parts(hub, principal, session):
         for item in part.items:
             for piece in _piece(item):

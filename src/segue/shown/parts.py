@@ -56,9 +56,9 @@ def part_of(session: Session, seq: int) -> int:
 
 
 async def read_parts(
-    hub: Hub, principal: Principal, session: Session, first: int, last: int, whole: bool = False
+    hub: Hub, principal: Principal, session: Session, first: int, last: int
 ) -> list[Part]:
-    """The parts from one number to another; `whole` with all that agents did who began there."""
+    """The parts from one number to another, with the agents that began there."""
     size = part_size(session)
     low, high = first * size, (last + 1) * size
     events = await hub.events(
@@ -82,13 +82,15 @@ async def read_parts(
                 principal, session.id, before=low + 1, types=(kind,), limit=REACH, backward=True
             )
             begun |= {str(items.key(event)): event for event in before}
+    numbered: dict[int, list[Event]] = {number: [] for number in range(first, last + 1)}
+    for event in events:
+        numbered[part_of(session, event.seq)].append(event)
     parts = []
-    for number in range(first, last + 1):
-        inside = [event for event in events if part_of(session, event.seq) == number]
+    for number, inside in numbered.items():
         parts.append(Part(number, items.items(inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
     if any(isinstance(event.body, ToolCall) for event in events):
-        parts = await _with_asides(hub, principal, session, parts, events, whole)
+        parts = await _with_asides(hub, principal, session, parts, events)
     return parts
 
 
@@ -98,22 +100,32 @@ async def _with_asides(
     session: Session,
     parts: Sequence[Part],
     events: Sequence[Event],
-    whole: bool,
 ) -> list[Part]:
-    """The parts, with the agents that calls in them started; `whole` with what these did."""
+    """The parts, with the agents that calls in them started."""
     here = {event.body.thread for event in events}  # their lines may stand among the session's
     calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
     asides: dict[int, tuple[items.Aside, ...]] = {}
     for thread in await hub.threads(principal, session.id):
         if thread.seq in calls and thread.id not in here:
-            aside = items.Aside(thread)
-            if whole:
-                did = [event async for event in hub.thread(principal, session.id, thread.id)]
-                ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
-                aside = aside._replace(items=items.items(did, ended))
-            asides[thread.seq] = (*asides.get(thread.seq, ()), aside)
+            asides[thread.seq] = (*asides.get(thread.seq, ()), items.Aside(thread))
 
     def with_them(each: items.Item) -> items.Item:
         return each._replace(asides=asides.get(each.event.seq, ()))
 
     return [part._replace(items=[with_them(each) for each in part.items]) for part in parts]
+
+
+async def filled(hub: Hub, principal: Principal, session: Session, part: Part) -> Part:
+    """A part with all that the agents did who began there."""
+
+    async def told(aside: items.Aside) -> items.Aside:
+        did = [event async for event in hub.thread(principal, session.id, aside.thread.id)]
+        ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
+        return aside._replace(items=items.items(did, ended))
+
+    return part._replace(
+        items=[
+            each._replace(asides=tuple([await told(aside) for aside in each.asides]))
+            for each in part.items
+        ]
+    )

@@ -55,6 +55,27 @@ def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
     assert run("import", str(file), *other).stdout.strip() == id
 
 
+def test_a_session_is_exported_to_be_read(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep *this*")
+    id = run("list").stdout.split()[0]
+    text = run("export", id, "--format", "markdown").stdout
+    assert text.startswith("# keep *this*\n") and "\n## You · " in text
+    assert run("export", id, "--format", "md").stdout == text
+    page = run("export", id, "--format", "html").stdout
+    assert page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n")
+    assert "keep <em>this</em>" in page and page.count("<section") == 1
+    for name, written in (("a.MD", text), ("a.html", page)):  # as the file is called
+        assert run("export", id, "-o", str(tmp_path / name)).returncode == 0
+        assert (tmp_path / name).read_text() == written
+    odd = run("export", id, "--format", "segue", "-o", str(tmp_path / "a.html"))
+    assert odd.returncode == 0 and (tmp_path / "a.html").read_text().startswith('{"segue":')
+    assert sorted(each.name for each in tmp_path.glob("a.*")) == ["a.MD", "a.html"]
+    gone = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
+    assert gone.returncode == 1 and gone.stderr.count("\n") == 1 and "no/a.md" in gone.stderr
+    wrong = run("export", id, "--format", "pdf")
+    assert wrong.returncode == 2 and "'markdown'" in wrong.stderr
+
+
 def test_keys_are_made_listed_and_revoked(run: Run) -> None:
     made = run("keys", "create", "--workspace", "team", "--name", "ci")
     assert made.stdout.startswith("sk-segue-") and made.stdout.count("\n") == 1

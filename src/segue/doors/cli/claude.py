@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ...model import clock
 from ...model.errors import Conflict, InvalidInput
+from .formats import written
 from .main import Group, Where, located
 from .naming import session_argument
 from .output import one_line
@@ -117,9 +118,16 @@ def relocate(where: Where, session: str, directory: str) -> None:
 @claude_command.command("export")
 @session_argument
 @click.option("--html", is_flag=True, help="One page of HTML instead of Markdown.")
-@click.option("-o", "--output", type=click.File("w", encoding="utf-8"), help="The file to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="-",
+    metavar="FILE",
+    help="The file to write; `-`, as without it, is standard output.",
+)
 @located
-def export(where: Where, session: str, html: bool, output: IO[str] | None) -> None:
+def export(where: Where, session: str, html: bool, output: str) -> None:
     """Write a session's conversation as a document.
 
     Example: segue claude export 5f1c9a52 --html -o session.html
@@ -128,7 +136,8 @@ def export(where: Where, session: str, html: bool, output: IO[str] | None) -> No
 
     id = _named(where, session)
     made = _tried(lambda: (claude.export_html if html else claude.export_markdown)(id))
-    click.echo(made.encode("utf-8", "replace").decode(), output, nl=False)
+    with written(output) as put:
+        put(made.encode("utf-8", "replace"))
 
 
 def _everyone() -> list[str]:

@@ -6,8 +6,10 @@ All but `raw` show the fields that `views` promises; `raw` is the record as the 
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -78,6 +80,32 @@ def write(data: bytes) -> None:
     while left:  # unbuffered, as PYTHONUNBUFFERED makes it, it may take a part only
         left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()
+
+
+@contextmanager
+def written(path: str) -> Iterator[Callable[[bytes], object]]:
+    """Writes a file that takes the place of one that is there when it is whole, and not before."""
+    if path == "-":
+        yield write
+        return
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, or a device
+        with open(path, "wb") as out:
+            yield out.write
+        return
+    path = os.path.realpath(path)  # a link stays one
+    unfinished = f"{path}.{os.getpid()}.part"
+    try:
+        with open(unfinished, "xb") as out:
+            yield out.write
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(unfinished, path)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        if isinstance(error, OSError) and error.filename == unfinished:
+            error.filename = path
+        raise
 
 
 def _write_csv(rows: list[Row]) -> None:

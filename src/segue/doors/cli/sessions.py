@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
 from itertools import chain
 
 import click
@@ -15,10 +14,13 @@ from ...model import ids
 from ...model.errors import Conflict, InvalidInput, NotFound
 from ...model.principal import Principal
 from ...model.session import Session
-from .formats import formatted, write
+from .formats import formatted, written
 from .main import Where, located
 from .naming import session_argument
 from .talking import show_made
+
+# The formats that a file's ending tells; any other file is written whole.
+_ENDINGS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 
 
 @click.command("export")
@@ -26,67 +28,62 @@ from .talking import show_made
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["segue", "claude"]),
-    default="segue",
-    show_default=True,
-    help="`segue`: for `segue import`, whole. `claude`: for `claude --resume`.",
+    type=click.Choice(["segue", "markdown", "md", "html", "claude"]),
+    help="`segue`: for `segue import`, whole. `markdown` (or `md`), `html`: to read. `claude`: for "
+    "`claude --resume`.  [default: what FILE ends with says, else segue]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False),
+    metavar="FILE",
     help="The file to write; `-` is standard output.",
 )
 @located
-def export_command(where: Where, session: str, form: str, output: str | None) -> None:
-    """Write a session to a file, or to where Claude Code looks for its own.
+def export_command(where: Where, session: str, form: str | None, output: str | None) -> None:
+    """Write a session to a file: to keep it, to read it, or for Claude Code to go on with.
+
+    Without -o it goes to standard output, but `--format claude` to where Claude Code looks for its
+    sessions. A file takes the place of one of that name when it is whole.
 
     \b
     Example: segue export 0198c2a4-77b1 -o session.jsonl
+             segue export 0198c2a4-77b1 -o session.html
+             segue export 0198c2a4-77b1 --format markdown | less
              segue export 0198c2a4-77b1 --format claude
     """
+    chosen = form or _ENDINGS.get(os.path.splitext(output or "")[1].lower(), "segue")
 
     async def export(hub: Hub, principal: Principal) -> None:
-        id = (await hub.named(principal, session)).id
-        if form == "claude" and output is None:
+        found = await hub.named(principal, session)
+        if chosen == "claude" and output is None:
             try:
-                click.echo(await hub.export_claude(principal, id))
+                click.echo(await hub.export_claude(principal, found.id))
             except Conflict as error:
                 raise Conflict(f"{error.message}; -o FILE writes it there instead") from None
-            click.echo(f"Go on with it: claude --resume {id}", err=True)
+            click.echo(f"Go on with it: claude --resume {found.id}", err=True)
             return
-        lines = hub.export if form == "segue" else hub.claude_transcript
         with written(output or "-") as put:
-            async for line in lines(principal, id):
-                put(line)
+            async for piece in _pieces(hub, principal, found, chosen):
+                put(piece)
 
     where.run(export)
 
 
-@contextmanager
-def written(path: str) -> Iterator[Callable[[bytes], object]]:
-    """Writes a file that takes the place of one that is there when it is whole, and not before."""
-    if path == "-":
-        yield write
+async def _pieces(
+    hub: Hub, principal: Principal, session: Session, form: str
+) -> AsyncIterator[bytes]:
+    """A session in one of the formats, some of it at a time: it need not fit into memory."""
+    if form in ("segue", "claude"):
+        lines = hub.export if form == "segue" else hub.claude_transcript
+        async for line in lines(principal, session.id):
+            yield line
         return
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, or a device
-        with open(path, "wb") as out:
-            yield out.write
-        return
-    path = os.path.realpath(path)  # a link stays one
-    unfinished = f"{path}.{os.getpid()}.part"
-    try:
-        with open(unfinished, "xb") as out:
-            yield out.write
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(unfinished, path)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(unfinished)
-        if isinstance(error, OSError) and error.filename == unfinished:
-            error.filename = path
-        raise
+    from ...shown import documents
+
+    document = documents.html if form == "html" else documents.markdown
+    async for text in document(hub, principal, session):
+        yield text.encode()
 
 
 @click.command("import")

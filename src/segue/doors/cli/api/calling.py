@@ -13,8 +13,8 @@ from ....hub import Hub
 from ....hub.naming import Ambiguous
 from ....model import ids
 from ....model.errors import NotFound
+from ..formats import written
 from ..main import Where
-from ..sessions import written
 from . import values
 from .client import Client, Refused, Request
 from .failure import Failure, warn

@@ -1,0 +1,64 @@
+"""Sessions as files to read."""
+
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+
+from segue.hub import Hub
+from segue.model.content import as_content
+from segue.model.event import AgentMessage, Event, UserMessage
+from segue.model.principal import LOCAL
+from segue.shown import documents
+from segue.store.memory import MemoryStore
+
+
+@pytest.mark.parametrize("document", [documents.markdown, documents.html])
+async def test_a_long_session_is_read_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Any
+) -> None:
+    reads: list[int] = []
+    events = Hub.events
+
+    async def counted(*args: Any, **options: Any) -> list[Event]:
+        found = await events(*args, **options)
+        reads.append(len(found))
+        return found
+
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL, title="Long")).id
+        for first in range(0, 1500, 500):
+            await hub.append(
+                LOCAL,
+                id,
+                *(UserMessage(content=as_content(f"w{at}w")) for at in range(first, first + 500)),
+            )
+        session = await hub.get(LOCAL, id)
+        monkeypatch.setattr(Hub, "events", counted)
+        begun_with: dict[int, int] = {}  # for each message, what had been read when it was given
+        whole = ""
+        async for piece in document(hub, LOCAL, session):
+            whole += piece
+            begun_with |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
+    assert sorted(begun_with) == list(range(1500)) and whole.count("w1499w") == 1
+    assert begun_with[0] <= 600 and max(reads) <= 600
+
+
+async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL, title="Odd \ud800 <b>")).id
+        await hub.append(
+            LOCAL,
+            id,
+            UserMessage(content=as_content("why \x1b[31m?")),
+            AgentMessage(content=as_content("**so**")),
+        )
+        session = await hub.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        page = "".join([piece async for piece in documents.html(hub, LOCAL, session)])
+    assert text.startswith("# Odd \ufffd <b>\n\n- Session ") and "- 2 messages\n" in text
+    assert "## You · " in text and "why \ufffd[31m?" in text
+    assert text.index("## Agent · ") < text.index("**so**")
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "<h1>Odd \ufffd &lt;b&gt;</h1>" in page and "<strong>so</strong>" in page
