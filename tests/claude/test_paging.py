@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from segue.hub import Hub
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.content import as_content
 from segue.model.event import Created, Draft, UserMessage
 from segue.model.principal import LOCAL
@@ -27,6 +28,8 @@ from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, as_line, user
 
+BEGINNING = 1_767_225_600
+LATER = clock.now() // clock.SECOND - BEGINNING + 3600  # than any index is made
 times = st.integers(1, 4)  # few, so that many tie
 rows = st.tuples(times, st.sampled_from(["/a", "/b"]), st.sampled_from([None, "t"]), st.booleans())
 queries = st.builds(
@@ -67,12 +70,9 @@ class World:
         self.paths: dict[str, Path] = {}
         self.trashed: set[str] = set()
         self.touched: set[str] = set()
-        self.renewed = False
 
     async def make(self, at: int, cwd: str, tag: str | None, stored: bool = False) -> None:
         id = ids.new_id()
-        if self.renewed:
-            self.touched.add(id)  # an index that is made anew does not know what is older
         if stored:
             drafts = [
                 Draft(body=Created(cwd=cwd), at=at * 1_000_000),
@@ -88,11 +88,10 @@ class World:
     async def step(self, kind: str, which: int, at: int) -> None:
         there = sorted(self.paths.keys() - self.trashed)
         if kind == "new" or not there:
-            await self.make(at, "/a", "t")
+            await self.make(LATER + at, "/a", "t")
             return
         if kind == "renew":
             self.source.index.renew()
-            self.renewed = True
             self.touched |= self.paths.keys()  # whatever is known anew may come again
             return
         if kind == "restore":
@@ -135,7 +134,7 @@ class World:
 
 
 def moment(at: int) -> str:
-    return f"2026-01-01T00:00:0{at}.000Z"
+    return datetime.fromtimestamp(BEGINNING + at, UTC).isoformat()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -172,3 +171,24 @@ async def _page_through(start: list[Any], query: Query, between: list[list[Any]]
             assert throughout <= set(seen)
             twice = {id for id in seen if seen.count(id) > 1}
             assert twice <= world.touched
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_a_session_begun_after_its_index_was_thrown_away_is_new_to_lists(
+    tmp_path: Path, descending: bool
+) -> None:
+    world = World(str(tmp_path))
+    async with world.hub:
+        for at in range(1, 5):
+            await world.make(at, "/a", None)
+        old = set(world.paths)
+        query = Query(limit=3, descending=descending)
+        first = await world.hub.list(LOCAL, query)
+        os.unlink(tmp_path / "index")
+        await world.make(LATER, "/a", None)
+        (new,) = world.paths.keys() - old
+        seen, token = [*first.sessions], first.next
+        while token is not None:
+            page = await world.hub.list(LOCAL, query, token)
+            seen, token = [*seen, *page.sessions], page.next
+        assert [session.id for session in seen].count(new) == (0 if descending else 1)

@@ -26,6 +26,7 @@ class Writing:
         self._touched: set[str] = set()  # ids
         self._paths: set[str] = set()
         self._grown = 0  # by so many texts
+        self._whole = bool(self._meta("whole"))  # before this change
 
     def state(self, path: str) -> tuple[Key, bytes] | None:
         """What is known of a file by now: another process may have been quicker."""
@@ -88,7 +89,7 @@ class Writing:
         sql = "INSERT OR FAIL INTO files (path, inode, size, mtime_ns, beside_ns, id, state, texts"
         sql += ", change, born) VALUES (?, 0, 0, 0, 0, ?, x'', 0, 0, ?)"
         if born is None:
-            born = self._next() if self._meta("whole") else 0
+            born = self._next() if self._whole else 0
         args = (os.fsencode(path), id, born)
         pk = self._execute(sql, args).lastrowid
         assert pk is not None
@@ -165,7 +166,7 @@ class Writing:
 
     def complete(self) -> None:
         """Every file is in it."""
-        if not self._meta("whole"):
+        if not self._whole:
             self._execute("UPDATE meta SET value = 1 WHERE name = 'whole'")
 
     def _next(self) -> int:
@@ -190,6 +191,9 @@ class Writing:
         # A session that was deleted and is there again is there.
         listed.sort(key=lambda one: one[1].deleted_at is not None)
         self._execute("UPDATE files SET shown = 0, change = ? WHERE id = ?", (change, id))
+        # Begun after this index was: no list that began with the one before it can have shown it.
+        if not self._whole and listed and min(one.created_at for _, one in listed) > change:
+            self._execute("UPDATE files SET born = ? WHERE id = ?", (change, id))
         if listed:
             pk, session = listed[0]
             if patch is not None:

@@ -242,7 +242,7 @@ class ClaudeSource:
         )
 
     async def mark(self) -> Mark:
-        return self._ask(lambda index: index.mark())
+        return await self._answer(lambda index: index.mark())
 
     async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
         return await self._answer(
