@@ -143,6 +143,8 @@ async def test_sessions_are_found_by_deployment_and_memory_store(tmp_path: Path)
         "statuses%5B%5D=idle&statuses%5B%5D=terminated",
         "statuses[0]=idle&statuses[1]=terminated",
         "statuses=idle,terminated",
+        "status=idle&status=terminated",
+        "status[]=idle&status[]=terminated",
     ],
 )
 async def test_statuses_are_read_in_every_spelling(tmp_path: Path, query: str) -> None:

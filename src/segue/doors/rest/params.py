@@ -12,6 +12,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _INDEXED = re.compile(r"\[[0-9]*\]$", re.ASCII)
 # A plus sign that was sent unescaped in `…T00:00:00+02:00` arrives as a space.
 _LOST_PLUS = re.compile(r" (?=[0-9]{2}:?[0-9]{2}$)", re.ASCII)
+# What the reference calls by the name that its command line has for it.
+_SINGULAR = {"status[]": "statuses[]"}
 _BOUNDS = ("gt", "gte", "lt", "lte")
 
 CREATED_AT = tuple(f"created_at[{bound}]" for bound in _BOUNDS)
@@ -45,6 +47,7 @@ class Params:
             if name not in valid:
                 name = _INDEXED.sub("[]", name)
                 name = name if name in valid else name.removesuffix("[]") + "[]"
+                name = _SINGULAR.get(name, name) if name not in valid else name
             if name in valid:
                 self._values.setdefault(name, []).append(value)
             elif name.removesuffix("[]") != "beta":  # older clients say it everywhere
