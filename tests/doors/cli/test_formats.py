@@ -1,12 +1,21 @@
 """`--format`: fields that stay, in five ways that other programs read."""
 
+import asyncio
 import csv
 import io
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from segue.doors.cli import formats, views
+from segue.doors.cli.main import segue
+from segue.home import open_hub
+from segue.model.content import as_content
+from segue.model.event import Event, UserMessage
+from segue.model.principal import LOCAL
 from tests.doors.cli.child import Run
 
 FIELDS = [
@@ -85,3 +94,38 @@ def test_other_commands_have_their_formats(run: Run) -> None:
     (day,) = json.loads(run("stats", "--format", "json").stdout)
     assert (day["sessions"], next(iter(day))) == (1, "day")
     assert all(row["state"] == "ok" for row in json.loads(run("doctor", "--format", "json").stdout))
+
+
+def test_a_long_history_is_written_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def make() -> str:
+        async with await open_hub(tmp_path, sources="none") as hub:
+            id = (await hub.create(LOCAL)).id
+            said = (UserMessage(content=as_content(f"é {at}: {{}}\n")) for at in range(600))
+            await hub.append(LOCAL, id, *said)
+            return id
+
+    id = asyncio.run(make())
+    read: list[dict[str, Any]] = []
+    written: list[tuple[int, bytes]] = []  # each with how much had been read before
+    fields = views.event_fields
+
+    def counted(event: Event) -> dict[str, Any]:
+        read.append(fields(event))
+        return read[-1]
+
+    monkeypatch.setattr(views, "event_fields", counted)
+    monkeypatch.setattr(formats, "write", lambda data: written.append((len(read), data)))
+    whole = {}
+    for format in formats.FORMATS:
+        read, written = [], []
+        words = ["show", id, "--format", format, "--data-dir", str(tmp_path), "--sources", "none"]
+        segue.main(words, standalone_mode=False)
+        assert len(read) == 601 and written[0][0] <= 300
+        whole[format] = b"".join(data for _, data in written).decode()
+    rows = [json.loads(line) for line in whole["jsonl"].splitlines()]
+    assert whole["json"] == json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    assert whole["yaml"] == formats.as_yaml(rows).decode()
+    table = list(csv.DictReader(io.StringIO(whole["csv"])))
+    assert [int(row["seq"]) for row in table] == [row["seq"] for row in rows]

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -36,29 +37,29 @@ def formatted(command: F) -> F:
 
 
 def write_rows(format: str, rows: Iterable[tuple[Any, Row]]) -> None:
-    """Print rows, each given as the record itself and as its fields."""
-    if format in ("raw", "jsonl"):
-        # Some at a time: all of them need not fit into memory.
-        left = iter(rows)
-        while some := list(islice(left, _SOME)):
-            shown = (record if format == "raw" else fields for record, fields in some)
-            write(b"".join(codec.encode(each) + b"\n" for each in shown))
-    elif format == "csv":
-        _write_csv([fields for _, fields in rows])
+    """Print rows, each given as the record itself and as its fields, of which all have the same.
+
+    Some at a time: all of them need not fit into memory.
+    """
+    left = iter(rows)
+    batches = iter(lambda: list(islice(left, _SOME)), [])
+    pieces: Iterable[bytes]
+    if format == "raw":
+        pieces = (_lines(record for record, _ in some) for some in batches)
     else:
-        write_value(format, [fields for _, fields in rows])
+        pieces = _WRITTEN[format]([fields for _, fields in some] for some in batches)
+    for piece in pieces:
+        write(piece)
 
 
 def write_value(format: str, value: Any) -> None:
     """Print one value."""
     if format == "yaml":
-        import json
-
-        write(as_yaml(json.loads(codec.encode(value))))
+        write(_yaml(value))
     elif format in ("jsonl", "raw"):
-        write(codec.encode(value) + b"\n")
+        write(_lines([value]))
     elif format == "csv":
-        _write_csv([value])
+        write_rows("csv", [(value, value)])
     else:
         write(msgspec.json.format(codec.encode(value), indent=2) + b"\n")
 
@@ -108,17 +109,54 @@ def written(path: str) -> Iterator[Callable[[bytes], object]]:
         raise
 
 
-def _write_csv(rows: list[Row]) -> None:
+def _lines(values: Iterable[Any]) -> bytes:
+    return b"".join(codec.encode(each) + b"\n" for each in values)
+
+
+def _json_list(batches: Iterable[list[Row]]) -> Iterator[bytes]:
+    before = b"[\n"
+    for some in batches:
+        listed = b"[%b]" % b",".join(map(codec.encode, some))
+        yield before + msgspec.json.format(listed, indent=2)[2:-2]
+        before = b",\n"
+    yield b"[]\n" if before == b"[\n" else b"\n]\n"
+
+
+def _yaml_list(batches: Iterable[list[Row]]) -> Iterator[bytes]:
+    piece = b""
+    for some in batches:
+        yield (piece := _yaml(some))
+    if not piece:
+        yield _yaml([])
+
+
+def _yaml(value: Any) -> bytes:
+    import json
+
+    return as_yaml(json.loads(codec.encode(value)))
+
+
+def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
     import csv
     import io
 
-    names = list(dict.fromkeys(name for row in rows for name in _flat(row)))
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    if names:
-        writer.writeheader()
-    writer.writerows(_flat(row) for row in rows)
-    write(out.getvalue().encode("utf-8", "backslashreplace"))
+    names: list[str] = []
+    for some in batches:
+        out = io.StringIO(newline="")
+        rows = [_flat(row) for row in some]
+        if not names:
+            names = list(rows[0])
+            csv.writer(out, lineterminator="\n").writerow(names)
+        csv.DictWriter(out, names, lineterminator="\n").writerows(rows)
+        yield out.getvalue().encode("utf-8", "backslashreplace")
+
+
+_WRITTEN: dict[str, Callable[[Iterable[list[Row]]], Iterator[bytes]]] = {
+    "json": _json_list,
+    "jsonl": partial(map, _lines),
+    "yaml": _yaml_list,
+    "csv": _csv_table,
+}
 
 
 def _flat(row: Row, under: str = "") -> dict[str, str]:
