@@ -160,12 +160,12 @@ _WRITTEN: dict[str, Callable[[Iterable[list[Row]]], Iterator[bytes]]] = {
 
 
 def _flat(row: Row, under: str = "") -> dict[str, str]:
-    """One level, `usage.cost`; lists and free-form maps as JSON."""
+    """One level, `usage.cost`; lists, free-form maps and an event's body as JSON."""
     found: dict[str, str] = {}
     for name, value in row.items():
         if name == "usage" and isinstance(value, dict):
             found |= _flat(value, f"{name}.")
-        elif isinstance(value, dict | list | tuple):
+        elif isinstance(value, dict | list | tuple | msgspec.Struct):
             found[under + name] = codec.encode(value).decode()
         else:
             shown = str(value).lower() if isinstance(value, bool) else value
