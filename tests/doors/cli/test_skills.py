@@ -1,6 +1,7 @@
 """`segue skills`: directories uploaded, listed, given another version, and read back."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
+from segue.doors.cli.api.failure import Failure
+from segue.doors.cli.api.skills import uploads
 from tests.clients.rest_server import serving
 from tests.doors.cli.child import Run
 
@@ -95,3 +98,22 @@ def test_what_is_no_skill_is_refused_in_words(run: Run, skill: Path, tmp_path: P
     target = tmp_path / "out.zip"
     missing = run("skills", "versions", "download", "skill_01x", "1", "-o", str(target))
     assert missing.returncode == 1 and not target.exists()
+
+
+def test_nothing_that_is_elsewhere_is_uploaded(skill: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    (skill / "again.md").symlink_to("SKILL.md")  # which stays inside
+    named = dict(uploads(str(skill)))
+    assert named["reviewing/again.md"] == named["reviewing/SKILL.md"]
+    for target in ("../secret", "..", "../gone", str(tmp_path / "secret")):
+        (skill / "out").symlink_to(target)
+        with pytest.raises(Failure, match=rf"{skill}/out is a link out of the skill's directory"):
+            uploads(str(skill))
+        (skill / "out").unlink()
+    (skill / "round").symlink_to(".")
+    with pytest.raises(Failure, match="round is a link to a directory"):
+        uploads(str(skill))
+    (skill / "round").unlink()
+    os.mkfifo(skill / "pipe")
+    with pytest.raises(Failure, match="pipe is neither a file nor a directory"):
+        uploads(str(skill))

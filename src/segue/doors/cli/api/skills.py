@@ -124,9 +124,23 @@ def _below(top: Path) -> list[str]:
     found = []
     for place, directories, files in os.walk(top):
         directories[:] = [name for name in directories if _is_part(name)]
+        for name in (*directories, *filter(_is_part, files)):
+            _check(Path(place, name), top)
         beside = Path(place).relative_to(top)
         found += [(beside / name).as_posix() for name in files if _is_part(name)]
     return sorted(found)
+
+
+def _check(path: Path, top: Path) -> None:
+    """Failure for what would bring in what is elsewhere, or has no end."""
+    if path.is_symlink():
+        target = path.resolve()
+        if not target.is_relative_to(top):
+            raise Failure(f"{path} is a link out of the skill's directory, to {target}")
+        if target.is_dir():
+            raise Failure(f"{path} is a link to a directory; links to files alone are uploaded")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise Failure(f"{path} is neither a file nor a directory")
 
 
 def _is_part(name: str) -> bool:
