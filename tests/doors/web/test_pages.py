@@ -113,7 +113,7 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     source = ClaudeSource(tmp_path / "claude.index", Home(str(tmp_path / "claude")))
     async with open_site(tmp_path, sources=[source]) as site:
         page = await site.get(f"/s/{ID}")
-        assert "word59 " in page and "kept by claude" in page
+        assert "word59 " in page and "kept by Claude Code" in page
         hits = await site.get(f"/s/{ID}/turns?q=word7")
         assert hits.count("data-jump") == 1 and "<mark>word7</mark>" in hits
         [place] = re.findall(r'data-jump="(\d+)"', hits)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import aclosing
 
 from starlette.responses import Response
 
 from ...model.content import Block, Image, Text
 from ...model.errors import InvalidInput
+from ...model.event import Event, StatusChanged
+from ...model.session import Session
 from ...shown.templates import PICTURES
 from .call import Call, natural
 
@@ -33,14 +36,7 @@ async def prompt(call: Call) -> Response:
     if not content:
         raise InvalidInput("write something first")
     turn = await call.hub.prompt(call.principal, session.id, content)
-    here = f"/s/{session.id}"
-    if not call.scripted:  # what comes later is not shown by itself
-        try:
-            async with asyncio.timeout(MOMENT_SECONDS):
-                await call.hub.wait(call.principal, session.id, turn)
-        except TimeoutError:
-            here += "?sent=1"
-    return call.went(here)
+    return call.went(await _then(call, session, turn))
 
 
 async def take(call: Call) -> Response:
@@ -52,16 +48,16 @@ async def take(call: Call) -> Response:
 
 async def cancel(call: Call) -> Response:
     session = await call.session()
-    await call.hub.cancel(call.principal, session.id)
-    return call.went(f"/s/{session.id}")
+    cancelled = await call.hub.cancel(call.principal, session.id)
+    return call.went(await _then(call, session, cancelled))
 
 
 async def answer(call: Call) -> Response:
     """An answer to the agent's question: `choice` is the question's id and the option's."""
     session = await call.session()
     ask_id, _, option = (await call.form()).get("choice", "").partition(" ")
-    await call.hub.answer(call.principal, session.id, ask_id, option or None)
-    return call.went(f"/s/{session.id}")
+    answered = await call.hub.answer(call.principal, session.id, ask_id, option or None)
+    return call.went(await _then(call, session, answered))
 
 
 async def rename(call: Call) -> Response:
@@ -109,6 +105,31 @@ async def fork(call: Call) -> Response:
     at = natural(given, f"{given!r} is no message of this session") if given else None
     made = await call.hub.fork(call.principal, session.id, at=at, origin="web", here=True)
     return call.went(f"/s/{made.id}")
+
+
+async def _then(call: Call, session: Session, event: str | None) -> str:
+    """Where to go after something that a turn follows from, as the event of this id says.
+
+    A page without a script shows nothing that comes later: it waits a moment until the agent
+    rests or asks, and leads to the end of the session.
+    """
+    here = f"/s/{session.id}"
+    if call.scripted or event is None:
+        return here
+    begun = False
+    try:
+        async with (
+            asyncio.timeout(MOMENT_SECONDS),
+            aclosing(call.hub.follow(call.principal, session.id, session.last_seq)) as events,
+        ):
+            async for each in events:
+                assert isinstance(each, Event), "no deltas were asked for"
+                begun |= each.id == event
+                if begun and isinstance(each.body, StatusChanged) and each.body.stop_reason:
+                    break
+    except TimeoutError:
+        here += "?sent=1"
+    return f"{here}#writing"
 
 
 def _picture(address: str) -> Image:

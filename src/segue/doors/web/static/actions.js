@@ -61,10 +61,15 @@ async function submit(form, submitter, go) {
   const address = form.getAttribute("action");
   const session = find("#main .session")?.dataset.id;
   const verb = form.dataset.verb;
-  if (submitter) submitter.disabled = true;
+  // Not `disabled`, which would take the focus away.
+  if (submitter?.ariaDisabled) return;
+  if (submitter) submitter.ariaDisabled = "true";
   try {
     const next = await send(address, fields);
-    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (menu.contains(document.activeElement)) find("summary", menu).focus();
+      menu.open = false;
+    }
     if (verb === "delete") {
       await go("/");
       notify("Moved to the trash.", {
@@ -85,9 +90,9 @@ async function submit(form, submitter, go) {
     else if (next?.endsWith("/share") || verb === "take") await go(next, { remember: false });
   } catch (error) {
     notify(explain(error));
-    if (submitter) submitter.disabled = false;
+    if (submitter) submitter.ariaDisabled = null;
   }
-  if (submitter?.isConnected && form.id !== "answer") submitter.disabled = false;
+  if (submitter?.isConnected && form.id !== "answer") submitter.ariaDisabled = null;
 }
 
 export function start(go) {

@@ -8,16 +8,19 @@ import * as live from "./live.js";
 import { Transcript } from "./transcript.js";
 
 let transcript = null;
+let wanted = 0;
 
-// Another page in the main part; the list stays as it is.
+// Another page in the main part; the list stays as it is. Of two that are asked for, the later counts.
 export async function go(address, { remember = true } = {}) {
   const url = new URL(address, location.href);
+  const turn = ++wanted;
   try {
     const made = nodes(await text(url.pathname + url.search));
+    if (turn !== wanted) return;
     if (remember) history.pushState(null, "", url);
     find("#main").replaceChildren(made);
   } catch (error) {
-    notify(explain(error));
+    if (turn === wanted) notify(explain(error));
     return;
   }
   arrive();
@@ -37,6 +40,7 @@ function arrive() {
     jump.attend(transcript);
     actions.restoreDraft(session);
   } else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  list.spell();
   list.mark();
   live.connect(session, transcript, go);
 }
@@ -65,12 +69,14 @@ document.addEventListener("click", (event) => {
   const here = find("#main .session")?.dataset.base;
   if (here && link.pathname === here && link.hash) {
     history.pushState(null, "", link.href);
+    list.spell();
     transcript.session.dataset.at = link.hash.slice(2);
     transcript.reveal(Number(link.hash.slice(2)));
     jump.highlight();
     return;
   }
   if (link.pathname === "/" && link.closest("#head")) document.body.classList.remove("reading");
+  if (link.matches(".brand")) list.clear();
   go(link.href);
 });
 
@@ -88,9 +94,10 @@ const keys = {
   "?": () => find("#help").showModal(),
   f: () => open("#filter"),
   n: () => open("#begin"),
-  r: () => find("#text, #composer button")?.focus(),
+  r: () => find(".permission.open button, #text, #composer button")?.focus(),
   s: () => jump.open(),
   e: () => find('#actions form[data-verb="archive"]')?.requestSubmit(),
+  u: () => find("#toast button")?.click(),
   g: () => transcript?.reveal(1),
   G: () => transcript?.toEnd(),
   "[": () => transcript?.turn(-1),
@@ -133,6 +140,10 @@ find("#theme")?.addEventListener("click", () => {
 });
 
 local(document);
+setInterval(() => {
+  local(document); // what was a minute ago is two by now
+  if (!find("#list").scrollTop) list.regroup();
+}, 30_000);
 actions.start(go);
 list.start();
 arrive();

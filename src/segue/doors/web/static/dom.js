@@ -15,6 +15,16 @@ export function nodes(html) {
 const hour = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const moment = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
 
+// How long ago, as the server writes it, which made the page by its own clock.
+const behind = Number(find("#list")?.dataset.now ?? Date.now() * 1000) / 1000 - Date.now();
+const LONG = [[86_400 * 365, "y"], [86_400 * 30, "mo"], [86_400, "d"], [3600, "h"], [60, "m"]];
+
+function ago(at) {
+  const seconds = (Date.now() + behind - at) / 1000;
+  const [size, unit] = LONG.find(([each]) => seconds >= each) ?? [];
+  return size ? `${Math.floor(seconds / size)}${unit}` : "now";
+}
+
 // The server knows no time but UTC; who looks at the page has a clock of their own.
 export function local(within) {
   for (const time of all("time[datetime]", within)) {
@@ -22,6 +32,7 @@ export function local(within) {
     time.title = time.title.replace(/\d.* UTC$/, () => moment.format(at));
     if (time.closest(".at")) time.textContent = hour.format(at);
     else if (time.textContent.endsWith("UTC")) time.textContent = moment.format(at);
+    else if (/^(now|\d+(m|h|d|mo|y))$/.test(time.textContent)) time.textContent = ago(at);
   }
   return within;
 }

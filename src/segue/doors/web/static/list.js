@@ -93,12 +93,15 @@ async function further(link) {
 
 // The rows that are in the page, as they are now.
 export async function refresh() {
+  if (dated()) return regroup();
   const pages = new Set(all("ul:not([data-empty])", list()).map((rows) => rows.dataset.from));
   for (const from of pages) {
     try {
       const made = nodes(await text(from));
       const old = all("ul", list()).filter((rows) => rows.dataset.from === from);
       if (old.some((rows) => rows.contains(document.activeElement))) continue;
+      const keys = all(".group", made).map((section) => section.dataset.key);
+      for (const rows of old) if (!keys.includes(rows.parentElement.dataset.key)) rows.remove();
       for (const section of all(".group", made)) {
         const rows = find("ul", section);
         rows.dataset.from = from;
@@ -116,17 +119,23 @@ export async function refresh() {
   mark();
 }
 
-// The first page again, once the server knows the reader's days: a browser that is new here, or that
-// travelled. A page that was asked for by its cursor stays as it is.
-async function regroup() {
-  const ahead = String(-new Date().getTimezoneOffset());
-  if (list().dataset.ahead === ahead || new URLSearchParams(location.search).has("cursor")) return;
+// Whether the list is grouped by other days than the reader's: in a browser that is new here or that
+// travelled, and after midnight. A page that was asked for by its cursor stays as it is.
+const ahead = () => String(-new Date().getTimezoneOffset());
+const today = () => new Date().toDateString();
+let day = today();
+const dated = () => (list().dataset.ahead !== ahead() || day !== today()) && !new URLSearchParams(location.search).has("cursor");
+
+// The first page again, if the days are others.
+export async function regroup() {
+  if (!dated()) return;
   const turn = ++wanted;
   try {
     const made = nodes(await text(firstPage()));
     if (turn !== wanted || list().contains(document.activeElement)) return;
     list().replaceChildren(...made.childNodes);
-    list().dataset.ahead = ahead;
+    list().dataset.ahead = ahead();
+    day = today();
     watch();
     mark();
   } catch {
@@ -176,6 +185,20 @@ let wanted = 0;
 
 const field = () => find("#search input[name=q]");
 const spelt = (query) => (query.size ? `?${query}` : "");
+const FILTERS = ["q", "group", ...all("#filter [name]").map((each) => each.name)];
+
+// The page's address with the list's filters, wherever one came from.
+export function spell() {
+  const query = new URLSearchParams(address());
+  for (const [name, value] of new URLSearchParams(location.search)) if (!FILTERS.includes(name)) query.set(name, value);
+  history.replaceState(history.state, "", `${location.pathname}${spelt(query)}${location.hash}`);
+}
+
+// All sessions.
+export function clear() {
+  field().value = "";
+  if (address()) show("").catch(() => location.assign("/"));
+}
 
 // The list that a query describes; `chips` if its filters are others, too. Whether it came to be shown.
 async function show(query, { chips = true } = {}) {
@@ -189,7 +212,7 @@ async function show(query, { chips = true } = {}) {
   }
   list().replaceChildren(...(chips ? find("#list", made) : made).childNodes);
   list().dataset.address = query;
-  history.replaceState(history.state, "", `${location.pathname}${query}${location.hash}`);
+  spell();
   list().scrollTop = 0;
   watch();
   mark();
@@ -265,6 +288,11 @@ export function start() {
     clearTimeout(typing); // or it would be asked for twice
     const there = param("q") === field().value ? Promise.resolve(true) : search();
     there.then((shown) => shown && field().value && find(".row > a", list())?.click());
+  });
+  field().addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown") return;
+    event.preventDefault();
+    find(".row > a", list())?.focus();
   });
   field().addEventListener("input", () => {
     clearTimeout(typing);

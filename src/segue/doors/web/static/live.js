@@ -92,7 +92,7 @@ function head({ title, tag, meta, notices, shelf, composer, status }) {
   find("#head .meta", session).replaceWith(nodes(meta));
   const now = find("#head .status", session).textContent;
   if (now !== before) announce(now === "idle" ? "The agent is done" : now); // for those who listen
-  find("#notices", session).innerHTML = notices;
+  tell(notices);
   for (const [field, value] of [["#a-title", title === "Untitled" ? "" : title], ["#a-tag", tag]]) {
     const shown = find(field, session);
     if (shown && shown !== document.activeElement) shown.value = value;
@@ -103,6 +103,16 @@ function head({ title, tag, meta, notices, shelf, composer, status }) {
   if (status === "idle") find("#writing", session).replaceChildren();
 }
 
+// Left alone while they are the same: somebody may be about to press what is in them.
+function tell(html) {
+  const place = find("#notices", session);
+  const made = nodes(html);
+  if (place.textContent.trim() === made.textContent.trim()) return;
+  const focused = place.contains(document.activeElement);
+  place.replaceChildren(made);
+  if (focused) find("#main").focus({ preventScroll: true });
+}
+
 // The composer changes with the session's state; what is being typed in it must not.
 function keepTyping(html) {
   const old = find("#composer", session);
@@ -111,9 +121,12 @@ function keepTyping(html) {
   const fresh = find("#text", made);
   if (text && fresh) {
     text.placeholder = fresh.placeholder;
-    find(".stop", old)?.remove();
-    const stop = find(".stop", made);
-    if (stop) old.append(stop);
+    const [there, stop] = [find(".stop", old), find(".stop", made)];
+    if (stop && !there) old.append(stop);
+    else if (there && !stop) {
+      if (there.contains(document.activeElement)) text.focus();
+      there.remove();
+    }
   } else {
     old.replaceWith(made);
     restoreDraft(session);

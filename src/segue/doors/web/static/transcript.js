@@ -23,6 +23,12 @@ async function unfold(fold) {
   }
 }
 
+// Whoever was at something that changed is at what it became.
+function focus(element) {
+  if (element.tabIndex < 0) element.tabIndex = -1;
+  element.focus({ preventScroll: true });
+}
+
 export class Transcript {
   constructor(session, scroller) {
     this.session = session;
@@ -37,6 +43,7 @@ export class Transcript {
     this.below = find("#below", session);
     this.writing = find("#writing", session);
     this.latest = find("#latest", session);
+    this.top = find("#top", session);
     this.loading = false;
     this.heights = new Map();
     for (const link of all(".nav", session)) link.remove();
@@ -45,8 +52,12 @@ export class Transcript {
     const target = scroller === document.scrollingElement ? document : scroller;
     target.addEventListener("scroll", this.onScroll, { passive: true });
     // Pictures load, folds open, the composer grows: whoever was at the end stays there.
-    const growing = new ResizeObserver(() => this.stuck && this.bottom());
+    const growing = new ResizeObserver(() => {
+      this.keepClear();
+      if (this.stuck) this.bottom();
+    });
     growing.observe(session);
+    growing.observe(this.top);
     if (scroller !== document.scrollingElement) growing.observe(scroller);
     this.stop = () => {
       target.removeEventListener("scroll", this.onScroll);
@@ -55,10 +66,16 @@ export class Transcript {
     session.addEventListener("toggle", (event) => unfold(event.target), true);
     this.latest.addEventListener("click", () => this.toEnd());
     this.measure();
+    this.keepClear();
     const at = session.dataset.at ?? location.hash.match(/^#e(\d+)$/)?.[1];
     if (at) this.reveal(Number(at));
     else this.bottom();
     this.fill();
+  }
+
+  // What is scrolled to comes to stand below the head, however high that is.
+  keepClear() {
+    this.session.style.setProperty("--top", `${this.top.offsetHeight}px`);
   }
 
   get last() {
@@ -235,7 +252,7 @@ export class Transcript {
 
   // The prompt before or after what is looked at.
   async turn(by) {
-    const view = (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + 90;
+    const view = (this.scroller === document.scrollingElement ? 0 : this.scroller.getBoundingClientRect().top) + this.top.offsetHeight + 18;
     for (let tries = 0; tries < 8; tries += 1) {
       const turns = all(".item:is(.user, .command, .shell)", this.parts);
       const tops = turns.map((each) => each.getBoundingClientRect().top);
@@ -258,7 +275,9 @@ export class Transcript {
       if (old && html) {
         const made = nodes(html).firstElementChild;
         if (old.open) made.open = true;
+        const focused = old.contains(document.activeElement);
         old.replaceWith(made);
+        if (focused) focus(find("summary, button", made) ?? made);
       }
     } else if (wasAtEnd && !find(`#e${seq}`, this.parts)) {
       const number = this.last;
@@ -290,11 +309,11 @@ export class Transcript {
       place = document.createElement("div");
       place.className = `item writing ${kind === "thought" ? "thought" : "agent"}`;
       place.dataset.message = message;
-      place.append(document.createElement("div"));
-      place.firstElementChild.className = "prose";
+      const who = kind === "thought" ? "" : '<header><h2 class="who">Agent</h2></header>';
+      place.append(nodes(`${who}<div class="prose"></div>`));
       this.writing.append(place);
     }
-    place.firstElementChild.replaceChildren(nodes(html));
+    place.lastElementChild.replaceChildren(nodes(html));
     if (follows) this.bottom();
   }
 }

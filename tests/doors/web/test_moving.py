@@ -1,0 +1,170 @@
+"""Moving about: nobody loses their place, and a page that stays open stays true."""
+
+import asyncio
+
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from segue.model import clock
+from segue.model.principal import LOCAL
+from tests.doors.web import examples
+from tests.doors.web.house import House, serious
+
+desktop = pytest.mark.parametrize("width", ["desktop"], indirect=True)
+phone = pytest.mark.parametrize("width", ["phone"], indirect=True)
+HIDE = """hidden => {
+    Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
+class Held:
+    """Requests that wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, route: Route) -> None:
+        await self.go_on.wait()
+        await route.continue_()
+
+
+@desktop
+async def test_of_two_sessions_that_are_asked_for_the_later_is_shown(house: House) -> None:
+    slow = await house.session("Slow")
+    quick = await house.session("Quick")
+    page = await house.window()
+    held = Held()
+    await page.route(f"**/s/{slow.id}", held)
+    await page.locator(".row", has_text="Slow").click()
+    await page.locator(".row", has_text="Quick").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
+    async with page.expect_response(f"**/s/{slow.id}"):
+        held.go_on.set()
+    await page.wait_for_timeout(100)
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Quick")
+    assert page.url.endswith(quick.id)
+
+
+@desktop
+async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: House) -> None:
+    session = await house.session("Ask me")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#text").fill("/ask May I?\n/slow 1\n/say one two three four five six seven")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".permission.open")).to_be_visible()
+    await page.keyboard.press("Escape")  # out of the composer
+    await page.keyboard.press("r")
+    await expect(page.locator(".permission.open button").first).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".permission", has_text="Asked:")).to_be_focused()
+    await expect(page.locator("#writing .who")).to_have_text("Agent")
+    assert await serious(page) == []  # while it runs
+    stop = page.get_by_role("button", name="Stop")
+    await stop.evaluate("each => { each.dataset.same = ''; }")
+    await house.hub.set_tag(LOCAL, session.id, "changed")
+    await expect(page.locator("#head .tag")).to_have_text("changed")
+    await expect(page.locator(".stop [data-same]")).to_have_count(1)  # it can still be pressed
+    await stop.press("Enter")
+    await expect(stop).to_have_count(0)
+    await expect(page.locator("#text")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("e")
+    await expect(page.locator("#notices")).to_contain_text("Archived")
+    await page.keyboard.press("u")
+    await expect(page.locator("#notices")).to_be_empty()
+
+
+@phone
+async def test_what_one_is_led_to_stands_below_the_head(house: House) -> None:
+    session = await examples.long(house.hub, 60, title="A title that takes two lines on a phone")
+    await house.hub.archive(LOCAL, session.id)
+    page = await house.window(f"/s/{session.id}?at=20%23e20")
+    head = page.locator("#top")
+    item = page.locator("#e20")
+
+    async def below() -> bool:
+        of, at = await head.bounding_box(), await item.bounding_box()
+        return bool(of and at and 0 <= at["y"] - of["y"] - of["height"] < 60)
+
+    await expect(item).to_be_in_viewport()
+    assert await below()
+    await page.keyboard.press("]")
+    await page.keyboard.press("[")
+    turn = await page.locator(".item.user").evaluate_all(
+        "(all, edge) => all.map(e => e.getBoundingClientRect().top - edge).find(top => top >= 0)",
+        await head.evaluate("each => each.getBoundingClientRect().bottom"),
+    )
+    assert turn < 60
+
+
+@desktop
+async def test_the_address_has_the_lists_filters_wherever_one_goes(house: House) -> None:
+    await examples.crowd(house.hub, 8)
+    page = await house.window()
+    await page.locator(".row > a").first.click()
+    await page.get_by_role("link", name="By project").click()
+    await page.wait_for_url("**/s/*?group=project")
+    await page.go_back()
+    await page.wait_for_url("**/?group=project")
+    await page.locator(".row > a").nth(1).click()
+    await page.locator(".item.user .at").click()
+    await page.wait_for_url("**/s/*?group=project&at=2#e2")
+    await page.keyboard.press("/")
+    await page.keyboard.type("nightly")
+    await page.wait_for_url("**/s/*?group=project&q=nightly&at=2#e2")
+    await expect(page.locator(".row")).to_have_count(1)
+    await page.keyboard.press("ArrowDown")
+    await expect(page.locator(".row > a")).to_be_focused()
+    await page.get_by_role("link", name="segue", exact=True).click()
+    await expect(page.locator(".row")).to_have_count(8)
+    await expect(page.get_by_role("searchbox")).to_have_value("")
+    await page.wait_for_url(f"{house.url}/")
+    await expect(page.locator(".chip[aria-current]")).to_have_count(0)
+
+
+async def opened_at(house: House, moment: int) -> Page:
+    """A browser whose clock shows this moment, and goes on."""
+    page = await house.stranger(timezone_id="UTC")
+    await page.clock.install(time=moment / clock.SECOND)
+    await page.goto(f"{house.url}/login?token={await house.hub.visits.invite(LOCAL)}&next=/")
+    return page
+
+
+@desktop
+async def test_times_and_days_go_on_while_a_page_is_open(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
+    monkeypatch.setattr(clock, "now", lambda: noon)
+    await house.session("Left open", "/say hi")
+    page = await opened_at(house, noon)
+    await expect(page.locator(".row time")).to_have_text("now")
+    await page.clock.fast_forward("05:10")
+    await expect(page.locator(".row time")).to_have_text("5m")
+    monkeypatch.setattr(clock, "now", lambda: noon + clock.DAY)
+    await page.clock.fast_forward("24:00:00")
+    await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
+    await expect(page.locator(".row time")).to_have_text("1d")
+
+
+@desktop
+async def test_what_moved_while_a_page_slept_stands_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
+    monkeypatch.setattr(clock, "now", lambda: noon - clock.DAY)
+    old = await house.session("Old", "/say hi")
+    monkeypatch.setattr(clock, "now", lambda: noon)
+    await house.session("New", "/say hi")
+    page = await opened_at(house, noon)
+    await expect(page.locator(".group h2")).to_have_text(["Today", "Yesterday"])
+    await page.evaluate(HIDE, True)
+    await house.hub.run(LOCAL, old.id, "/say again")
+    held = Held()
+    await page.route("**/live?*", held)
+    async with page.expect_response("**/rows*"):
+        await page.evaluate(HIDE, False)
+    await expect(page.locator(".row")).to_have_count(2)
+    held.go_on.set()
+    await expect(page.locator(".group h2")).to_have_text(["Today"])
