@@ -101,7 +101,8 @@ class Agent:
 
 
 def segue(data: Path) -> list[str]:
-    return [str(Path(sys.executable).with_name("segue")), "acp", "--data-dir", str(data)]
+    command = [str(Path(sys.executable).with_name("segue")), "acp", "--data-dir", str(data)]
+    return [*command, "--sources", "none"]
 
 
 @contextmanager

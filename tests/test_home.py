@@ -9,7 +9,9 @@ from segue.doors.cli import progress
 from segue.doors.rest.serve import is_loopback, listen
 from segue.home import open_hub
 from segue.model.errors import InvalidInput
+from segue.model.principal import LOCAL
 from segue.testing.source import MemorySource
+from tests.claude.entries import Home, S
 
 
 @pytest.fixture
@@ -82,3 +84,16 @@ def test_a_bar_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.Monk
     assert "50 of 100 MB" in terminal.getvalue()
     bar(100_000_000, 100_000_000)
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+async def test_a_hub_that_lasts_shows_what_a_tool_begins_that_was_never_used_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+    monkeypatch.delenv("SEGUE_DATABASE_URL", raising=False)
+    assert await shown(tmp_path) == []
+    async with await open_hub(tmp_path, lasting=True) as hub:
+        assert (await hub.list(LOCAL)).sessions == []
+        home.talk()
+        assert [session.id for session in (await hub.list(LOCAL)).sessions] == [S]

@@ -44,6 +44,7 @@ async def open_hub(
     database_url: str | None = None,
     *,
     sources: str | Sequence[Source] | None = None,
+    lasting: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Hub:
@@ -52,7 +53,8 @@ async def open_hub(
     Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
     `sources` are other tools' sessions to show beside segue's own: `"claude"`, `"none"`, or sources
     of your own. Left out, `SEGUE_SOURCES` says it, else they are Claude Code's with the embedded
-    store, and none with a database that others share. `progress` hears how many bytes a long
+    store, and none with a database that others share. A `lasting` hub also has those of a tool that
+    is first used while it is open, which costs a moment at the start. `progress` hears how many bytes a long
     reading of them has done, and has to do. `options` are the Hub's own: `runners`, `clone`, the
     last from `SEGUE_CLONE`, which has addresses with spaces between, or else GitHub's.
     """
@@ -65,7 +67,7 @@ async def open_hub(
     if sources is None:
         sources = os.environ.get(SOURCES) or ("none" if url else "claude")
     if isinstance(sources, str):
-        sources = _sources(sources, where, progress)
+        sources = _sources(sources, where, lasting, progress)
     return Hub(await open_store(where, url), where, sources=sources, database=url, **options)
 
 
@@ -78,9 +80,9 @@ def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def _sources(
-    names: str, directory: Path, progress: Callable[[int, int], None] | None
+    names: str, directory: Path, unused: bool, progress: Callable[[int, int], None] | None
 ) -> list[Source]:
-    """The sources of these names, if their tools were ever used here."""
+    """The sources of these names, if their tools were ever used here or `unused` ones count."""
     from .model.errors import InvalidInput
 
     found: list[Source] = []
@@ -91,7 +93,7 @@ def _sources(
             from .sources.claude.layout import Home
 
             home = Home.current()
-            if os.path.isdir(home.projects):
+            if unused or os.path.isdir(home.projects):
                 from .sources.claude.source import ClaudeSource
 
                 # One index a home: another one is another user's, or a copy to look into.

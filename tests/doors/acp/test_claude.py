@@ -48,6 +48,17 @@ async def rows(client: Client, **params: object) -> dict[str, dict[str, object]]
     return {row["sessionId"]: row for row in listed}
 
 
+async def test_the_first_one_ever_is_listed_by_an_agent_that_runs_already(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(house.directory / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home.root))
+    async with house.child(1) as (client, _):
+        assert await rows(client) == {}
+        home.talk()
+        assert list(await rows(client)) == [S]
+
+
 async def test_it_is_listed_beside_our_own_and_says_whose_it_is(
     house: House, version: int, home: Home
 ) -> None:

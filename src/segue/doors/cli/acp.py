@@ -74,7 +74,7 @@ def acp_command(
     from ..acp import serve_stdio
 
     program = None if agent is None else _program(agent)
-    serve_stdio(where.open, where.principal, program=program)
+    serve_stdio(lambda: where.open(lasting=True), where.principal, program=program)
 
 
 def _model(where: Where) -> str | None:

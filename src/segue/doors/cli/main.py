@@ -69,11 +69,15 @@ class Where:
             words += ["--workspace", self.principal.workspace]
         return shlex.join(words)
 
-    async def open(self) -> Hub:
+    async def open(self, lasting: bool = False) -> Hub:
         from .progress import bar
 
         return await open_hub(
-            self.directory, self.database_url, sources=self.sources, progress=bar()
+            self.directory,
+            self.database_url,
+            sources=self.sources,
+            lasting=lasting,
+            progress=bar(),
         )
 
     def run(self, work: Work[T]) -> T:

@@ -155,7 +155,9 @@ async def serve(
     """
     sock.listen(2048)  # from here on a client waits in line rather than being refused
     where = serving.directory, serving.database_url
-    async with await open_hub(*where, sources=serving.sources, lease=serving.lease) as hub:
+    async with await open_hub(
+        *where, sources=serving.sources, lasting=True, lease=serving.lease
+    ) as hub:
         hub.turns.start()  # what a process that died had not begun is done by this one
         door = Door(hub, serving.hosts, rate_limit=serving.rate_limit, together=together)
         sharing = None if together is None else asyncio.ensure_future(_share(door, together))
