@@ -244,6 +244,10 @@ class ClaudeSource:
     async def mark(self) -> Mark:
         return await self._answer(lambda index: index.mark())
 
+    def noted(self) -> Mark:
+        """The same of what the index has by now: whatever is found later is news."""
+        return self._ask(lambda index: index.mark())
+
     async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
         return await self._answer(
             lambda index: finding.sweep(index, self.origin, query, mark, after)
@@ -381,7 +385,7 @@ class ClaudeSource:
 
     def tell(self, since: Mark) -> Mark:
         """Tell those who watch what changed since a moment; gives the next one."""
-        now = self._ask(lambda index: index.mark())
+        now = self.noted()
         changed = set(self._ask(lambda index: index.changed(since)))
         changed |= {id for id, _ in self._told.items() ^ self.origin.running.items()}
         self._told = self.origin.running

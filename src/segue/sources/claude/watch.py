@@ -25,7 +25,7 @@ _GATHER_MS = 50  # a burst of writes is over when nothing came for so long
 
 async def watching(source: ClaudeSource) -> None:
     """Keep a source's index true for as long as somebody listens, and tell them of changes."""
-    mark = await source.mark()
+    mark = source.noted()
     async for paths in _noticed(source):
         try:
             await source.look(paths)
