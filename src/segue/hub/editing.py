@@ -66,6 +66,8 @@ class Editing(Base):
 
             cwd = str(self.data_dir / WORK / session_id)
             os.makedirs(cwd, mode=0o700, exist_ok=True)
+        else:
+            made_with.setdefault("git_branch", places.branch(cwd))
         workspace = principal.workspace
         created = Created(
             cwd=places.absolute(cwd),

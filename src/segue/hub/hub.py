@@ -146,6 +146,8 @@ class Hub(Reading, Editing, Transcripts):
         its turns does not want that. NoAgent, and nothing is taken in, if nobody could answer.
         """
         session, source = await self._find(principal, id)
+        if session.shelf == "trash":
+            raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if source is None:
             if _is_claude_code(session) and principal.local:
                 with suppress(NotFound):
@@ -200,8 +202,6 @@ class Hub(Reading, Editing, Transcripts):
             raise InvalidInput("a prompt needs some content")
         session = await self.promptable(principal, id, overrides=prompt.overrides)
         name = (principal.workspace, id)
-        if session.shelf == "trash":
-            raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if session.status == "terminated":
             raise InvalidInput(f"session {id} has terminated; fork it to go on", session=id)
         if not self.turns.answers(name) and not await self._held_elsewhere(name):

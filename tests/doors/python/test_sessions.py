@@ -16,6 +16,7 @@ from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.event import Event, PermissionAsked
 from segue.store import open_store
 from tests.agents.provider import Provider, Say, Think, Use
+from tests.claude.entries import Home, S
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,34 @@ async def test_a_session_goes_on_turn_by_turn_and_is_resumed_with_its_history() 
     said = [each.type for each in await segue.get_session_messages(session.session_id)]
     assert said == ["user", "assistant"] * 3
     assert "2 messages of yours, 2 of mine" in messages[-1].result
+
+
+async def test_a_deleted_session_is_gone_for_programs_until_it_is_restored(tmp_path: Path) -> None:
+    home = Home(tmp_path / "claude")
+    home.talk(cwd="/p")
+    own = (await segue.prompt("/say hi", model="demo")).session_id
+    async with await segue.open_hub() as hub:
+        for id in (own, S):
+            await hub.trash(segue.LOCAL, id)
+    for id in (own, S):
+        assert await segue.get_session_info(id) is None
+        assert await segue.get_session_messages(id) == []
+        with pytest.raises(NotFound):
+            await segue.rename_session(id, "x")
+        with pytest.raises(NotFound):
+            await segue.fork_session(id)
+        with pytest.raises(InvalidInput, match="in the trash; restore it first"):
+            async with segue.resume_session(id, model="demo") as session:
+                await session.send("/say hi")
+    assert await segue.list_sessions() == []
+
+
+async def test_a_session_says_which_branch_was_checked_out_where_it_began(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/topic\n")
+    made = await segue.prompt("/say hi", model="demo", cwd=tmp_path)
+    found = await segue.get_session_info(made.session_id)
+    assert found is not None and found.git_branch == "topic"
 
 
 async def test_prompts_sent_together_are_each_answered_once() -> None:

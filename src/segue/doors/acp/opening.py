@@ -42,7 +42,6 @@ class Opening(Base):
             "roots": roots,
             "origin": "acp",
             "agent": await self._agent_ref(),
-            "git_branch": places.branch(cwd),
         }
         agent = None if self._program is None else self._program.agent
         if not isinstance(agent, Beginning):

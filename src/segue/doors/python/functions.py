@@ -58,7 +58,7 @@ async def get_session_info(session_id: str, *, store: Where = None) -> SessionIn
     """One session; None if there is none of that id."""
     async with hub_of(store) as hub:
         try:
-            return await _info(hub, await hub.get(LOCAL, _id(session_id)))
+            return await _info(hub, await _kept(hub, session_id))
         except NotFound:
             return None
 
@@ -74,7 +74,7 @@ async def get_session_messages(
     """The conversation, in the form that model interfaces have. Empty for an unknown session."""
     async with hub_of(store) as hub:
         try:
-            session = await hub.get(LOCAL, _id(session_id))
+            session = await _kept(hub, session_id)
         except NotFound:
             return []
         if await hub.keeper(LOCAL, session.id) == CLAUDE:
@@ -89,13 +89,13 @@ async def get_session_messages(
 async def rename_session(session_id: str, title: str, *, store: Where = None) -> None:
     """Name a session."""
     async with hub_of(store) as hub:
-        await hub.set_title(LOCAL, _id(session_id), title)
+        await hub.set_title(LOCAL, (await _kept(hub, session_id)).id, title)
 
 
 async def tag_session(session_id: str, tag: str | None, *, store: Where = None) -> None:
     """Tag a session, or with None take its tag away."""
     async with hub_of(store) as hub:
-        await hub.set_tag(LOCAL, _id(session_id), tag)
+        await hub.set_tag(LOCAL, (await _kept(hub, session_id)).id, tag)
 
 
 async def fork_session(
@@ -107,7 +107,7 @@ async def fork_session(
 ) -> ForkSessionResult:
     """A new session with the history of another, up to a message of it or all of it."""
     async with hub_of(store) as hub:
-        id = _id(session_id)
+        id = (await _kept(hub, session_id)).id
         at = None
         if up_to_message_id is not None:
             at = await hub.locate(LOCAL, id, _id(up_to_message_id))
@@ -126,6 +126,14 @@ async def _sessions(hub: Hub, query: Query) -> AsyncIterator[Session]:
                 yield session
         if (cursor := page.next) is None:
             return
+
+
+async def _kept(hub: Hub, session_id: str) -> Session:
+    """A session that lists show; one in the trash is gone, as its file would be."""
+    session = await hub.get(LOCAL, _id(session_id))
+    if session.shelf == "trash":
+        raise NotFound(f"session {session_id} was deleted", session=session.id)
+    return session
 
 
 async def _info(hub: Hub, session: Session) -> SessionInfo:
