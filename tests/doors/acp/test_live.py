@@ -36,12 +36,15 @@ async def test_a_change_made_elsewhere_is_told_and_only_the_change(
         await hub.set_tag(LOCAL, id, None)
         await hub.set_title(LOCAL, id, None)
         await client.until(lambda update: update.body.get("title", "") is None)
+        await hub.trash(LOCAL, id)
+        await client.until(lambda update: "deleted" in update.body.get("_meta", {}))
         name = {"sessionUpdate": "session_info_update"}
         assert info(client) == [
             {**name, "title": "Named"},
             {**name, "_meta": {"tag": "urgent"}},
             {**name, "_meta": {"tag": None}},
             {**name, "title": None},
+            {**name, "_meta": {"deleted": True}},
         ]
 
 

@@ -52,11 +52,11 @@ async def test_the_time_of_last_activity_is_told_once_a_turn(house: House, versi
     async with house.inside(version) as client:
         id = await client.new("/")
         await client.run(id, "/say a\n/tool b c\n/say d")
-        times = [
-            update.body["updatedAt"] for update in client.updates() if "updatedAt" in update.body
-        ]
+        told = [update.body for update in client.updates() if "updatedAt" in update.body]
         (row,) = (await client.ask("session/list"))["sessions"]
-        assert times == [row["updatedAt"]]
+        assert [body["updatedAt"] for body in told] == [row["updatedAt"]]
+        assert told[0]["_meta"] == {"messageCount": 3, "hasErrors": False}
+        assert told[0]["_meta"].items() <= row["_meta"].items()
 
 
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "max_turn_requests", "refusal"])

@@ -206,6 +206,16 @@ def test_a_stream_ends_with_its_session(client: Client) -> None:
         assert list(stream) == []
 
 
+def test_a_stream_ends_when_another_door_deletes_its_session(
+    client: Client, server: Server
+) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        deleting = [sys.executable, "-m", "segue", "delete", "--yes", id]
+        subprocess.run(deleting, env=server.environment, check=True, capture_output=True)
+        assert [frame["event"] for frame in stream] == ["session.deleted"]
+
+
 def test_the_thread_s_stream_is_the_session_s(client: Client) -> None:
     id = client.session()
     (thread,) = client.ok("GET", f"/v1/sessions/{id}/threads")["data"]

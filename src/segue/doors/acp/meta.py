@@ -17,8 +17,7 @@ NAMESPACE = "segue"
 def session_meta(session: Session) -> dict[str, Any]:
     """Of a row in a list."""
     found: dict[str, Any] = {
-        "messageCount": session.messages,
-        "hasErrors": session.errors > 0,
+        **turn_meta(session),
         "source": session.source,
         "status": session.status,
     }
@@ -29,6 +28,11 @@ def session_meta(session: Session) -> dict[str, Any]:
     return found
 
 
+def turn_meta(session: Session) -> dict[str, Any]:
+    """What a turn changes of that."""
+    return {"messageCount": session.messages, "hasErrors": session.errors > 0}
+
+
 def info_meta(body: InfoChanged) -> dict[str, Any]:
     """Of a change, as a patch by key: None removes it."""
     found: dict[str, Any] = {}
@@ -36,4 +40,6 @@ def info_meta(body: InfoChanged) -> dict[str, Any]:
         found["tag"] = body.tag
     if body.archived is not UNSET:
         found["archived"] = body.archived
+    if body.deleted is not UNSET:
+        found["deleted"] = body.deleted
     return found

@@ -29,7 +29,7 @@ from ...model.session import Session
 from ...store.base import Delta
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block
-from .meta import info_meta
+from .meta import info_meta, turn_meta
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,
@@ -118,7 +118,7 @@ class View1:
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     active = clock.to_rfc3339(session.active_at)
-                    yield v1.SessionInfoUpdate(updated_at=active)
+                    yield v1.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
             case ModelCalled(context_used=used, context_size=size) if used and size:
                 yield v1.UsageUpdate(used=used, size=size, cost=cost(session))
             case Compacted() as body if self._session.compaction is not None:

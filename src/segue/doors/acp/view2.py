@@ -33,7 +33,7 @@ from ...model.session import Session
 from ...store.base import Delta
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block
-from .meta import info_meta
+from .meta import info_meta, turn_meta
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
     UserMessage: v2.UserMessage,
@@ -146,7 +146,8 @@ class View2:
             yield v2.StateUpdate(state="requires_action")
         else:
             if session is not None:
-                yield v2.SessionInfoUpdate(updated_at=clock.to_rfc3339(session.active_at))
+                active = clock.to_rfc3339(session.active_at)
+                yield v2.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
             yield self._rest(body.stop_reason, body.message)
 
     def _rest(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:

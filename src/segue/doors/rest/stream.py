@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from ...model import clock, codec, ids
 from ...model.errors import InvalidInput, NotFound, SegueError
-from ...model.event import Event, StatusChanged
+from ...model.event import Event, InfoChanged, StatusChanged
 from ...model.session import Session
 from ...store.base import Delta
 from . import errors, events
@@ -152,7 +152,7 @@ async def _frames(
                 yield _PING
                 continue
             item = following.result()
-            if item is None:
+            if item is None or _is_trashed(item):
                 yield _frame(_deleted(session))
                 return
             if isinstance(item, Delta):
@@ -183,6 +183,12 @@ def _frame(shown: Shown, id: str | None = None) -> bytes:
     place = b"" if id is None else b"id: %b\n" % id.encode()
     name = str(shown["type"]).encode()
     return b"event: %b\n%bdata: %b\n\n" % (name, place, codec.encode(shown))
+
+
+def _is_trashed(item: Event | Delta) -> bool:
+    """Whether somebody deleted the session through a door that keeps such: here it is gone."""
+    body = item.body if isinstance(item, Event) else None
+    return isinstance(body, InfoChanged) and body.deleted is True
 
 
 def _deleted(session: Session) -> Shown:
