@@ -212,6 +212,7 @@ class Editing(Base):
             metadata=parent.metadata,
             git_branch=parent.git_branch,
             fork=ForkPoint(session=id, seq=upto),
+            budget=parent.budget,
         )
 
         def tail(session: Session) -> list[AnyBody]:

@@ -20,8 +20,11 @@ from ..model.content import Block, Text, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
 from ..model.event import (
     AgentRef,
+    AnyBody,
     ConfigChanged,
+    Draft,
     Event,
+    Interrupted,
     OutcomeDefined,
     StatusChanged,
     ToolResult,
@@ -31,6 +34,7 @@ from ..model.principal import Principal
 from ..model.session import Session
 from ..sources.base import Source, agent_id
 from ..store.base import Lease, Record, Store
+from .budgets import changing, check_left, check_prices
 from .editing import Editing, at_rest
 from .reading import Reading
 from .runners import CLAUDE_CODE, Runners
@@ -204,6 +208,7 @@ class Hub(Reading, Editing, Transcripts):
         name = (principal.workspace, id)
         if session.status == "terminated":
             raise InvalidInput(f"session {id} has terminated; fork it to go on", session=id)
+        check_left(session)
         if not self.turns.answers(name) and not await self._held_elsewhere(name):
             spec = await self._spec(session, prompt.overrides)
             if not self.runners.can_build(spec):
@@ -214,6 +219,25 @@ class Hub(Reading, Editing, Transcripts):
         await self.turns.kick(name)
         await self.work.offer(session)
         return turn_id
+
+    async def check_budget(self, workspace: str, *agents: AgentRef) -> None:
+        """Refuse a budget for sessions of agents whose models have no list price."""
+        await check_prices([await self._described(workspace, agent) for agent in agents])
+
+    async def set_budget(self, principal: Principal, id: str, budget: int | None) -> Session:
+        """Change or remove what a session may cost; what the old budget cut short goes on."""
+        session, _ = await self._find(principal, id)
+        if not changing(session, budget):
+            return session
+        session, _ = await self._change(principal, id, lambda now: changing(now, budget))
+        if session.stop_reason == "budget_reached" and not session.at_budget:
+            from .running import resume
+
+            name = (principal.workspace, id)
+            await resume(self.store, name)
+            await self.turns.kick(name)
+            await self.work.offer(session)
+        return session
 
     async def run(
         self, principal: Principal, id: str, content: str | Block | Iterable[Block]
@@ -251,14 +275,18 @@ class Hub(Reading, Editing, Transcripts):
     async def cancel(self, principal: Principal, id: str) -> str | None:
         """Cancel the turn that runs now and the prompts that wait, wherever they are.
 
+        What a budget cut short does not go on afterwards, whatever becomes of the budget.
         The id that the turn's Interrupted event will have; None if there is nothing to cancel.
         """
         # In this order: a prompt that leaves the inbox meanwhile is the turn that we find then.
         waiting = await self.waiting(principal, id)
-        if not waiting and (await self._native(principal, id)).turn is None:
-            return None
         name = (principal.workspace, id)
         cancel_id = ids.new_id()
+        if not waiting and (session := await self._native(principal, id)).turn is None:
+            if session.stop_reason != "budget_reached":
+                return None
+            _, events = await self.store.change(*name, lambda now: _given_up(now, cancel_id))
+            return cancel_id if events else None
         await self.store.put_inbox(*name, "cancel", cancel_id, {})
         await self.turns.kick(name)
         return cancel_id
@@ -406,13 +434,18 @@ class Hub(Reading, Editing, Transcripts):
         unwanted = agent is not None and _is_claude(session, agent) and not config.get(CONTINUE)
         if agent is None or unwanted:
             return {"kind": "default", "config": config, **overrides}
+        return {**await self._described(session.workspace, agent), **overrides}
+
+    async def _described(self, workspace: str, agent: AgentRef) -> dict[str, Any]:
+        """An agent: its record, what a session overrides, what is configured."""
         record: Record | None = await self.store.get_record(
-            session.workspace, "agent", agent.id, agent.version
+            workspace, "agent", agent.id, agent.version
         )
         if record is None:
-            raise NoAgent(f"the agent of session {session.id} is not known here")
+            raise NoAgent(f"agent {agent.id} is not known here")
+        config = await self.config.all(workspace)
         spec = record.body.get("spec", {"kind": "default"})
-        return {**record.body, "config": config, **spec, **agent.overrides, **overrides}
+        return {**record.body, "config": config, **spec, **agent.overrides}
 
     async def _by_claude(self, principal: Principal) -> bool:
         """Whether the user's own Claude Code is to answer in its sessions."""
@@ -451,6 +484,14 @@ class Hub(Reading, Editing, Transcripts):
         lease = await self.store.lease_of(*name)
         elsewhere = lease is not None and lease.holder != self.turns.holder
         return lease is not None and elsewhere and lease.expires_at > clock.now()
+
+
+def _given_up(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
+    """What leaves be what a budget cut short."""
+    if session.stop_reason != "budget_reached":
+        return []
+    rest = StatusChanged(status="idle", stop_reason="cancelled")
+    return [Draft(id=cancel_id, body=Interrupted()), rest]
 
 
 async def _checked(agent: Agent) -> None:

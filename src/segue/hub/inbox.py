@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..model.content import Content
+from ..model.content import Content, as_content
 from ..model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
 
 
@@ -21,7 +21,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent is asked; `local` says that the local user asks it.
 
     `overrides` and `mode` are for this turn alone, before those of the session. With `later`,
-    whoever asks may begin to listen when it is over.
+    whoever asks may begin to listen when it is over. One that `resumes` goes on with what a budget
+    cut short: what it asks is nobody's message.
     """
 
     content: Content
@@ -32,12 +33,19 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: OutcomeDefined | None = None
     system: Said | None = None
     later: bool = False
+    resumes: bool = False
 
     def drafts(self, id: str) -> list[Draft]:
+        if self.resumes:
+            return []
         if self.outcome is not None:
             return [Draft(id=id, body=self.outcome)]
         message = UserMessage(content=self.content, extra=self.extra)
         return [Draft(id=id, body=message), *_said(self.system)]
+
+
+# Confined, whoever changes the budget: somebody else may have asked.
+RESUME = Prompt(content=as_content("Go on where you stopped."), resumes=True, later=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,7 +13,7 @@ import msgspec
 from ..agents.base import Agent, Answer, Keyring, Streamed, Tools, Turn, written
 from ..model import codec, ids
 from ..model.closing import closing
-from ..model.errors import LeaseLost, NotFound, SegueError
+from ..model.errors import Conflict, LeaseLost, NotFound, SegueError
 from ..model.event import (
     AnyBody,
     Compacted,
@@ -33,7 +33,8 @@ from ..model.event import (
 from ..model.lifecycle import StopReason
 from ..model.session import Session
 from ..store.base import Delta, InboxItem, Lease, Store
-from .inbox import Prompt, Result
+from .budgets import reached
+from .inbox import RESUME, Prompt, Result
 from .live import Live, Name
 from .places import OUTPUTS
 from .titles import title_from
@@ -189,6 +190,8 @@ class Running:
 
     async def _answer_in_room(self, turn: Turn) -> StopReason:
         """The agent's answer, once the session's directory is as it should be."""
+        if self.session.at_budget:
+            return "budget_reached"
         if self.session.resources and (wrong := await self._around.rooms.enter(self.session)):
             await turn.emit(*wrong)
         return await self._agent.run(turn)
@@ -314,12 +317,16 @@ class Running:
         elif stop == "cancelled":
             why = "the turn was cancelled"
             tail.append(Draft(id=self._cancel_id, body=Interrupted()))
+        elif stop == "budget_reached":
+            why = reached(self.session)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *closing(session, why, stop)]
 
-        await self._store.change(*self._name, decide, lease=self._lease)
+        session, _ = await self._store.change(*self._name, decide, lease=self._lease)
         self._live.written(self._name)
+        if stop == "budget_reached" and not session.at_budget:  # it was changed just before
+            await resume(self._store, self._name)
 
     # The Turn's side.
 
@@ -457,11 +464,18 @@ class Running:
             return
 
 
+async def resume(store: Store, name: Name) -> None:
+    """Have what a budget cut short go on, in whatever process."""
+    await store.put_inbox(*name, "prompt", ids.new_id(), msgspec.to_builtins(RESUME))
+
+
 def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
-    bodies: list[AnyBody | Draft] = [
-        StatusChanged(status="running", turn=turn_id),
-        *prompt.drafts(turn_id),
-    ]
+    running = StatusChanged(status="running", turn=turn_id)
+    if prompt.resumes:
+        if session.stop_reason != "budget_reached":
+            raise Conflict("what the budget cut short went on already", session=session.id)
+        return [Draft(id=turn_id, body=running)]
+    bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
     untitled = session.title is None and session.title_by is None
     if untitled and (title := title_from(prompt.content)):
         bodies.append(InfoChanged(title=title, by="auto"))

@@ -23,7 +23,7 @@ def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -
     bodies += [
         ToolResult(call_id=call, status="cancelled", output=why) for call in session.open_calls
     ]
-    cut = stop_reason in ("cancelled", "error")
+    cut = stop_reason in ("cancelled", "error", "budget_reached")
     bodies += [
         OutcomeEvaluated(
             outcome_id=outcome.outcome_id,

@@ -115,6 +115,7 @@ class Created(Body, frozen=True, tag="created"):
     """The first event of every session: all that it was made with.
 
     `real_cwd` is the directory with its links resolved, where that differs from `cwd` as given.
+    `budget` is what the session may cost, as Usage has it.
     """
 
     cwd: str
@@ -132,6 +133,7 @@ class Created(Body, frozen=True, tag="created"):
     metadata: dict[str, str] = {}
     git_branch: str | None = None
     fork: ForkPoint | None = None
+    budget: int | None = None
 
 
 class UserMessage(Body, frozen=True, tag="user_message"):
@@ -244,6 +246,7 @@ class ConfigChanged(Body, frozen=True, tag="config_changed"):
     agent: AgentRef | UnsetType = UNSET
     resources: tuple[dict[str, Any], ...] | UnsetType = UNSET
     git_branch: str | UnsetType | None = UNSET
+    budget: int | UnsetType | None = UNSET
 
 
 class StatusChanged(Body, frozen=True, tag="status_changed"):

@@ -103,6 +103,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
         metadata=body.metadata,
         git_branch=body.git_branch,
         fork=body.fork,
+        budget=body.budget,
         extra=body.extra,
     )
 
@@ -185,6 +186,8 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
         # A session that moved is counted elsewhere by its own dialect; a fork has its own place.
         told = {name: {**session.extra.get(name, {}), **more} for name, more in body.extra.items()}
         changes |= {"cwd": body.cwd, "real_cwd": None, "extra": {**session.extra, **told}}
+    if body.budget is not UNSET and not _inherited(session, event):
+        changes["budget"] = body.budget  # a fork has its own from the start
     if body.options is not UNSET:
         changes["options"] = {**session.options, **body.options}
     return changes

@@ -16,6 +16,7 @@ Status = Literal["idle", "running", "rescheduling", "terminated"]
 STATUSES: tuple[Status, ...] = ("idle", "running", "rescheduling", "terminated")
 
 # How a turn ended. `requires_action` ends no turn: it says what an idle session waits for.
+# `budget_reached` ends one in the middle: it goes on as a new turn when the budget is changed.
 StopReason = Literal[
     "end_turn",
     "max_tokens",
@@ -24,6 +25,7 @@ StopReason = Literal[
     "cancelled",
     "error",
     "requires_action",
+    "budget_reached",
 ]
 
 TRANSITIONS: dict[Status, frozenset[Status]] = {

@@ -28,7 +28,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation. Times are microseconds; `active_at` moves with the conversation only.
 
     `models` has what each model used, where that is known; `days` the messages
-    of each day, counted from 1970 in UTC.
+    of each day, counted from 1970 in UTC. `budget` is the most that its `usage` may cost.
     """
 
     id: str
@@ -74,6 +74,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     days: dict[str, int] = {}
     running_since: int | None = None
     running_time: int = 0
+    budget: int | None = None
     outcomes: tuple[Outcome, ...] = ()
     extra: dict[str, Any] = {}
 
@@ -88,6 +89,18 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.deleted_at is not None:
             return "trash"
         return "live" if self.archived_at is None else "archived"
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether it is known what each of its models cost."""
+        return all(used.is_priced for used in self.models.values())
+
+    @property
+    def at_budget(self) -> bool:
+        """Whether no model may be asked any more: all is spent, or nobody knows how much is."""
+        if self.budget is None:
+            return False
+        return self.usage.cost >= self.budget or not self.is_priced
 
     def active_seconds(self, now: int) -> float:
         """How long it has been running, in all."""

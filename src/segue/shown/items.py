@@ -57,6 +57,7 @@ _STOPS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
     "max_turn_requests": "Stopped: the turn reached its limit of model requests.",
     "refusal": "The model refused to go on.",
+    "budget_reached": "Stopped: the session has reached its budget.",
 }
 
 

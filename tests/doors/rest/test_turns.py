@@ -286,16 +286,3 @@ async def test_a_request_to_a_model_that_is_cut_off_still_ends(tmp_path: Path) -
         assert end["model_request_start_id"] == start["id"]
         assert end["is_error"] is True
         assert types(events)[-1] == "session.status_idle"
-
-
-async def test_a_budget_is_refused_with_the_code_that_clients_know(tmp_path: Path) -> None:
-    async with open_api(tmp_path) as api:
-        limit = {"type": "limit", "max_list_cost": {"amount": "100", "currency": "USD"}}
-        body = {
-            "agent": await api.built_in("agents"),
-            "environment_id": await api.built_in("environments"),
-            "budget": limit,
-        }
-        status, answer = await api.call("POST", "/v1/sessions", json=body)
-        assert status == 400
-        assert answer["error"]["details"] == {"error_code": "model_not_budgetable"}

@@ -15,7 +15,7 @@ from .compaction import FULL, compact
 from .conversation import Conversation
 from .grader import grade
 from .instructions import instructions
-from .request import ContextFull, ModelFailed, Requests
+from .request import BudgetReached, ContextFull, ModelFailed, Requests
 from .settings import Settings
 from .toolbox import Toolbox
 
@@ -66,6 +66,8 @@ class Loop:
         except ModelFailed as error:
             await self._turn.emit(error.failed)
             return "error"
+        except BudgetReached:
+            return "budget_reached"
 
     async def _work(self) -> StopReason:
         """Until the model is done with what it was asked."""

@@ -65,6 +65,10 @@ class ModelFailed(Exception):
         self.failed = Failed(message=message, code=code, retry="exhausted" if tried else "terminal")
 
 
+class BudgetReached(Exception):
+    """The session may not cost more."""
+
+
 class ContextFull(Exception):
     """The conversation no longer fits into the model's context."""
 
@@ -100,6 +104,8 @@ class Requests:
         What is `shown` is streamed into the turn. ModelCalled is the caller's to store, together
         with what follows from the response.
         """
+        if self._turn.session.at_budget:
+            raise BudgetReached
         options = self._options.copy()
         if must_call is not None:
             options["tool_choice"] = [must_call]

@@ -348,6 +348,8 @@ def unknown(spelt: str) -> RpcError:
 
 def stop_reason(reason: str) -> wire.StopReason:
     """A turn's end as version 1 can say it."""
+    if reason == "budget_reached":
+        return "max_turn_requests"
     known: tuple[wire.StopReason, ...] = (
         "end_turn",
         "max_tokens",

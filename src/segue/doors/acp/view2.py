@@ -154,6 +154,8 @@ class View2:
         failure, self._failure = self._failure, None
         if reason is None:
             return v2.StateUpdate(state="idle")
+        if reason == "budget_reached":  # of what the protocol knows, the nearest
+            return v2.StateUpdate(state="idle", stop_reason="max_turn_requests")
         if reason != "error":
             return v2.StateUpdate(state="idle", stop_reason=reason)
         why = failure or message or "the turn failed"

@@ -20,6 +20,7 @@ from ...model.event import (
     Interrupted,
     PermissionAsked,
     PlanChanged,
+    StatusChanged,
     ToolCall,
     ToolResult,
     UserMessage,
@@ -119,6 +120,8 @@ def event_text(event: Event) -> str | None:
             return click.style("-- compacted --", dim=True)
         case Interrupted() as body:
             return click.style(f"-- {one_line(body.reason)} --", fg="yellow")
+        case StatusChanged(stop_reason="budget_reached", message=why):
+            return click.style(f"-- {one_line(why or 'budget reached')} --", fg="yellow")
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None

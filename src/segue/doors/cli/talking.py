@@ -102,7 +102,7 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
 def ended_well(reason: str) -> bool:
     """Whether a turn ended as it should; if not, that is said."""
     if reason != "end_turn":
-        click.echo(click.style(f"({reason})", fg="yellow"), err=True)
+        click.echo(click.style(f"({reason.replace('_', ' ')})", fg="yellow"), err=True)
     return reason == "end_turn"
 
 

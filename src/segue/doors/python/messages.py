@@ -23,7 +23,7 @@ from ...model.lifecycle import StopReason
 from ...sources.claude.compose import agent_blocks, result_block, usage
 from ...store.base import Delta
 
-ResultKind = Literal["success", "error_max_turns", "error_during_execution"]
+ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "error_during_execution"]
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +165,7 @@ class Tally:
         failed = reason in ("error", "cancelled")
         kind: ResultKind = "error_during_execution" if failed else "success"
         kind = "error_max_turns" if reason == "max_turn_requests" else kind
+        kind = "error_max_budget_usd" if reason == "budget_reached" else kind
         began = event.at if self._began is None else self._began
         return ResultMessage(
             subtype=kind,

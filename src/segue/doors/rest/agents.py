@@ -146,6 +146,14 @@ async def chosen(call: Call, given: str | bodies.AgentById | bodies.AgentWithOve
     return AgentRef(id=record.id, version=record.version, overrides=overrides)
 
 
+async def roster(call: Call, ref: AgentRef) -> list[AgentRef]:
+    """The agents that one may call, other than itself."""
+    record = await call.hub.records.get(call.workspace, "agent", ref.id, ref.version)
+    topology = {**record.body, **ref.overrides}.get("multiagent") or {"agents": ()}
+    members = [_reference(member) for member in topology["agents"]]
+    return [each for each in members if each.id != ref.id]
+
+
 async def _resolved(call: Call, given: bodies.Settings) -> dict[str, Any]:
     """The settings that a request gives, with the skills that it names."""
     found = settings.resolve(given)

@@ -17,6 +17,7 @@ from . import bodies, events_in, records, resources, scheduled, sessions, settin
 from .agent_out import AgentReference
 from .bodies import Out, Page
 from .call import Call
+from .session_out import BudgetOut
 
 Events = Annotated[tuple[events_in.Opening, ...], Meta(min_length=1, max_length=50)]
 Resources = Annotated[tuple[resources.Resource, ...], Meta(max_length=500)]
@@ -110,7 +111,7 @@ class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
     updated_at: str
     archived_at: str | None
     schedule: ScheduleOut | None
-    budget: None = None
+    budget: BudgetOut | None
 
 
 class RunError(Out, frozen=True):
@@ -148,8 +149,13 @@ def show(record: Record) -> Deployment:
         status="paused" if paused else "active",
         paused_reason=reason if paused else None,
         schedule=_show_schedule(record),
+        budget=_show_budget(body.get("budget")),
         **records.times(record),
     )
+
+
+def _show_budget(kept: dict[str, Any] | None) -> BudgetOut | None:
+    return None if kept is None else msgspec.convert(kept, BudgetOut)
 
 
 def _show_schedule(record: Record) -> ScheduleOut | None:
@@ -181,7 +187,6 @@ def show_run(record: Record) -> Run:
 
 async def create(call: Call) -> Deployment:
     given = await call.body(Create)
-    _refuse(given.budget)
     id = ids.new_id()
     body = await _checked(call, given, id) | _scheduled(given.schedule)
     made = new(call.workspace, "deployment", body, id)
@@ -202,17 +207,12 @@ def _scheduled(given: Schedule | None) -> dict[str, Any]:
     return {"schedule": kept, "scheduled_from": clock.now()}
 
 
-def _refuse(budget: object) -> None:
-    if isinstance(budget, sessions.Budget):
-        raise InvalidInput("budget: this server holds no session to a budget")
-
-
 async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:
     """A deployment as it is stored, if a session could be made with it now."""
     made_with = await sessions.prepare(call, _setup(given))
     await events_in.openings(call, given.initial_events)
     kept = msgspec.to_builtins(given)
-    del kept["schedule"], kept["budget"]
+    del kept["schedule"]
     tokens = {
         str(place): call.hub.secrets.seal(token, call.workspace, "deployment", id, str(place))
         for place, resource in enumerate(kept["resources"])
@@ -237,6 +237,7 @@ def _setup(given: Create) -> sessions.Setup:
         environment_id=given.environment_id,
         vault_ids=given.vault_ids,
         resources=given.resources,
+        budget=given.budget,
     )
 
 
@@ -256,7 +257,6 @@ def _given(call: Call, record: Record) -> Create:
 async def update(call: Call) -> Deployment:
     given = await call.body(Update)
     record = await _find(call)
-    _refuse(given.budget)
     plan = {} if isinstance(given.schedule, UnsetType) else _scheduled(given.schedule)
     changes = {
         name: value or ()
@@ -264,7 +264,7 @@ async def update(call: Call) -> Deployment:
         if not isinstance(value := getattr(given, name), UnsetType)
     } | {
         name: value
-        for name in ("name", "agent", "environment_id", "initial_events", "description")
+        for name in ("name", "agent", "environment_id", "initial_events", "description", "budget")
         if not isinstance(value := getattr(given, name), UnsetType)
     }
     body = await _checked(call, replace(_given(call, record), **changes), record.id)

@@ -13,7 +13,7 @@ from .agent_out import SessionAgent
 from .blocks import DocumentIn, ImageIn, SearchResultIn, TextIn
 from .bodies import Out
 from .incoming import FileRubric, TextRubric
-from .session_out import UsageOut
+from .session_out import BudgetOut, UsageOut
 
 Block = TextIn | ImageIn | DocumentIn
 ResultBlock = TextIn | ImageIn | DocumentIn | SearchResultIn
@@ -177,7 +177,11 @@ class RefusalDetails(Shape, frozen=True, tag="refusal"):
     explanation: str | None
 
 
-StopReason = EndTurn | RequiresAction | RetriesExhausted | Refusal
+class BudgetReached(Shape, frozen=True, tag="budget_reached"):
+    """The session may not cost more."""
+
+
+StopReason = EndTurn | RequiresAction | RetriesExhausted | Refusal | BudgetReached
 
 
 class StatusIdle(EventShape, frozen=True, tag="session.status_idle"):
@@ -204,7 +208,7 @@ class ThreadStatusIdle(OnThread, frozen=True, tag="session.thread_status_idle"):
 
 class SessionUsage(EventShape, frozen=True, tag="session.usage"):
     usage: UsageOut
-    budget: None
+    budget: BudgetOut | None
 
 
 class SessionUpdated(EventShape, frozen=True, tag="session.updated"):
@@ -213,6 +217,7 @@ class SessionUpdated(EventShape, frozen=True, tag="session.updated"):
     title: str | UnsetType | None = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
     agent: SessionAgent | UnsetType = UNSET
+    budget: BudgetOut | UnsetType | None = UNSET
 
 
 class SessionDeletedEvent(EventShape, frozen=True, tag="session.deleted"):

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from ...hub.budgets import check_left
 from ...hub.inbox import Said
 from ...model import clock, event, ids
 from ...model.content import Content
@@ -46,6 +47,8 @@ async def send(call: Call) -> dict[str, Any]:
         raise InvalidInput(
             f"session {ids.spell('sesn', session.id)} is terminated and takes no more events"
         )
+    if any(isinstance(each, Initial) for each in given.events):
+        check_left(session)
     system = _system(given.events)
     last = len(given.events) - (2 if system else 1)
     steps = [

@@ -48,7 +48,7 @@ from . import blocks
 from .agents import Agents
 from .event_shapes import Wrong
 from .lookups import Lookups, call_id_of, tool_id
-from .session_out import thread_id, usage
+from .session_out import budget, thread_id, usage
 
 Shown = dict[str, Any]
 
@@ -175,6 +175,8 @@ class View:
             case ConfigChanged() if body.agent is not UNSET:
                 agent = await self._agents.snapshot(before.workspace, self._state.agent)
                 yield _event(event, "session.updated", agent=agent)
+            case ConfigChanged() if self._state.budget != before.budget:
+                yield _event(event, "session.updated", budget=budget(self._state.budget))
             case StatusChanged():
                 async for shown in self._status(event, body, before):
                     yield shown
@@ -274,7 +276,8 @@ class View:
                 ended = await self._ended(body)
                 yield self._on_thread(event, "session.thread_status_idle", **ended)
                 spent = usage(self._state.usage, self._state.active_seconds(event.at))
-                yield _event(event, "session.usage", extra_id="usage", usage=spent, budget=None)
+                most = budget(self._state.budget)
+                yield _event(event, "session.usage", extra_id="usage", usage=spent, budget=most)
                 yield _event(event, "session.status_idle", **ended)
             case "rescheduling":
                 yield self._on_thread(event, "session.thread_status_rescheduled")
@@ -296,6 +299,8 @@ class View:
                 reason = {"type": "requires_action", "event_ids": spelt}
             case "error":
                 reason = {"type": "retries_exhausted"}
+            case "budget_reached":
+                reason = {"type": "budget_reached"}
             case "refusal":
                 reason = {"type": "refusal"}
                 details = {"type": "refusal", "category": None, "explanation": body.message}

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ...hub.budgets import CENT
 from ...model import clock, codec, ids
 from ...model.event import Usage
 from ...model.session import Outcome, Session
@@ -28,6 +29,10 @@ class Money(msgspec.Struct, frozen=True, gc=False):
 
     amount: str
     currency: str = "USD"
+
+
+class BudgetOut(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="limit"):
+    max_list_cost: Money
 
 
 class ServerToolUse(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +73,7 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     outcome_evaluations: list[OutcomeOut]
     status: str
     usage: UsageOut
-    budget: None
+    budget: BudgetOut | None
     created_at: datetime
     updated_at: datetime
     archived_at: datetime | None
@@ -100,7 +105,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
         session.status if archived is None else "terminated",
         usage(session.usage, active),
-        None,
+        budget(session.budget),
         moment(session.created_at),
         moment(session.updated_at),
         None if archived is None else moment(archived),
@@ -172,8 +177,17 @@ def usage(spent: Usage, active_seconds: float) -> UsageOut:
         spent.cache_read_tokens,
         cached,
         active_seconds,
-        Money(str(spent.cost // 10_000)),
+        _money(spent.cost),
     )
+
+
+def budget(most: int | None) -> BudgetOut | None:
+    """What a session may cost, if it has such a limit."""
+    return None if most is None else BudgetOut(_money(most))
+
+
+def _money(cost: int) -> Money:
+    return Money(str((cost + CENT // 2) // CENT))
 
 
 def thread_id(session_id: str) -> str:

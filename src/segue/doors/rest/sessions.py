@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from ...hub.budgets import CENT, changing
 from ...hub.runners import CLAUDE_CODE
 from ...hub.work import self_hosted
 from ...model import clock, ids, text
@@ -44,8 +45,10 @@ _NOTHING = "-"
 
 
 class Money(bodies.Body, frozen=True):
-    amount: str
-    currency: str
+    """Whole cents, as text."""
+
+    amount: Annotated[str, Meta(pattern="^[1-9][0-9]*$", max_length=14)]
+    currency: Literal["USD"]
 
 
 class Budget(bodies.Body, frozen=True, tag_field="type", tag="limit"):
@@ -60,12 +63,12 @@ class Setup(bodies.Body, frozen=True):
     metadata: bodies.Metadata = msgspec.field(default_factory=dict)
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
     resources: Annotated[tuple[resources.Resource, ...], Meta(max_length=500)] = ()
+    budget: Budget | None = None
 
 
 class Create(Setup, frozen=True):
     title: str | None = None
     initial_events: Annotated[tuple[events_in.Initial, ...], Meta(max_length=50)] = ()
-    budget: Budget | None = None
 
 
 class AgentChange(bodies.Body, frozen=True):
@@ -168,10 +171,6 @@ def _status(name: str) -> Status:
 
 async def create(call: Call) -> SessionOut:
     given = await call.body(Create)
-    if given.budget is not None:
-        details = {"error_code": "model_not_budgetable"}
-        told = "budget: this server holds no session to a budget"
-        raise InvalidInput(told, details=details)
     made_with = await prepare(call, given)
     return await one(call, await make(call, made_with, given.initial_events, title=given.title))
 
@@ -184,6 +183,7 @@ class MadeWith(NamedTuple):
     vault_ids: tuple[str, ...]
     attached: resources.Attached
     metadata: dict[str, str]
+    budget: int | None = None
     deployment_id: str | None = None
 
 
@@ -203,7 +203,20 @@ async def prepare(call: Call, given: Setup) -> MadeWith:
         record = await call.hub.records.get(call.workspace, "agent", agent.id, agent.version)
         if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
             raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
-    return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata))
+    if given.budget is not None:
+        await _check_prices(call, agent)
+    budget = _most(given.budget)
+    return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata), budget)
+
+
+def _most(budget: Budget | None) -> int | None:
+    return None if budget is None else int(budget.max_list_cost.amount) * CENT
+
+
+async def _check_prices(call: Call, agent: AgentRef) -> None:
+    """Refuse a budget where the agent, or one that it may call, has a model without a price."""
+    roster = await agents.roster(call, agent)
+    await call.hub.check_budget(call.workspace, agent, *roster)
 
 
 async def make(
@@ -239,9 +252,6 @@ async def update(call: Call) -> SessionOut:
     session = await call.session()
     if not isinstance(given.vault_ids, UnsetType):
         raise InvalidInput("vault_ids: cannot be changed after a session was created")
-    if not isinstance(given.budget, UnsetType) and given.budget is not None:
-        details = {"error_code": "budget_create_only"}
-        raise InvalidInput("budget: cannot be added to this session", details=details)
     if status(session) == "terminated":
         raise InvalidInput("a terminated session cannot be changed")
     info = InfoChanged(
@@ -250,12 +260,23 @@ async def update(call: Call) -> SessionOut:
     )
     if not isinstance(info.metadata, UnsetType):
         settings.metadata(session.metadata, info.metadata)
+    if not isinstance(given.budget, UnsetType):
+        await _check_budget(call, session, given.budget)
     if not isinstance(given.agent, UnsetType):
         ref = await _changed(call, session, given.agent)
         session = await call.hub.configure(call.principal, session.id, ConfigChanged(agent=ref))
     if info != InfoChanged():
         session = await call.hub.set_info(call.principal, session.id, info)
+    if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
+        session = await call.hub.set_budget(call.principal, session.id, _most(given.budget))
     return await one(call, session)
+
+
+async def _check_budget(call: Call, session: Session, given: Budget | None) -> None:
+    """Refuse what would be refused in the end, before anything else is changed."""
+    if changing(session, _most(given)) and given is not None:
+        usual = await call.hub.records.built_in_agent(call.workspace)
+        await _check_prices(call, session.agent or usual)
 
 
 async def _changed(call: Call, session: Session, given: AgentChange) -> AgentRef:
