@@ -7,7 +7,6 @@ as a new turn, when the budget is changed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +24,8 @@ def refused(reason: str, why: str) -> InvalidInput:
 
 async def check_prices(specs: Iterable[Mapping[str, Any]]) -> None:
     """Refuse a budget for agents of which one would use what has no list price."""
+    import asyncio
+
     from ..agents.model.prices import has_price
     from ..agents.model.settings import model_of
 
