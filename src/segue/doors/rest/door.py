@@ -200,8 +200,8 @@ def _told(call: Call) -> dict[str, dict[str, object]]:
 def _check_headers(scope: Scope, headers: dict[bytes, bytes], endpoint: Endpoint) -> None:
     if endpoint.betas:
         given = [value for name, value in scope["headers"] if name == b"anthropic-beta"]
-        names = [name.strip() for name in b",".join(given).decode("latin-1").split(",")]
-        if any(names) and endpoint.betas.isdisjoint(names):  # the header itself is optional
+        names = b",".join(given).decode("latin-1").split(",")
+        if endpoint.betas.isdisjoint(name.strip() for name in names):
             wanted = " or ".join(sorted(endpoint.betas))
             raise NotFound(f"not found without the header anthropic-beta: {wanted}")
     version = headers.get(b"anthropic-version")

@@ -92,7 +92,7 @@ _ERRORS = {
     "400": "The request cannot be understood; the message says where.",
     "401": "No valid key.",
     "403": "The request came from a host or origin that is not served.",
-    "404": "Nothing of that name in the workspace, or the beta header names others only.",
+    "404": "Nothing of that name in the workspace, or the beta header is missing.",
     "409": "It was changed meanwhile, or exists already.",
     "412": "The heartbeat that was expected is not the last one.",
     "413": "The body is too large.",
@@ -191,7 +191,7 @@ def _headers(route: Endpoint) -> Iterator[dict[str, Any]]:
     yield {"name": "anthropic-version", "in": "header", "required": True, "schema": versions}
     if route.betas:
         betas = {"enum": sorted(route.betas)}
-        yield {"name": "anthropic-beta", "in": "header", "required": False, "schema": betas}
+        yield {"name": "anthropic-beta", "in": "header", "required": True, "schema": betas}
 
 
 def _query(route: Endpoint) -> Iterator[dict[str, Any]]:
