@@ -18,7 +18,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.sources.claude import files, gather
-from segue.sources.index import Index, Key
+from segue.sources.index import FORMAT, Index, Key
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.house import S3, append, listed, opened
 
@@ -197,7 +197,7 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(b"")
     elif how == "format":
         connection = sqlite3.connect(path)
-        connection.execute("PRAGMA user_version = 7")
+        connection.execute(f"PRAGMA user_version = {FORMAT - 1}")
         connection.close()
     elif how == "pages":
         data = bytearray(path.read_bytes())

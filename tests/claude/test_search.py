@@ -258,3 +258,15 @@ def test_how_often_a_term_occurs(said: str) -> None:
             right = sum(text.occurs(term, found[at : at + size]) for at in range(len(found)))
             assert text.times(term, said) == right
             assert text.stands(term, said) == (right > 0)
+
+
+async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Home) -> None:
+    shown = "2 \x1b[1;31mfailed\x1b[0m, \x1b[32m7 passed\x1b[0m"
+    output = [{"type": "tool_result", "tool_use_id": "t", "content": shown}]
+    home.write([user("u1", None, "go"), user("u2", "u1", output)])
+    async with opened(home) as (hub, _):
+        for words, marked in (("failed", "failed"), ('"2 failed"', "2"), ("7 pass", "7")):
+            (hit,) = (await hub.search(LOCAL, Query(text=words))).found
+            assert hit.snippet == "2 failed, 7 passed"
+            assert hit.snippet[hit.marks[0].start : hit.marks[0].stop] == marked
+        assert (await hub.search(LOCAL, Query(text="31mfailed"))).found == []

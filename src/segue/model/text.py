@@ -29,9 +29,11 @@ from .event import (
     ToolResult,
     UserMessage,
 )
+from .terminal import without_codes
 
 MAX_TEXT = 256_000  # characters of one event that are searchable
 MAX_OUTPUT = 16_000  # of one tool result
+_MOST: dict[type, int | None] = {ToolResult: MAX_OUTPUT, InfoChanged: None}
 MAX_TOKEN = 64
 MIN_PREFIX = 2
 
@@ -138,25 +140,31 @@ def has_begun(prefix: str, text: str) -> bool:
     return any(word.startswith(prefix) for word in tokens(text))
 
 
-def searchable(body: Body) -> str:
-    """The text by which an event can be found; empty for most kinds."""
+def searchable(body: Body, *, codes: bool = False) -> str:
+    """The text by which an event can be found; empty for most kinds.
+
+    Without the codes that drive terminals, unless an older index is asked about, which has them.
+    """
+    said = _said(body)
+    return (said if codes else without_codes(said))[: _MOST.get(type(body), MAX_TEXT)]
+
+
+def _said(body: Body) -> str:
     match body:
-        case UserMessage() | AgentMessage() | AgentThought() | SystemMessage():
-            return _text(body.content)[:MAX_TEXT]
+        case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
+            return _text(body.content)
         case ToolCall():
-            return " ".join(filter(None, (body.title, body.name, _text(body.content))))[:MAX_TEXT]
-        case ToolResult():
-            return _text(body.content)[:MAX_OUTPUT]
+            return " ".join(filter(None, (body.title, body.name, _text(body.content))))
         case InfoChanged():
             return " ".join(part for part in (body.title, body.tag) if isinstance(part, str))
         case PlanChanged():
-            return "\n".join(entry.content for entry in body.entries)[:MAX_TEXT]
+            return "\n".join(entry.content for entry in body.entries)
         case Compacted():
-            return _text(body.summary)[:MAX_TEXT]
+            return _text(body.summary)
         case Failed():
-            return body.message[:MAX_TEXT]
+            return body.message
         case Foreign():
-            return body.words[:MAX_TEXT]
+            return body.words
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Self
 
@@ -9,6 +10,7 @@ from ..base import Signal, Store
 from .beside import Beside
 from .connection import Database
 from .lists import Lists
+from .reindex import reindex
 from .sessions import Sessions
 from .turns import Turns
 from .watch import Watcher
@@ -24,18 +26,26 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
         self._database = database
         self._watcher = watcher
         self._cursor_key: bytes | None = None
+        self.reindexing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, url: str) -> Self:
         """The store in a database, whose tables are made or brought up to date first."""
         database = await Database.open(url)
         try:
-            return cls(database, await Watcher.open(url))
+            unfinished = await database.fetch("SELECT true FROM bared")
+            store = cls(database, await Watcher.open(url))
         except BaseException:
             await database.close()
             raise
+        if unfinished:
+            store.reindexing = asyncio.create_task(reindex(database))
+        return store
 
     async def close(self) -> None:
+        if self.reindexing is not None:
+            self.reindexing.cancel()
+            await asyncio.wait([self.reindexing])
         await self._watcher.close()
         await self._database.close()
 

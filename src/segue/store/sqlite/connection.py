@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from ...logged import log_changes
 from ...model import errors
 from .. import migrations
+from . import indexing
 
 BUSY_SECONDS = 30.0
 
@@ -96,14 +99,15 @@ def prepare(path: Path) -> None:
             )
             try:
                 if _current(connection, path):
-                    return
+                    if way is not None or indexing.is_whole(connection.execute):
+                        return
+                elif way is not None:
+                    raise errors.StoreReadOnly(
+                        "it is an older segue's, and read-only, so it cannot be brought up to"
+                        f" date: {path}"
+                    )
             finally:
                 connection.close()
-            if way is not None:
-                raise errors.StoreReadOnly(
-                    f"it is an older segue's, and read-only, so it cannot be brought up to date:"
-                    f" {path}"
-                )
         _make_directory(path)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -111,6 +115,7 @@ def prepare(path: Path) -> None:
             log_changes(connection, BUSY_SECONDS)
             connection.execute("PRAGMA synchronous = FULL")
             _migrate(connection, path)
+            _reindex(connection, path)
         finally:
             connection.close()
 
@@ -191,13 +196,31 @@ def _newest() -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         if not _current(connection, path):
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             for migration in migrations.load("sqlite"):
                 if migration.number > version:
                     _run(connection, migration)
+
+
+def _reindex(connection: sqlite3.Connection, path: Path) -> None:
+    """Go over an older store's full-text index, a little at a time, for others wait meanwhile."""
+    connection.execute("PRAGMA synchronous = NORMAL")  # what a crash takes back is done again
+    # Where that cannot be done now, the store serves as it is, and who opens it next goes on.
+    with suppress(sqlite3.Error):
+        more = True
+        while more:
+            with _transaction(connection):
+                check_compat(connection, path)
+                more = indexing.step(connection.execute)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...model import codec, errors, event, fold, text
+from ...model import codec, errors, event, fold
 from ...model.event import Draft, Event
 from ...model.session import Session, decode_session
 from ..base import (
@@ -24,6 +24,7 @@ from ..base import (
     extend,
 )
 from ..listing import columns
+from . import indexing
 from .writer import Transaction
 
 _KEPT_TOMBSTONES = 100_000
@@ -136,9 +137,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     low, high = pk << 24, pk << 24 | MAX_SEQ
     sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
     for key, version, body in tx.execute(sql, (low, high)).fetchall():
-        if words := _tokens(event.decode_body(body, version)):
-            sql = "INSERT INTO search (search, rowid, tokens) VALUES ('delete', ?, ?)"
-            tx.execute(sql, (key, words))
+        indexing.remove(tx.execute, key, event.decode_body(body, version))
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
     for table in ("links", "leases", "inbox", "deltas"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
@@ -169,16 +168,7 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
             (key, added.id, added.at, added.type, event.VERSION, codec.encode(added.body)),
         )
-        if words := _tokens(added.body):
-            tx.execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, words))
-
-
-def _tokens(body: event.AnyBody) -> str:
-    """The words of an event, as the full-text index is given them."""
-    found = text.searchable(body)
-    if found.isascii() and max(map(len, found.split()), default=0) <= text.MAX_TOKEN:
-        return found  # in ASCII the index finds the very same words, and sooner
-    return " ".join(text.tokens(found))
+        indexing.add(tx.execute, key, added.body)
 
 
 def _held(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:

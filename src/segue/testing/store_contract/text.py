@@ -94,6 +94,18 @@ class TextContract(Contract):
         for text in ("one", "two", "three", "four", "five", "six", "seven", "one\0two"):
             assert await found(store, f'"{text}"') == {made.id}
 
+    async def test_codes_that_drive_terminals_are_no_words(self, store: Store) -> None:
+        shown = "2 \x1b[1;31mfail\x1b[Ked\x1b[0m, \x1b]8;;https://e.org\x07here\x1b]8;;\x07 é"
+        made = await make(store, user("alpha"), user(shown), user(shown[:-2]))
+        _, _, first, second = (event.seq for event in await store.events(HERE, made.id))
+        for text in ("failed", "fail", '"2 failed here"', "here"):
+            assert await found(store, text) == {made.id}
+            assert await store.occurrences(HERE, made.id, terms(text), None, 9) == [second, first]
+        for text in ("1", "31mfail", "ked", "https", "0m"):
+            assert await found(store, text) == set()
+        await store.purge(HERE, made.id, lambda _: None)
+        assert await found(store, "failed") == set()
+
     async def test_nothing_is_found_by_punctuation_alone(self, store: Store) -> None:
         await make(store, user("what?! -- * \" ' ( ) AND OR NOT NEAR"))
         for text in ("", " ", "?!", '"', '""', "*", "-", "'", "()"):
