@@ -47,7 +47,7 @@ async def test_a_long_session_is_read_some_at_a_time(
 
 async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
-        id = (await hub.create(LOCAL, title="Odd \ud800 <b>")).id
+        id = (await hub.create(LOCAL, title="Odd \ud800\n<b>")).id
         await hub.append(
             LOCAL,
             id,
@@ -61,4 +61,4 @@ async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
     assert "## You · " in text and "why \ufffd[31m?" in text
     assert text.index("## Agent · ") < text.index("**so**")
     html5lib.HTMLParser(strict=True).parse(page)
-    assert "<h1>Odd \ufffd &lt;b&gt;</h1>" in page and "<strong>so</strong>" in page
+    assert "<h1>Odd \ufffd\n&lt;b&gt;</h1>" in page and "<strong>so</strong>" in page

@@ -48,7 +48,8 @@ async def named(
     place = " in the trash" if trash else ""
     if len(_digits(name)) < MIN_PREFIX and ids.bounds(name, "sesn") is not None:
         place += f" (of an id, at least {MIN_PREFIX} characters are needed)"
-    raise NotFound(f"no session {name!r}{place}; `segue list` shows what there is")
+    lists = "segue trash list" if trash else "segue list"
+    raise NotFound(f"no session {name!r}{place}; `{lists}` shows what there is")
 
 
 async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:

@@ -49,7 +49,7 @@ async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterato
 
 
 async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
-    title = sendable(session.title or "Untitled")
+    title = sendable(" ".join((session.title or "Untitled").split()))
     yield f"# {title}\n\n"
     yield f"- Session {session.id}\n"
     if places.is_project(session.cwd):

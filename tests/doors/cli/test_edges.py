@@ -3,13 +3,17 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
 
+from segue.doors.cli import listing
 from segue.home import open_hub
+from segue.hub import Hub, Results
 from segue.model.event import PermissionAsked
-from segue.model.principal import LOCAL
+from segue.model.principal import LOCAL, Principal
+from segue.model.query import Query
 from tests.doors.cli.child import COMMAND, Run
 from tests.doors.cli.screen import Screen
 
@@ -114,6 +118,8 @@ def test_what_is_not_found_names_where_else_to_look(run: Run) -> None:
         assert "--archived" in run(*words).stderr
         assert run(*words, "--archived").stderr == ""
     assert "neither a file nor a session" in run("import", "gone.txt").stderr
+    assert "`segue trash list`" in run("restore", "gone").stderr
+    assert "argument (gone). `segue stats --help`" in run("stats", "gone").stderr
 
 
 def test_a_directory_that_is_not_here_is_said_so_and_taken(run: Run) -> None:
@@ -143,3 +149,25 @@ def test_ctrl_c_at_a_question_ends_the_turn_and_not_the_conversation(
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+async def test_a_search_gives_more_than_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    search = Hub.search
+
+    async def counted(hub: Hub, principal: Principal, query: Query, *more: Any) -> Results:
+        asked.append(query.limit)
+        return await search(hub, principal, query, *more)
+
+    monkeypatch.setattr(Hub, "search", counted)
+    monkeypatch.setattr(listing, "MOST", 2)
+    async with await open_hub(tmp_path, sources="none") as hub:
+        for number in range(5):
+            await hub.create(LOCAL, title=f"needle {number}")
+        for wanted, rest in ((3, True), (5, False), (6, False)):
+            query = Query(text="needle", limit=wanted)
+            found, more = await listing._newest(hub, LOCAL, query)
+            assert (len({each.session.id for each in found}), more) == (min(wanted, 5), rest)
+    assert asked[:2] == [2, 1]

@@ -93,7 +93,8 @@ def test_a_list_says_when_it_is_not_all(run: Run) -> None:
     assert run("list", "--all").stderr == run("list").stderr == ""
     assert run("list", "-n", "2", "--format", "json").stderr == ""
     assert "--limit" in run("search", "needle", "-n", "2").stderr
-    assert run("search", "needle").stderr == ""
+    assert "--limit" in run("search", "needle", "-n", "2", "--ranked").stderr
+    assert run("search", "needle").stderr == run("search", "needle", "--ranked").stderr == ""
 
 
 def test_a_list_says_whose_sessions_they_are_and_where(run: Run, tmp_path: Path) -> None:

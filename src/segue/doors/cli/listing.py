@@ -193,11 +193,31 @@ def search_command(
     Example: segue search retry '"connection refused"'
     """
     query = replace(query, text=" ".join(words), limit=limit)
-    results = where.read(lambda hub, principal: hub.search(principal, query, ranked=ranked))
-    nothing = "" if results.found else f"Nothing found.{_hint(where, query)}"
-    _show_found(results.found, format, nothing)
-    if results.next is not None and format is None:
-        say_more(len(results.found), "--limit shows more")
+    find = _best if ranked else _newest
+    found, more = where.read(lambda hub, principal: find(hub, principal, query))
+    nothing = "" if found else f"Nothing found.{_hint(where, query)}"
+    _show_found(found, format, nothing)
+    if more and format is None:
+        say_more(len(found), "--limit shows more")
+
+
+async def _best(hub: Hub, principal: Principal, query: Query) -> tuple[list[Found], bool]:
+    """As many as are wanted, and whether there are more."""
+    results = await hub.search(principal, replace(query, limit=query.limit + 1), ranked=True)
+    return results.found[: query.limit], len(results.found) > query.limit
+
+
+async def _newest(hub: Hub, principal: Principal, query: Query) -> tuple[list[Found], bool]:
+    found: dict[str, Found] = {}  # by session: one that moved meanwhile comes again
+    cursor: str | None = None
+    while True:
+        page = replace(query, limit=min(MOST, query.limit - len(found)))
+        results = await hub.search(principal, page, cursor)
+        for each in results.found:
+            found.setdefault(each.session.id, each)
+        cursor = results.next
+        if cursor is None or len(found) >= query.limit:
+            return list(found.values()), cursor is not None
 
 
 def _hint(where: Where, query: Query) -> str:

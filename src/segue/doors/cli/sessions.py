@@ -104,10 +104,14 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
     """
 
     async def take(hub: Hub, principal: Principal) -> Session:
-        if session == "-" or os.path.isfile(session):
+        is_file = session != "-" and os.path.isfile(session)
+        is_other = os.path.exists(session) and not is_file and not os.path.isdir(session)
+        # What can be read only once, as a pipe can, is an export: the other kind is read by name.
+        is_stream = session == "-" or is_other
+        if is_stream or is_file:
             with click.open_file(session, "rb") as file:
                 first = file.readline()
-                if session == "-" or is_export(first):
+                if is_stream or is_export(first):
                     try:
                         return await hub.import_session(
                             principal, chain([first], file), new_id=new_id
@@ -118,7 +122,7 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
         if new_id:
             raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
         named = session
-        if not os.path.exists(session) and not session.endswith(".jsonl"):
+        if not is_file and not session.endswith(".jsonl"):
             try:
                 named = ids.parse(session) or (await hub.named(principal, session)).id
             except NotFound:
