@@ -204,9 +204,14 @@ def test_completion_knows_commands_and_sessions(run: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_SEGUE_COMPLETE" in run("completion", shell).stdout
     assert run("completion", "tcsh").returncode == 2
+    assert run("completion").stderr.count("\n") == 1
     asked = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
     assert id in run(**asked, COMP_WORDS="segue show ").stdout
     assert id in run(**asked, COMP_WORDS=f"segue delete {id[:9]}").stdout
+    assert "file,ses\n" in run(**asked, COMP_WORDS="segue import ses").stdout
+    assert (
+        "dir,pro\n" in run(**asked | {"COMP_CWORD": "3"}, COMP_WORDS="segue list --cwd pro").stdout
+    )
     run("delete", "--yes", id)
     for name in ("", id[:9]):
         assert id not in run(**asked, COMP_WORDS=f"segue show {name}").stdout

@@ -11,7 +11,7 @@ import click
 from ...model.errors import InvalidInput
 from .formats import formatted
 from .main import Where, located
-from .naming import session_argument, session_arguments
+from .naming import cwd_option, session_argument, session_arguments
 from .output import one_line
 from .talking import place, show_made
 
@@ -32,7 +32,7 @@ assured = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
     help="Up to this event, by its `seq` in `segue show --format jsonl`.  [default: all]",
 )
 @click.option("--title", help="The fork's title.  [default: the parent's, marked]")
-@click.option("--cwd", help="The fork's directory.  [default: the parent's]")
+@cwd_option("The fork's directory.  [default: the parent's]")
 @formatted
 @located
 def fork_command(

@@ -15,6 +15,7 @@ from ...model.lifecycle import STATUSES, Status
 from ...model.query import Order, Query
 from .formats import formatted, write_rows
 from .main import Where, located
+from .naming import cwd_option
 from .pager import paged, show_text
 from .progress import reading
 from .times import When
@@ -57,7 +58,7 @@ def filtered(command: F) -> F:
         return command(*args, query=query, **kwargs)
 
     options = [
-        click.option("--cwd", help="Only sessions of this directory."),
+        cwd_option("Only sessions of this directory."),
         click.option(
             "--worktrees", is_flag=True, help="With --cwd: its repository's worktrees too."
         ),

@@ -376,7 +376,7 @@ def _run(args: list[str] | None) -> None:
         sys.exit(error.exit_code)
     except click.UsageError as error:
         command = "segue" if error.ctx is None else error.ctx.command_path
-        words = error.format_message()
+        words = " ".join(error.format_message().split())
         words = f"{words[:1].lower()}{words[1:]}{'' if words.endswith(('.', '?', '?)')) else '.'}"
         click.echo(f"segue: {words} `{command} --help` says more.", err=True)
         sys.exit(error.exit_code)

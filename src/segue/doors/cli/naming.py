@@ -1,4 +1,4 @@
-"""The argument SESSION, with completion in the shell."""
+"""The argument SESSION, and directories, with completion in the shell."""
 
 from __future__ import annotations
 
@@ -20,6 +20,29 @@ def session_arguments(command: F) -> F:
     """One or more of them."""
     argument = click.argument("sessions", nargs=-1, required=True, shell_complete=_complete)
     return argument(command)
+
+
+def file_or_session_argument(command: F) -> F:
+    """One session, or a file that holds one."""
+    return click.argument("session", shell_complete=_complete_or_file)(command)
+
+
+def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:
+    """`--cwd`: a directory, which need not be here."""
+    return click.option(
+        "--cwd",
+        default=default,
+        metavar="DIRECTORY",
+        help=help,
+        shell_complete=lambda context, parameter, begun: [CompletionItem(begun, type="dir")],
+    )
+
+
+def _complete_or_file(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    sessions = _complete(context, parameter, begun) if begun else []
+    return [*sessions, CompletionItem(begun, type="file")]
 
 
 def _complete(

@@ -16,7 +16,7 @@ from ...model.principal import Principal
 from ...model.session import Session
 from .formats import formatted, written
 from .main import Where, located
-from .naming import session_argument
+from .naming import file_or_session_argument, session_argument
 from .talking import show_made
 
 # The formats that a file's ending tells; any other file is written whole.
@@ -87,7 +87,7 @@ async def _pieces(
 
 
 @click.command("import")
-@click.argument("session")
+@file_or_session_argument
 @click.option("--new-id", is_flag=True, help="Import it as a new session beside the old one.")
 @formatted
 @located

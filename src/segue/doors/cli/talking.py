@@ -16,7 +16,7 @@ from ...store.base import Delta
 from .asking import typed
 from .formats import formatted, write_value
 from .main import Where, located
-from .naming import session_argument
+from .naming import cwd_option, session_argument
 from .output import USER, one_line, safe, show_event
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command("new")
-@click.option("--cwd", default=".", help="Its working directory.  [default: this one]")
+@cwd_option("Its working directory.  [default: this one]", default=".")
 @click.option("--title", help="Its title; without one, the first prompt gives it.")
 @click.option("--tag", help="A tag to find it by.")
 @formatted

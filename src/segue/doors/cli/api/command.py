@@ -98,7 +98,7 @@ def _option(flag: Flag) -> click.Option:
     if flag.kind == "flag":
         return click.Option(name, type=bool, is_flag=False, flag_value=True, help=flag.help)
     many = flag.kind in ("texts", "values", "files")
-    kind = int if flag.kind == "number" else str
+    kind = {"number": click.INT, "files": click.Path()}.get(flag.kind, click.STRING)
     return click.Option(name, type=kind, multiple=many, help=flag.help)
 
 
@@ -121,7 +121,8 @@ def make(action: Action) -> click.Command:
         shared.insert(0, click.Option(["--max-items"], type=int, default=-1, help=help))
     if action.shape == "file":
         help = "The file to write; `-` is standard output."
-        shared.insert(0, click.Option(["-o", "--output"], required=True, help=help))
+        output = click.Option(["-o", "--output"], type=click.Path(), required=True, help=help)
+        shared.insert(0, output)
     named = any(flag.place == "path" for flag in action.flags)
     words = [click.Argument(["words"], nargs=-1, metavar="[ID]")] if named else []
     return ApiCommand(
