@@ -192,3 +192,14 @@ async def test_a_session_begun_after_its_index_was_thrown_away_is_new_to_lists(
             page = await world.hub.list(LOCAL, query, token)
             seen, token = [*seen, *page.sessions], page.next
         assert [session.id for session in seen].count(new) == (0 if descending else 1)
+
+
+async def test_a_mark_is_that_of_an_index_that_has_all_files(tmp_path: Path) -> None:
+    """Though it was thrown away a moment before: else the whole list would come a second time."""
+    world = World(str(tmp_path))
+    async with world.hub:
+        await world.make(1, "/a", None)
+        await world.source.refresh()
+        os.unlink(tmp_path / "index")
+        mark = await world.source.mark()
+        assert await world.source.sweep(Query(), mark, "") == []

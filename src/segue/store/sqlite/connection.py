@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from time import monotonic, sleep
 
 from ...logged import log_changes
 from ...model import errors
@@ -211,9 +212,12 @@ def _reindex(connection: sqlite3.Connection, path: Path) -> None:
     with suppress(sqlite3.Error):
         more = True
         while more:
+            begun = monotonic()
             with _transaction(connection):
                 check_compat(connection, path)
                 more = indexing.step(connection.execute)
+            if more:  # who waits for the lock looks for it now and then, and must find it free
+                sleep((monotonic() - begun) / 2)
 
 
 @contextmanager
