@@ -216,7 +216,8 @@ async def test_a_new_session_begins_here(house: House) -> None:
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
     await page.get_by_label("Directory").first.fill(str(house.directory))
     await page.get_by_role("button", name="New session").click()
-    await page.locator("#text").fill("/say begun")
+    await expect(page.locator("#text")).to_be_focused()
+    await page.keyboard.type("/say begun")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".item.agent")).to_contain_text("begun")
     [session] = (await house.hub.list(LOCAL)).sessions

@@ -168,3 +168,44 @@ async def test_what_moved_while_a_page_slept_stands_once(
     await expect(page.locator(".row")).to_have_count(2)
     held.go_on.set()
     await expect(page.locator(".group h2")).to_have_text(["Today"])
+
+
+@phone
+async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
+    session = await house.session("Busy")
+    page = await house.window(f"/s/{session.id}")
+    text = page.locator("#text")
+    await text.fill("/think so\n/ask May I?\n/say first")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".permission.open")).to_be_visible()
+    await text.fill("/say second " + "x" * 100)
+    box = await page.get_by_role("button", name="Send").bounding_box()
+    assert box and box["x"] + box["width"] <= 390  # however long a word is
+    await page.keyboard.press("Control+Enter")
+    waiting = page.locator("#writing .waiting")
+    await expect(waiting).to_contain_text("/say second")
+    await expect(page.locator("#said")).to_have_text("Queued until this turn is done")
+    await house.hub.set_tag(LOCAL, session.id, "changed")
+    await expect(page.locator("#head .tag")).to_have_text("changed")
+    await expect(waiting).to_have_count(1)
+    plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    await expect(plain.locator(".waiting")).to_have_text("A message waits until this turn is done")
+    await page.get_by_role("button", name="Allow", exact=True).click()
+    await expect(page.locator("#parts .item.user")).to_have_count(2)
+    await expect(page.locator(".item.agent").last).to_contain_text("second")
+    await expect(waiting).to_have_count(0)
+
+
+@phone
+async def test_words_in_a_wide_table_stay_whole(house: House) -> None:
+    row = "| lorem ipsum | dolor sit amet | consectetur | adipiscing | eiusmod |"
+    session = await house.session("Table", f"{row}\n|---|---|---|---|---|\n{row}")
+    page = await house.window(f"/s/{session.id}")
+    cell = page.locator(".item.user td", has_text="consectetur")
+    lines = """each => {
+        const range = new Range();
+        range.selectNodeContents(each);
+        return range.getClientRects().length;
+    }"""
+    assert await cell.evaluate(lines) == 1
+    assert await page.evaluate("document.querySelector('#main').scrollWidth <= innerWidth")

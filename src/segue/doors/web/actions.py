@@ -36,7 +36,7 @@ async def prompt(call: Call) -> Response:
     if not content:
         raise InvalidInput("write something first")
     turn = await call.hub.prompt(call.principal, session.id, content)
-    return call.went(await _then(call, session, turn))
+    return call.went(await _then(call, session, turn), turn)
 
 
 async def take(call: Call) -> Response:

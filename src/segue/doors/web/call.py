@@ -203,10 +203,14 @@ class Call:
         values.setdefault("principal", self._principal)
         return HTMLResponse(templates.render(template, **values), status)
 
-    def went(self, address: str) -> Response:
-        """On to another page; our script is told where, and goes by itself."""
+    def went(self, address: str, event: str | None = None) -> Response:
+        """On to another page; our script is told where, and goes by itself.
+
+        It is also told the id of the event that comes of this.
+        """
         if self.scripted:
-            return Response(status_code=204, headers={"x-location": address})
+            headers = {"x-location": address} | ({"x-event": event} if event else {})
+            return Response(status_code=204, headers=headers)
         return RedirectResponse(address, 303)
 
 

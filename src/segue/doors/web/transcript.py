@@ -86,6 +86,9 @@ async def page(call: Call) -> Response:
     values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
     values["hint"] = "" if view.keeper else call.hint
     values["coming"] = (session.turn or call.param("sent")) and not session.open_asks
+    values["waiting"] = (
+        len(await call.hub.waiting(call.principal, session.id)) if session.turn else 0
+    )
     if call.scripted:
         return call.page("session.html", **values)
     filters = await listing.filters_of(call)

@@ -1,6 +1,6 @@
 // Forms: sent without leaving the page. What was typed stays until the server has it.
 
-import { explain, find, notify, send } from "./dom.js";
+import { announce, explain, find, notify, post, send } from "./dom.js";
 import * as pictures from "./pictures.js";
 
 const draftOf = (id) => `draft ${id}`;
@@ -38,8 +38,14 @@ async function say(form) {
   const trouble = find("#trouble");
   const button = find(".send", form);
   button.disabled = true;
+  const running = find("#composer .stop");
   try {
-    await send(form.getAttribute("action"), [["text", words], ...attached.map((each) => ["picture", each])]);
+    const fields = [["text", words], ...attached.map((each) => ["picture", each])];
+    const { event } = await post(form.getAttribute("action"), fields);
+    if (running && find(`#main .session[data-id="${id}"]`)) {
+      find("#writing").dispatchEvent(new CustomEvent("segue:queued", { bubbles: true, detail: { message: event, words } }));
+      announce("Queued until this turn is done");
+    }
     pictures.forget(attached);
     // Meanwhile more may have been typed, the composer replaced, or another session opened.
     const now = find(`#main .session[data-id="${id}"] #text`);
@@ -86,7 +92,10 @@ async function submit(form, submitter, go) {
       notify("Archived.", { label: "Undo", act: () => send(`/s/${session}/unarchive`, {}).catch((error) => notify(explain(error))) });
     } else if (verb === "rename") notify("Renamed.");
     else if (verb === "tag") notify("Tagged.");
-    else if (next && new URL(next, location.href).pathname !== location.pathname) await go(next);
+    else if (next && new URL(next, location.href).pathname !== location.pathname) {
+      await go(next);
+      if (address === "/new") find("#text")?.focus();
+    }
     else if (next?.endsWith("/share") || verb === "take") await go(next, { remember: false });
   } catch (error) {
     notify(explain(error));

@@ -58,15 +58,17 @@ export async function text(address, options) {
   return (await ask(address, options)).text();
 }
 
-// Send a form's fields; the address of the page to show next.
-export async function send(address, fields) {
-  const answer = await ask(address, {
+// Send a form's fields; the address of the page to show next, and the id of the event to come.
+export async function post(address, fields) {
+  const { headers } = await ask(address, {
     method: "POST",
     body: new URLSearchParams(fields),
     headers: { "x-csrf": csrf },
   });
-  return answer.headers.get("x-location");
+  return { next: headers.get("x-location"), event: headers.get("x-event") };
 }
+
+export const send = async (address, fields) => (await post(address, fields)).next;
 
 let leaving = false;
 

@@ -100,7 +100,8 @@ function head({ title, tag, meta, notices, shelf, composer, status }) {
   const shelving = find("#shelving", session);
   if (!shelving?.contains(document.activeElement)) shelving?.replaceWith(nodes(shelf));
   keepTyping(composer);
-  if (status === "idle") find("#writing", session).replaceChildren();
+  // Between two turns; while it asks, what is queued waits on.
+  if (status === "idle" && !find("#composer .stop", session)) find("#writing", session).replaceChildren();
 }
 
 // Left alone while they are the same: somebody may be about to press what is in them.

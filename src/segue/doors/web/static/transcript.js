@@ -63,6 +63,8 @@ export class Transcript {
       target.removeEventListener("scroll", this.onScroll);
       growing.disconnect();
     };
+    this.arrived = new Set(); // what came last, by the ids of the events
+    session.addEventListener("segue:queued", ({ detail }) => this.queue(detail));
     session.addEventListener("toggle", (event) => unfold(event.target), true);
     this.latest.addEventListener("click", () => this.toEnd());
     this.measure();
@@ -268,6 +270,8 @@ export class Transcript {
   add({ seq, message, html, of }) {
     const follows = this.nearEnd;
     const wasAtEnd = this.atEnd;
+    if (this.arrived.size > 100) this.arrived.clear();
+    this.arrived.add(message);
     this.lastSeq = Math.max(this.lastSeq, seq);
     find(`#writing [data-message="${CSS.escape(message)}"]`, this.session)?.remove();
     if (of) {
@@ -299,6 +303,17 @@ export class Transcript {
     if (!wasAtEnd) this.measure();
     if (follows) this.bottom();
     else if (html && !of) this.latest.hidden = false;
+  }
+
+  // A message that was sent, and begins when the turn that is running is done.
+  queue({ message, words }) {
+    if (this.arrived.has(message)) return;
+    const made = nodes('<div class="item user waiting"><header><h2 class="who">You</h2> <span class="badge">waits until this turn is done</span></header><div class="prose"></div></div>').firstElementChild;
+    made.dataset.message = message;
+    made.lastElementChild.textContent = words || "(pictures)";
+    const follows = this.nearEnd;
+    this.writing.append(made);
+    if (follows) this.bottom();
   }
 
   // Live: a message that is still being written.
