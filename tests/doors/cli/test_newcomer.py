@@ -193,6 +193,12 @@ def test_a_narrow_terminal_cuts_titles_and_nothing_else(
     with Screen("list", env=environment, cwd=str(tmp_path), columns=70) as screen:
         shown = screen.until("#kept").splitlines()[0]
     assert re.fullmatch(r"\S{13} +\d+s  0  a rather lo\S*.*… #kept  …\S+/here", shown), shown
+    with Screen("search", "rather", env=environment, cwd=str(tmp_path), columns=40) as screen:
+        assert "\n    a rather long title" in screen.until("#kept\n    a rather long")
+    project = ("stats", "--by", "project")
+    with Screen(*project, env=environment, cwd=str(tmp_path), columns=60) as screen:
+        shown = screen.until("/here").splitlines()[1]
+    assert re.fullmatch(r"…\S{9,}/here  +1  +0  +0  +0  +\S+", shown), shown
 
 
 def test_options_of_place_may_stand_before_the_command(
@@ -333,3 +339,4 @@ def test_what_is_longer_than_the_screen_is_paged(
         assert "paged: " not in shown(*words, SEGUE_PAGER="")
         assert "paged: " not in shown(*words, lines=60)
     assert "paged:" in paging(environment, tmp_path, "show", "Title 19", columns=7, lines=30)
+    assert "Title 1" in paging(environment, tmp_path, "list", SEGUE_PAGER="less '")  # no command

@@ -81,7 +81,10 @@ def _command() -> list[str]:
     import shutil
 
     wanted = os.environ.get("SEGUE_PAGER", os.environ.get("PAGER", "less"))
-    first, *words = shlex.split(wanted) or [""]
+    try:
+        first, *words = shlex.split(wanted) or [""]
+    except ValueError:  # a quote that is not closed
+        return []
     program = shutil.which(first)
     return [] if program is None else [program, *words]
 

@@ -107,22 +107,26 @@ def _named(group: Any, by: str, agents: dict[str, str]) -> str:
 def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
     from rich.table import Table
 
-    from .tables import show
+    from .picker.width import fit_end, width
+    from .tables import columns, show
 
     most = max(total.sessions for _, total in rows)
-    cells = [
-        (one_line(tilde(name)), *_numbers(total), bar(total.sessions, most)) for name, total in rows
-    ]
-    headings = (by, "sessions", "messages", "tokens in", "out", "cost", "")
+    headings = ("sessions", "messages", "tokens in", "out", "cost")
+    numbers = [_numbers(total) for _, total in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *numbers, strict=True)]
+    # The numbers are shown whole. First the bar gives way, then the name: its end tells most.
+    room = max(6, columns() - sum(widths) - len("  ") * len(widths))
+    names = [fit_end(one_line(tilde(name)), room) for name, _ in rows]
+    longest = max(map(width, (by, *names)))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(by, overflow="ellipsis", no_wrap=True)
-    for place, heading in enumerate(headings[1:-1], 1):
-        # The numbers are shown whole; it is the name and the bar that give way.
-        width = max(len(heading), *(len(row[place]) for row in cells))
-        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-    table.add_column("", style="cyan", no_wrap=True, overflow="crop")
-    for row in cells:
-        table.add_row(*row)
+    table.add_column(by, no_wrap=True, min_width=longest)
+    for heading, size in zip(headings, widths, strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=size)
+    bars = room - longest > len("  ")
+    if bars:
+        table.add_column("", style="cyan", no_wrap=True, overflow="crop")
+    for name, row, (_, total) in zip(names, numbers, rows, strict=True):
+        table.add_row(name, *row, *[bar(total.sessions, most)] * bars)
     show(table)
 
 

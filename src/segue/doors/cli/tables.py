@@ -67,8 +67,8 @@ def session_lines(sessions: Sequence[Session], found: Sequence[Found] = ()) -> s
             f"  {click.style(places[at], dim=True)}"
         )
         if found:
-            snippet = _highlighted(found[at], columns() - indent)
-            lines.append(" " * indent + snippet)
+            below = indent if part else 4
+            lines.append(" " * below + _highlighted(found[at], columns() - below))
     return "".join(f"{line}\n" for line in lines)
 
 
