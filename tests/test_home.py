@@ -10,6 +10,7 @@ from segue.doors.rest.serve import is_loopback, listen
 from segue.home import open_hub
 from segue.model.errors import InvalidInput
 from segue.model.principal import LOCAL
+from segue.sources import index as sources_index
 from segue.testing.source import MemorySource
 from tests.claude.entries import Home, S
 
@@ -59,6 +60,22 @@ async def test_each_home_has_an_index_of_its_own(
             (source,) = hub.sources
             await source.refresh()
     assert len(list((tmp_path / "data").glob("claude-*.index"))) == 2
+
+
+async def test_an_index_of_another_format_goes_once_and_is_left_to_those_who_use_it(
+    tmp_path: Path, used: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def indices() -> list[str]:
+        async with await open_hub(tmp_path / "data") as hub:
+            await hub.sources[0].refresh()
+        return sorted(each.name for each in (tmp_path / "data").glob("claude-*"))
+
+    with monkeypatch.context() as before:
+        before.setattr(sources_index, "FORMAT", 1)
+        (old,) = await indices()
+    (new,) = await indices()
+    (tmp_path / "data" / old).touch()  # by a program that still runs
+    assert await indices() == [old, new]
 
 
 def test_loopback_is_what_only_this_machine_reaches() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +96,17 @@ def _sources(
             home = Home.current()
             if unused or os.path.isdir(home.projects):
                 from .sources.claude.source import ClaudeSource
+                from .sources.index import FORMAT
 
-                # One index a home: another one is another user's, or a copy to look into.
+                # One index a home: another one is another user's, or a copy to look into. And one
+                # a format, for an older program that still runs would make its own in its place.
                 mark = blake2b(os.fsencode(home.root), digest_size=4).hexdigest()
-                index = _index_dir(directory) / f"claude-{mark}.index"
+                index = _index_dir(directory) / f"claude-{mark}-{FORMAT}.index"
+                if not index.exists():
+                    for each in index.parent.glob(f"claude-{mark}*"):
+                        if not each.name.startswith(index.name):
+                            with suppress(OSError):
+                                each.unlink()
                 found.append(ClaudeSource(index, home, progress=progress))
         elif name not in ("none", ""):
             raise InvalidInput(f"there is no source {name!r}: `claude`, or `none`")
