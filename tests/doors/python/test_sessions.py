@@ -47,6 +47,11 @@ async def test_a_stream_begins_with_init_and_ends_with_result(tmp_path: Path) ->
     thought, said = messages[1:3]
     assert thought.message["content"] == [{"type": "thinking", "thinking": "hm"}]
     assert said.text == "Hello"
+    kept = await segue.get_session_messages(session.session_id)
+    assert [each.message["content"] for each in kept[1:]] == [
+        thought.message["content"],
+        said.message["content"],
+    ]
     assert (last.subtype, last.is_error, last.result) == ("success", False, "Hello")
     assert (last.usage["input_tokens"], last.usage["output_tokens"]) == (5, 7)
 

@@ -82,7 +82,8 @@ async def get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
         events = [event async for event in hub.history(LOCAL, session.id)]
-    entries = [entry for line in kept.lines(session, events) for entry in line.entries]
+    lines = kept.lines(session, events, read=True)
+    entries = [entry for line in lines for entry in line.entries]
     return messages.of_entries(entries, limit, offset, system=include_system_messages)
 
 

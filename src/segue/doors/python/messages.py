@@ -101,10 +101,7 @@ def message(session: str, event: Event) -> Message | None:
     body = event.body
     match body:
         case AgentMessage() | AgentThought() | ToolCall():
-            blocks = agent_blocks(body)
-            if isinstance(body, AgentThought):
-                blocks = [{"type": "thinking", "thinking": plain(body.content)}]
-            if blocks:
+            if blocks := agent_blocks(body, read=True):
                 said = {"role": "assistant", "content": blocks}
                 return AssistantMessage(session_id=session, uuid=event.id, message=said)
         case ToolResult():

@@ -43,12 +43,18 @@ _MADE_UP = "<synthetic>"  # the model of messages that no model wrote
 
 
 class Composer:
-    """Writes the events of one session as entries, each behind the one before."""
+    """Writes the events of one session as entries, each behind the one before.
 
-    def __init__(self, session: str, cwd: str, git_branch: str | None = None) -> None:
+    They can be sent to a model, unless they are only `read`.
+    """
+
+    def __init__(
+        self, session: str, cwd: str, git_branch: str | None = None, *, read: bool = False
+    ) -> None:
         self._session = session
         self._cwd = cwd
         self._branch = git_branch
+        self._read = read
         self.last: str | None = None  # the entry that the next one stands behind
         self._run: list[Event] = []  # what the agent said and called since somebody else spoke
         self._results: dict[str, Event] = {}
@@ -106,7 +112,7 @@ class Composer:
                     continue  # the interface takes an id once
                 self._called.add(event.body.call_id)
                 calls[event.body.call_id] = event
-            for number, block in enumerate(agent_blocks(event.body)):
+            for number, block in enumerate(agent_blocks(event.body, read=self._read)):
                 said = {**message, "content": [block]}
                 said |= {"stop_reason": None, "stop_sequence": None, "usage": usage(spent)}
                 yield self._entry(event, "assistant", number, message=said)
@@ -221,13 +227,13 @@ def _message(event: Event, model: str) -> Entry:
     return {"id": id, "type": "message", "role": "assistant", "model": model}
 
 
-def agent_blocks(body: Body) -> list[Entry]:
+def agent_blocks(body: Body, *, read: bool = False) -> list[Entry]:
     """What an agent said, thought or called, as blocks of its message."""
     match body:
         case AgentMessage():
             return _blocks(body.content)
         case AgentThought():
-            return _thought(body)
+            return _thought(body, read)
         case ToolCall():
             given = body.input if isinstance(body.input, dict) else {"input": body.input}
             name = body.name if body.server is None else f"mcp__{body.server}__{body.name}"
@@ -246,11 +252,13 @@ def result_block(body: ToolResult) -> Entry:
     }
 
 
-def _thought(body: AgentThought) -> list[Entry]:
+def _thought(body: AgentThought, read: bool) -> list[Entry]:
     # A thought that carries no signature of the model's maker is refused when it comes back.
     signature = (body.extra.get(DIALECT) or {}).get("signature")
-    if isinstance(signature, str) and signature:
-        return [{"type": "thinking", "thinking": plain(body.content), "signature": signature}]
+    signed = isinstance(signature, str) and signature
+    if signed or read:
+        made = {"type": "thinking", "thinking": plain(body.content)}
+        return [{**made, "signature": signature} if signed else made]
     return [{"type": "text", "text": f"<thinking>\n{plain(body.content)}\n</thinking>"}]
 
 

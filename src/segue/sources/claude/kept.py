@@ -251,7 +251,7 @@ class Telling:
     line. `joined` it goes on behind what was said here: else that would be a branch that was left.
     """
 
-    def __init__(self, session: Session, *, joined: bool = True) -> None:
+    def __init__(self, session: Session, *, joined: bool = True, read: bool = False) -> None:
         self._name = name(session)
         # A fork of ours; one of Claude Code's own has its lines already.
         self._forked = session.fork is not None and DIALECT not in session.extra
@@ -259,7 +259,7 @@ class Telling:
         self._ids: dict[str, str] = {}  # of inherited entries: what they are here
         self._held: Line | None = None  # a compaction's boundary, until its summary is known
         self._joined = joined
-        self._composer = Composer(self._name, session.cwd, session.git_branch)
+        self._composer = Composer(self._name, session.cwd, session.git_branch, read=read)
         self._directory = session.directory
         self._told = self._moved = ""  # where the lines say that the session is
         self._native: list[Event] = []
@@ -328,9 +328,9 @@ class Telling:
         return Line(({key: _exchanged(value, self._ids) for key, value in entry.items()},))
 
 
-def lines(session: Session, events: Iterable[Event]) -> Iterator[Line]:
-    """The lines of a session's own transcript."""
-    telling = Telling(session)
+def lines(session: Session, events: Iterable[Event], *, read: bool = False) -> Iterator[Line]:
+    """The lines of a session's own transcript, to go on with or only to be `read`."""
+    telling = Telling(session, read=read)
     for event in events:
         yield from telling.take(event)
     yield from telling.rest()
