@@ -9,6 +9,7 @@ from anthropic import Anthropic
 
 from segue.doors.rest.scheduled import Scheduler
 from segue.model import clock, ids
+from segue.model.errors import StoreFull
 from segue.store.base import Record
 from tests.clients.rest_server import serving
 from tests.doors.rest.api import Api, message, open_api
@@ -170,6 +171,37 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
         assert (await api.ok("POST", f"{path}/unpause"))["paused_reason"] is None
         await time.passes(60)
         assert (await runs(api))[0]["error"] is None
+        await api.hub.turns.rest()
+
+
+async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
+    tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+        time.servers = [Scheduler(api.door)]
+        made = await deployed(api)
+        failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
+        prompt = api.hub.prompt
+
+        async def prompted(*given: Any, **more: Any) -> str:
+            if failures:
+                raise failures.pop(0)
+            return await prompt(*given, **more)
+
+        monkeypatch.setattr(api.hub, "prompt", prompted)
+        for _ in range(3):
+            await time.passes(60)
+        last, *failed = await runs(api)
+        assert (last["error"], last["session_id"] is None) == (None, False)
+        assert [run["error"]["type"] for run in failed] == ["unknown_error"] * 2
+        assert [run["session_id"] for run in failed] == [None, None]
+        told = [run["error"]["message"] for run in failed]
+        assert "the disk is full" in told[1] and "log" in told[0] and "nobody" not in told[0]
+        sessions = (await api.ok("GET", "/v1/sessions", deployment_id=made["id"]))["data"]
+        spelt = [each["id"] for each in sessions]
+        assert len(spelt) == 3 and spelt[1] in told[0] and spelt[2] in told[1]
+        assert (await runs(api, has_error="true")) == failed
+        assert (await api.ok("GET", f"/v1/deployments/{made['id']}"))["status"] == "active"
         await api.hub.turns.rest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ Events = Annotated[tuple[events_in.Opening, ...], Meta(min_length=1, max_length=
 Resources = Annotated[tuple[resources.Resource, ...], Meta(max_length=500)]
 Vaults = Annotated[tuple[str, ...], Meta(max_length=50)]
 _UPCOMING = 5
+log = logging.getLogger("segue.rest")
 Agent = str | bodies.AgentById
 
 LIST = (
@@ -115,7 +117,7 @@ class Deployment(Out, frozen=True, tag_field="type", tag="deployment"):
 
 
 class RunError(Out, frozen=True):
-    """Why a run made no session."""
+    """Why a run made no session, or not one that works on what it should."""
 
     type: str
     message: str
@@ -334,9 +336,12 @@ async def run(call: Call) -> Run:
 
 
 async def fire(call: Call, record: Record, due: int) -> None:
-    """Run a deployment whose time has come; one that cannot be run is paused."""
+    """Run a deployment whose time has come; one that cannot be run is paused.
+
+    What failed otherwise, as a server's disk may, is tried again at the next time.
+    """
     error = (await _run(call, record, due)).body.get("error")
-    if error is None:
+    if error is None or error["type"] == "unknown_error":
         return
     if error["type"] == "session_creation_rejected_error":
         error = {**error, "type": "unknown_error"}
@@ -348,26 +353,39 @@ async def fire(call: Call, record: Record, due: int) -> None:
 
 
 async def _run(call: Call, record: Record, due: int | None) -> Record:
-    given = _given(call, record)
     body: dict[str, Any] = {
         "deployment_id": records.spell(record),
         "session_id": None,
         "agent": record.body["agent"],
         "scheduled_at": due,
     }
+    id = ids.new_id()
     try:
+        given = _given(call, record)
         made_with = await sessions.prepare(call, _setup(given))
-    except (InvalidInput, NotFound) as error:
-        body["error"] = {"type": _reason(error), "message": error.message}
-    else:
-        session = await sessions.make(
-            call, made_with._replace(deployment_id=record.id), given.initial_events
-        )
-        body["session_id"] = ids.spell("sesn", session.id)
+        made_with = made_with._replace(deployment_id=record.id)
+        await sessions.make(call, made_with, given.initial_events, id=id)
+        body["session_id"] = ids.spell("sesn", id)
+    except Exception as error:
+        body["error"] = await _failure(call, id, error)
     return await call.hub.records.create(call.workspace, "deployment_run", body)
 
 
-def _reason(error: SegueError) -> str:
+async def _failure(call: Call, id: str, error: Exception) -> dict[str, str]:
+    """Why a run has come to nothing, or to a session that was not told what it should be."""
+    told = "the server failed; its log says more"
+    if isinstance(error, SegueError):
+        told = error.message
+    else:
+        log.error("a deployment could not be run", exc_info=error)
+    if await call.hub.store.get(call.workspace, id) is not None:
+        told = f"session {ids.spell('sesn', id)} was made, and then: {told}"
+        return {"type": "unknown_error", "message": told}
+    kind = _reason(error) if isinstance(error, InvalidInput | NotFound) else "unknown_error"
+    return {"type": kind, "message": told}
+
+
+def _reason(error: InvalidInput | NotFound) -> str:
     """Which error of a run it is, as clients know them."""
     missing, archived = error.data.get("missing"), error.data.get("archived")
     if missing in ("environment", "vault", "file", "skill"):

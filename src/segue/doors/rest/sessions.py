@@ -220,13 +220,18 @@ async def _check_prices(call: Call, agent: AgentRef) -> None:
 
 
 async def make(
-    call: Call, made_with: MadeWith, first: Sequence[events_in.Opening], title: str | None = None
+    call: Call,
+    made_with: MadeWith,
+    first: Sequence[events_in.Opening],
+    *,
+    title: str | None = None,
+    id: str | None = None,
 ) -> Session:
     """A new session that has been sent its first events."""
     openings = await events_in.openings(call, first)
     fields = made_with._asdict()
     attached = fields.pop("attached")
-    id = ids.new_id()
+    id = id or ids.new_id()
     session = await call.hub.create(
         call.principal,
         id=id,
