@@ -71,12 +71,15 @@ class Records:
         return await self._store.put_record(following, only=True)
 
     async def archive(self, record: Record) -> Record:
-        if record.archived_at is not None:
-            return record
-        now = clock.now()
-        return await self._store.put_record(
-            replace(record, archived_at=now, updated_at=now), amend=True
-        )
+        """The newest version as an archived one, whichever that is by then."""
+        while record.archived_at is None:
+            now = clock.now()
+            archived = replace(record, archived_at=now, updated_at=now)
+            try:
+                return await self.amend(archived)
+            except Conflict:
+                record = await self.get(record.workspace, record.kind, record.id)
+        return record
 
     async def retire(self, record: Record, emptied: Mapping[str, Any] | None = None) -> Record:
         """Archive a record of which one version is kept, with what is `emptied` in its body.

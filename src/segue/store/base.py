@@ -277,8 +277,9 @@ class Store(Protocol):
     ) -> Record:
         """Keep a new version; Conflict unless `record.version` is the next one.
 
-        `amend` replaces the newest version instead (to archive it, say), and must name it. With
-        `only`, the earlier versions are forgotten.
+        `amend` replaces the newest version instead (to archive it, say), and must name it. A new
+        version brings nothing back that is archived: Conflict. With `only`, the earlier versions
+        are forgotten.
         """
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:

@@ -417,6 +417,8 @@ class MemoryStore(Store):
         name = record.workspace, record.kind, record.id
         versions = self._records.get(name, [])
         self._check_newest(record, record.version - (not amend))
+        if not amend:
+            self._check_archived(record)
         kept = replace(record, body=_decode_any(codec.encode(record.body)))
         earlier = versions[:-1] if amend else versions
         self._records[name] = [*([] if only else earlier), kept]
@@ -425,6 +427,7 @@ class MemoryStore(Store):
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
         for record in records:
             self._check_newest(record, record.version - 1)
+            self._check_archived(record)
         for record in drop:
             self._check_newest(record, record.version)
         for record in records:
@@ -439,6 +442,11 @@ class MemoryStore(Store):
             raise errors.Conflict(
                 f"the {record.kind} is at version {newest} now; read it again", version=newest
             )
+
+    def _check_archived(self, record: Record) -> None:
+        versions = self._records.get((record.workspace, record.kind, record.id))
+        if versions and versions[-1].archived_at is not None and record.archived_at is None:
+            raise errors.Conflict(f"the {record.kind} is archived now; read it again")
 
     async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
         self._parts.setdefault((workspace, file), {})[number] = bytes(data)

@@ -1,5 +1,6 @@
 """Agents and environments: records that sessions refer to."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from segue.agents.demo import DemoAgent
 from segue.model import ids
+from segue.store.base import Record
 from tests.doors.rest.api import open_api
 
 BASH = {"name": "bash", "enabled": False}
@@ -143,6 +145,40 @@ async def test_bad_settings_are_refused_with_the_field_s_name(
     async with open_api(tmp_path) as api:
         body = {"name": "a", "model": "m", **fields}
         assert told in await api.fails(400, "POST", "/v1/agents", body)
+
+
+@pytest.mark.parametrize("first", ["archive", "update"])
+async def test_who_archives_and_who_changes_an_agent_at_once_lose_nothing(
+    tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Both have read the agent when the first of them writes."""
+    async with open_api(tmp_path, database=database) as api:
+        path = f"/v1/agents/{(await api.agent())['id']}"
+        put, read, gone = api.hub.store.put_record, asyncio.Event(), asyncio.Event()
+
+        async def slow(record: Record, *, amend: bool = False, only: bool = False) -> Record:
+            if amend == (first == "update") and not read.is_set():
+                read.set()
+                await gone.wait()
+            return await put(record, amend=amend, only=only)
+
+        monkeypatch.setattr(api.hub.store, "put_record", slow)
+        archive = api.call("POST", f"{path}/archive")
+        update = api.call("POST", path, json={"name": "other"})
+        later, sooner = (update, archive) if first == "archive" else (archive, update)
+        waits = asyncio.ensure_future(later)
+        await read.wait()
+        assert (await sooner)[0] == 200
+        gone.set()
+        status, answer = await waits
+        shown = await api.ok("GET", path)
+        assert shown["archived_at"] is not None
+        if first == "archive":
+            assert (status, shown["name"], shown["version"]) == (400, "a", 1)
+            assert "is archived" in answer["error"]["message"]
+        else:
+            assert (status, shown["name"], shown["version"]) == (200, "other", 2)
+            assert answer == shown
 
 
 async def test_agents_are_listed_newest_first_the_archived_on_request(tmp_path: Path) -> None:

@@ -181,7 +181,12 @@ async def _check_newest(connection: Connection, record: Record, expected: int) -
 
 
 async def _put(connection: Connection, record: Record, amend: bool) -> None:
-    await _check_newest(connection, record, record.version - (not amend))
+    newest = record.version - (not amend)
+    await _check_newest(connection, record, newest)
+    if not amend and record.archived_at is None:
+        sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = $4"
+        if await connection.fetchval(sql, *_name(record), newest):
+            raise errors.Conflict(f"the {record.kind} is archived now; read it again")
     sql = f"UPDATE records SET newest = false WHERE {_NAMED} AND newest"
     await connection.execute(sql, *_name(record))
     sql = """

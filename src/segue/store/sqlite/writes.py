@@ -279,6 +279,10 @@ _NAMED = "workspace = ? AND kind = ? AND id = ?"
 def put_record(tx: Transaction, record: Record, amend: bool = False, only: bool = False) -> Record:
     name = (record.workspace, record.kind, record.id)
     newest = _newest(tx, record, record.version - (not amend))
+    if not amend and record.archived_at is None:
+        sql = f"SELECT archived FROM records WHERE {_NAMED} AND version = ?"
+        if (tx.execute(sql, (*name, newest)).fetchone() or (0,))[0]:
+            raise errors.Conflict(f"the {record.kind} is archived now; read it again")
     tx.execute(f"UPDATE records SET newest = 0 WHERE {_NAMED} AND version = ?", (*name, newest))
     tx.execute(
         "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, 1, ?, ?, ?)",

@@ -104,8 +104,18 @@ class BesideContract(Contract):
             with pytest.raises(Conflict):
                 await store.put_record(replace(first, version=version), amend=True)
         assert await store.get_record(HERE, "agent", first.id) == amended
-        third = replace(first, version=3)
-        assert await store.put_record(third) == third
+
+    async def test_a_new_version_brings_nothing_back_that_is_archived(self, store: Store) -> None:
+        first = a_record()
+        await store.put_record(first)
+        archived = await store.put_record(replace(first, archived_at=at(5)), amend=True)
+        second = replace(first, version=2, body={"new": True})
+        for put in (store.put_record(second), store.put_records([second])):
+            with pytest.raises(Conflict):
+                await put
+        assert await store.get_record(HERE, "agent", first.id) == archived
+        second = replace(second, archived_at=at(5))
+        assert await store.put_record(second) == second
 
     async def test_the_only_version_of_a_record_is_its_newest(self, store: Store) -> None:
         first = a_record()
