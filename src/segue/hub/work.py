@@ -8,7 +8,7 @@ was quicker.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ FIRST = "NO_HEARTBEAT"  # what a worker says who has sent none
 _NEEDED = "work_of"  # which item is a session's newest
 _BATCH = 200
 _TRIES = 20
+_NEVER = 1 << 62
 
 
 class HeartbeatRefused(SegueError):
@@ -88,14 +89,17 @@ class Work:
                 yield record
             after = Position(rows[-1].created_at, rows[-1].id)
 
-    async def poll(self, environment: Record, patience: int) -> Record | None:
-        """The oldest item that nobody has, now the caller's to acknowledge.
+    async def newest(self, environment: Record) -> str | None:
+        """The id of the newest item that has not stopped."""
+        queue = kind(environment.id)
+        rows = await self._records.list(environment.workspace, queue, limit=1)
+        return rows[0].id if rows else None
 
-        `patience` is how long, in microseconds, somebody else may take for that.
-        """
-        for item in await self.live(environment):
+    async def hand_out(self, items: Iterable[Record], patience: int) -> Record | None:
+        """The first of some items that nobody has, now the caller's to acknowledge."""
+        for item in items:
             now = clock.now()
-            if not free(item, now, patience):
+            if free_from(item, patience) > now:
                 continue
             try:
                 if not await self._needed(item):
@@ -192,18 +196,43 @@ class Work:
         return stopped
 
 
+class Poll:
+    """One who waits for an item of an environment's.
+
+    `patience` is how long, in microseconds, somebody else may take to acknowledge one. All items
+    are read once. Then the newest alone tells whether there is another one, until it is time for
+    one of those that are known to be handed out again.
+    """
+
+    def __init__(self, work: Work, environment: Record, patience: int) -> None:
+        self._work = work
+        self._environment = environment
+        self._patience = patience
+        self._newest: str | None = None
+        self._due = 0
+
+    async def look(self) -> Record | None:
+        """The oldest item that nobody has, now the caller's to acknowledge."""
+        if clock.now() < self._due and self._newest == await self._work.newest(self._environment):
+            return None
+        items = await self._work.live(self._environment)
+        self._newest = items[-1].id if items else None
+        self._due = min((free_from(each, self._patience) for each in items), default=_NEVER)
+        return await self._work.hand_out(items, self._patience)
+
+
 def self_hosted(environment: Record) -> bool:
     config: dict[str, Any] = environment.body.get("config") or {}
     return config.get("type") == "self_hosted"
 
 
-def free(item: Record, now: int, patience: int) -> bool:
-    """Whether an item may be handed out: it waits, or who had it has not been heard of for long."""
+def free_from(item: Record, patience: int) -> int:
+    """When an item may be handed out: it waits, or who had it has not been heard of for long."""
     body = item.body
     if body["state"] == "queued":
-        return bool(body.get("polled_at", -patience) + patience <= now)
+        return int(body.get("polled_at", -patience) + patience)
     heard = body.get("latest_heartbeat_at") or body["acknowledged_at"]
-    return bool(heard + body["ttl"] * clock.SECOND < now)
+    return int(heard + body["ttl"] * clock.SECOND + 1)
 
 
 def last_heartbeat(item: Record) -> str | None:

@@ -16,6 +16,7 @@ from anthropic import AsyncAnthropic
 from anthropic.types.beta.environments import BetaHeartbeatPreconditionFailedError
 
 from segue.agents.base import Turn
+from segue.hub.work import kind
 from segue.model import clock, ids
 from segue.model.lifecycle import StopReason
 from segue.store.base import Record
@@ -248,6 +249,35 @@ async def test_of_many_who_want_the_same_item_one_gets_it(
         acks = [api.call("POST", f"{place}/work/{item['id']}/ack") for _ in range(4)]
         answers = [status for status, _ in await asyncio.gather(*acks)]
         assert sorted(answers) == [200, 409, 409, 409]
+
+
+async def test_who_waits_for_work_reads_all_of_it_once(
+    tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+        place = await hosted(api)
+        queue = kind(ids.parse(place.rpartition("/")[2]) or "")
+        held = {"session": ids.new_id(), "state": "active", "metadata": {}, "ttl": 300}
+        held["latest_heartbeat_at"] = clock.now()
+        for _ in range(12):
+            await api.hub.records.create("local", queue, held)
+        records, read = api.hub.store.records, []
+
+        async def counted(workspace: str, kind: str, **options: Any) -> list[Record]:
+            found = await records(workspace, kind, **options)
+            if kind == queue:
+                read.append(len(found))
+            return found
+
+        monkeypatch.setattr(api.hub.store, "records", counted)
+        assert await api.ok("GET", f"{place}/work/poll", block_ms=450) is None
+        assert read[:2] == [12, 0] and len(read) > 3 and set(read[2:]) == {1}
+        polls = asyncio.ensure_future(api.ok("GET", f"{place}/work/poll", block_ms=999))
+        while len(read) < 8:
+            await asyncio.sleep(0.02)
+        session = await offered(api, place)
+        assert (await polls)["data"]["id"] == session
+        assert sum(read) < 12 * 3 + len(read)
 
 
 async def test_nothing_is_handed_to_a_worker_that_has_gone(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from typing import Any, Literal
 
-from ...hub.work import kind, last_heartbeat, self_hosted
+from ...hub.work import Poll, kind, last_heartbeat, self_hosted
 from ...model import clock, codec, ids
 from ...model.errors import InvalidInput
 from ...store.base import Record
@@ -95,9 +95,10 @@ async def poll(call: Call) -> Polled:
     loop = asyncio.get_running_loop()
     until = loop.time() + (block or 0) / 1000
     gone = asyncio.ensure_future(call.left())
+    waiting = Poll(call.hub.work, place, patience * 1000)
     try:
         while True:
-            item = await call.hub.work.poll(place, patience * 1000)
+            item = await waiting.look()
             if item is not None:
                 return show(item, _secret(call))
             left = until - loop.time()
