@@ -210,6 +210,7 @@ def test_a_key_on_the_local_store_means_its_workspace(run: Run) -> None:
     [
         (("sessions", "list", "--bogus"), 1, "flag provided but not defined: -bogus"),
         (("sessions", "list", "--limit", "x"), 1, "Incorrect Usage"),
+        (("sessions", "list", "--limit"), 1, "Run 'segue sessions list --help'"),
         (("sessions", "retrieve"), 1, 'Required flag "session-id" not set'),
         (("sessions", "retrieve", "a", "b"), 1, "unexpected argument"),
         (("sessions", "list", "x"), 1, "unexpected extra argument"),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from segue.doors.cli.main import main
+from segue.store.sqlite import connection
 from tests.doors.cli.child import COMMAND, Run
 
 
@@ -167,12 +169,17 @@ def test_a_store_of_a_newer_program_says_what_to_do(run: Run, tmp_path: Path) ->
 
 @pytest.mark.full  # a write waits half a minute for the lock
 def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
-    run: Run, tmp_path: Path
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # A write here, in this process, which lives on.
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("gc.freeze", lambda: None)
     id = run("new", "--title", "Still there").stdout.strip()
     with closing(sqlite3.connect(tmp_path / "data" / "segue.db", isolation_level=None)) as store:
         store.execute("BEGIN EXCLUSIVE")
         assert "Still there" in run("list").stdout
-        done = run("rename", id, "Other")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "lock" in done.stderr and "try again" in done.stderr
+        with pytest.raises(SystemExit) as done:
+            main(["rename", id, "Other", "--data-dir", str(tmp_path / "data")])
+    said = capsys.readouterr().err
+    assert (done.value.code, said.count("\n")) == (1, 1), said
+    assert "lock" in said and "try again" in said

@@ -69,7 +69,7 @@ class ApiCommand(click.Command):
         try:
             return super().parse_args(context, [_long(self, word) for word in given])
         except click.UsageError as error:
-            raise usage(error) from None
+            raise usage(error, context.command_path) from None
 
 
 def _long(command: click.Command, word: str) -> str:

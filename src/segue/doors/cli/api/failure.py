@@ -23,10 +23,8 @@ class Failure(click.ClickException):
         click.echo(self.message, err=True, file=file)
 
 
-def usage(error: click.UsageError) -> Failure:
+def usage(error: click.UsageError, path: str) -> Failure:
     """A mistake in the flags, in the words that the vendor's command line has for it."""
-    context = error.ctx
-    path = "segue" if context is None else context.command_path
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-")
         near = [each for each in error.possibilities or () if each]
