@@ -194,6 +194,17 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
     await expect(page.locator("#parts .item.user")).to_have_count(2)
     await expect(page.locator(".item.agent").last).to_contain_text("second")
     await expect(waiting).to_have_count(0)
+    await text.fill("/wait 60")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    await text.fill("/say third")
+    await page.keyboard.press("Control+Enter")
+    await expect(waiting).to_contain_text("third")
+    assert await serious(page) == []
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator("#head .status")).to_have_text("idle")
+    await expect(waiting).to_have_count(0)
+    await expect(text).to_have_value("/say third")  # to be sent again, or not
 
 
 @phone

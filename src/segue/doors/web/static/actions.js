@@ -1,6 +1,6 @@
 // Forms: sent without leaving the page. What was typed stays until the server has it.
 
-import { announce, explain, find, notify, post, send } from "./dom.js";
+import { all, announce, explain, find, notify, post, send } from "./dom.js";
 import * as pictures from "./pictures.js";
 
 const draftOf = (id) => `draft ${id}`;
@@ -62,11 +62,20 @@ async function say(form) {
   }
 }
 
+// What is stopped before it began is there to be sent again.
+function giveBack(words) {
+  const field = find("#text");
+  if (!field || field.value || !words) return;
+  field.value = words;
+  keepDraft(find("#main .session").dataset.id, words);
+}
+
 async function submit(form, submitter, go) {
   const fields = new FormData(form, submitter);
   const address = form.getAttribute("action");
   const session = find("#main .session")?.dataset.id;
   const verb = form.dataset.verb;
+  const queued = all("#writing [data-words]").map((each) => each.dataset.words);
   // Not `disabled`, which would take the focus away.
   if (submitter?.ariaDisabled) return;
   if (submitter) submitter.ariaDisabled = "true";
@@ -76,7 +85,8 @@ async function submit(form, submitter, go) {
       if (menu.contains(document.activeElement)) find("summary", menu).focus();
       menu.open = false;
     }
-    if (verb === "delete") {
+    if (verb === "cancel") giveBack(queued.join("\n\n"));
+    else if (verb === "delete") {
       await go("/");
       notify("Moved to the trash.", {
         label: "Undo",

@@ -310,6 +310,7 @@ export class Transcript {
     if (this.arrived.has(message)) return;
     const made = nodes('<div class="item user waiting"><header><h2 class="who">You</h2> <span class="badge">waits until this turn is done</span></header><div class="prose"></div></div>').firstElementChild;
     made.dataset.message = message;
+    if (words) made.dataset.words = words;
     made.lastElementChild.textContent = words || "(pictures)";
     const follows = this.nearEnd;
     this.writing.append(made);
