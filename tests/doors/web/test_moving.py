@@ -220,3 +220,33 @@ async def test_words_in_a_wide_table_stay_whole(house: House) -> None:
     }"""
     assert await cell.evaluate(lines) == 1
     assert await page.evaluate("document.querySelector('#main').scrollWidth <= innerWidth")
+
+
+@desktop
+async def test_what_a_search_found_follows_every_door(house: House) -> None:
+    found = await house.session("Before", "/say the wombat is here")
+    await house.session("Other", "/say hay")
+    page = await house.window("/?q=wombat")
+    row = page.locator(".row")
+    await expect(row).to_have_count(1)
+    await house.hub.set_title(LOCAL, found.id, "After")
+    await expect(row.locator(".title")).to_have_text("After")
+    await expect(row.locator("mark")).to_have_text("wombat")
+    await house.hub.trash(LOCAL, found.id)
+    await expect(row).to_have_count(0)
+    assert "Other" not in await page.locator("#list").inner_text()
+
+
+@desktop
+async def test_one_session_after_another_is_archived_by_keyboard(house: House) -> None:
+    await examples.crowd(house.hub, 5)
+    page = await house.window()
+    titles = page.locator(".row .title")
+    third = (await titles.all_text_contents())[2]
+    for key in ("j", "j", "Enter"):
+        await page.keyboard.press(key)
+    await expect(page.locator("#main")).to_be_focused()
+    await page.keyboard.press("e")
+    await expect(titles).to_have_count(4)
+    await page.keyboard.press("j")
+    await expect(page.locator(".row", has_text=third).locator("a")).to_be_focused()

@@ -127,8 +127,8 @@ async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
 
 
 def row_of(principal: Principal, session: Session, filters: Filters) -> str | None:
-    """A session's row, if it belongs in a list with these filters; for lists that update."""
-    if filters.words or session.workspace != principal.workspace:
+    """A session's row, if it belongs in a list with these filters, whatever its words are."""
+    if session.workspace != principal.workspace:
         return None
     query = filters.query(1)
     if query.cwd is not None:

@@ -165,15 +165,23 @@ export function mark() {
   }
 }
 
-// By keyboard.
+// By keyboard. Where the open session's row went away, as when it is archived, one goes on from there.
+
+let following = null;
+
+function remove(row) {
+  const links = all(".row > a", list());
+  const at = links.findIndex((link) => row.contains(link));
+  if (links[at].hasAttribute("aria-current") || links[at] === document.activeElement) following = links[at + 1];
+  row.remove();
+}
 
 export function step(by) {
   const links = all(".row > a", list());
   let at = links.indexOf(document.activeElement);
-  if (at < 0) {
-    at = links.findIndex((link) => link.hasAttribute("aria-current"));
-    if (at < 0) at = by > 0 ? -1 : links.length;
-  }
+  if (at < 0) at = links.findIndex((link) => link.hasAttribute("aria-current"));
+  if (at < 0 && links.includes(following)) at = links.indexOf(following) - (by > 0 ? 1 : 0);
+  else if (at < 0) at = by > 0 ? -1 : links.length;
   const next = links[Math.max(0, Math.min(links.length - 1, at + by))];
   next?.focus();
   next?.scrollIntoView({ block: "nearest" });
@@ -238,17 +246,20 @@ function filter(query) {
   return show(spelt(query));
 }
 
-// Rows that change: the newest first, those that no longer belong here away.
+// Rows that change: the newest first, those that no longer belong here away. What a search found
+// stays where it is, with its words.
 
 export function update({ session, html, group, label }) {
   const old = find(`.row[data-id="${session}"]`, list());
   if (!html) {
-    if (old && !param("q")) old.remove();
+    if (old) remove(old);
     tidy();
     return;
   }
   const row = nodes(html).firstElementChild;
-  if (old && (old.contains(document.activeElement) || old.dataset.at === row.dataset.at)) {
+  if (param("q")) {
+    for (const part of old ? [".title", ".meta"] : []) find(part, old).replaceWith(find(part, row));
+  } else if (old && (old.contains(document.activeElement) || old.dataset.at === row.dataset.at)) {
     const focused = old.contains(document.activeElement);
     old.replaceWith(row);
     if (focused) find("a", row).focus();
