@@ -17,14 +17,12 @@ from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
 from segue.doors.cli.main import segue
 from segue.hub.mirror import Mirror
-from segue.model.event import (
-    AgentMessage,
-    UserMessage,
-)
+from segue.model.content import plain
+from segue.model.event import AgentMessage, UserMessage
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
-from tests.claude.house import Within, opened, text, transcripts
+from tests.claude.house import Within, append, opened, said, text, transcripts
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -106,6 +104,37 @@ def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_pa
         assert path.read_bytes() == held
 
     within(through)
+
+
+async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None:
+    path = home.talk(say="at first")
+
+    async def heard(hub: Hub) -> list[str]:
+        await hub.get(LOCAL, S)
+        events = [event.body async for event in hub.conversation(LOCAL, S)]
+        return [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
+
+    def more(number: int, parent: str) -> None:
+        at = f"2026-02-0{number}T00:00:00Z"
+        asked = said(f"u{number}", parent, f"and {number}", at)
+        append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
+
+    async with opened(home) as (hub, _):
+        await hub.run(LOCAL, S, "/say here")
+        conversation = ["at first", "a1", "/say here", "here"]
+        assert await heard(hub) == conversation
+        more(2, "a1")
+        conversation += ["and 2", "a2"]
+        assert await heard(hub) == conversation
+        held = (await hub.get(LOCAL, S)).last_seq
+        more(3, "a2")
+        await hub.run(LOCAL, S, "/say again")  # after what was said there
+        conversation += ["and 3", "a3", "/say again", "again"]
+        assert await heard(hub) == conversation
+        assert (await hub.named(LOCAL, "at first")).last_seq > held
+        home.busy()
+        more(4, "a3")
+        assert await heard(hub) == conversation  # what is half said waits
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -52,6 +52,8 @@ class Base:
         self.data_dir = data_dir
         self.database = database  # the store's address, where it is not in `data_dir`
         self.sources = tuple(sources)
+        # How far the files of copies were when they were last read.
+        self._had: dict[tuple[str, str], int] = {}
         self.runners = runners or Runners()
         self.records = Records(
             store,

@@ -140,6 +140,13 @@ class Hub(Reading, Editing, Transcripts):
         )
         return await self._prompt(principal, id, prompt, turn_id)
 
+    async def get(self, principal: Principal, id: str) -> Session:
+        """The session; NotFound if there is none of that id in the principal's workspace.
+
+        A copy of one of Claude Code's comes with what was said there since.
+        """
+        return await self._caught_up(principal, await super().get(principal, id))
+
     async def promptable(
         self, principal: Principal, id: str, *, overrides: dict[str, Any] | None = None
     ) -> Session:
@@ -155,8 +162,8 @@ class Hub(Reading, Editing, Transcripts):
         if source is None:
             if _is_claude_code(session) and principal.local:
                 with suppress(NotFound):
-                    session = await self._take_claude(principal, session)
-            return session
+                    return await self._take_claude(principal, session)
+            return await self._caught_up(principal, session)
         if source.name != CLAUDE:
             await self.take_in(principal, id)
             return await self._native(principal, id)  # which says why not, of other sources

@@ -42,7 +42,7 @@ async def named(
     for find in (_begun, _titled) if titles else (_begun,):
         meant = await find(hub, principal, name, trash)
         if len(meant) == 1:
-            return meant[0]
+            return await hub.get(principal, meant[0].id)
         if meant:
             raise Ambiguous(name, meant)
     place = " in the trash" if trash else ""

@@ -6,7 +6,14 @@ import os
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ..model.errors import Conflict, InvalidInput, NotFound, StoreError, Unauthorized
+from ..model.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    SegueError,
+    StoreError,
+    Unauthorized,
+)
 from ..model.event import Draft, InfoChanged, ModelCalled, Usage
 from ..model.principal import Principal
 from ..model.session import Session
@@ -42,6 +49,31 @@ class Transcripts(Base):
         """The same for a session of a source, which whoever sees it there may have copied."""
         taken, _ = await self._take(principal, session.id, lambda: _of(session))
         return taken
+
+    async def _caught_up(self, principal: Principal, session: Session) -> Session:
+        """A copy with what Claude Code said in the session since; not while either is at work."""
+        copied = session.origin == CLAUDE != session.source and session.shelf != "trash"
+        if not copied or session.turn is not None:
+            return session
+        name = session.workspace, session.id
+        for source in await self._sources(principal):
+            there = await source.get(session.id) if source.name == CLAUDE else None
+            if there is None or there.status != "idle" or there.shelf == "trash":
+                continue
+            last = there.active_at
+            if self._had.get(name) == there.last_seq or await self.store.events(
+                *name, since=last, until=last, limit=1
+            ):
+                continue
+            self._had[name] = there.last_seq  # whatever comes of it, once is enough
+            try:
+                return await self._take_claude(principal, session)
+            except SegueError as error:
+                import logging
+
+                log = logging.getLogger("segue.hub")
+                log.info("session %s: its file was not read: %s", session.id, error.message)
+        return session
 
     async def _take(
         self, principal: Principal, named: str, read: Callable[[], Whole]
