@@ -7,11 +7,25 @@ import html5lib
 import pytest
 
 from segue.hub import Hub
-from segue.model.content import as_content
-from segue.model.event import AgentMessage, Event, UserMessage
+from segue.model.content import Image, as_content
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    Option,
+    PermissionAnswered,
+    PermissionAsked,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from segue.model.principal import LOCAL
 from segue.shown import documents
+from segue.sources.claude.layout import Home
+from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.claude.house import delegated
 
 
 @pytest.mark.parametrize("document", [documents.markdown, documents.html])
@@ -43,6 +57,32 @@ async def test_a_long_session_is_read_some_at_a_time(
             begun_with |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
     assert sorted(begun_with) == list(range(1500)) and whole.count("w1499w") == 1
     assert begun_with[0] <= 600 and max(reads) <= 600
+
+
+async def test_what_agents_did_and_what_was_asked_is_in_the_text(tmp_path: Path) -> None:
+    made = Claude(tmp_path / "claude")
+    delegated(made)
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        session = await hub.get(LOCAL, S)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        assert "> **What the agent did** count birds\n\n> *asked*\n\n> Count them\n" in text
+        assert "> *said*\n\n> A kingfisher, too\n" in text and "\nNine.\n" in text
+        session = await hub.create(LOCAL)
+        may = Option(id="y", name="Yes, once", kind="allow_once")
+        await hub.append(
+            LOCAL,
+            session.id,
+            ToolCall(call_id="c", name="paint", input={}),
+            PermissionAsked(ask_id="q", title="Paint it?", options=(may,), call_id="c"),
+            PermissionAnswered(ask_id="q", option="y"),
+            ToolResult(
+                call_id="c", status="failed", content=(Image(data="aGk=", mime="image/png"),)
+            ),
+        )
+        session = await hub.get(LOCAL, session.id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        assert "**paint**\n\n*(failed)*\n\n*(image)*\n\n*Asked: Paint it?* Yes, once\n" in text
 
 
 async def test_a_document_says_who_said_what(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from ..model.event import (
     AgentMessage,
     AgentThought,
     Compacted,
+    Event,
+    PermissionAnswered,
+    PermissionAsked,
     PlanChanged,
     SystemMessage,
     ToolCall,
@@ -59,7 +62,7 @@ async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIte
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
     yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"
     async for part in _parts(hub, principal, session):
-        for item in part.items:
+        for item in (await filled(hub, principal, session, part)).items:
             for piece in _piece(item):
                 yield sendable(piece) + "\n\n"
 
@@ -74,7 +77,7 @@ def _piece(item: items.Item) -> Iterator[str]:
             yield f"## {who} · {figures.stamp(item.event.at)}"
             yield from _blocks(body.content)
         case AgentThought() as body:
-            yield "\n".join(f"> {line}" for line in plain(body.content).splitlines())
+            yield _quoted(plain(body.content))
         case SystemMessage() as body:
             yield "## System"
             yield from _blocks(body.content)
@@ -82,7 +85,14 @@ def _piece(item: items.Item) -> Iterator[str]:
             yield f"**{body.name}** {items.headline(body) if body.title else ''}".strip()
             yield from _pieces(items.given(body))
             if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
-                yield from _pieces(items.gave(item.outcome.body))
+                yield from _result(item.outcome.body)
+            for aside in item.asides:
+                yield from map(_quoted, _aside(aside))
+        case ToolResult() as body:
+            yield "**Result**"
+            yield from _result(body)
+        case PermissionAsked() as body:
+            yield f"*Asked: {body.title}* {_answer(body, item.outcome)}"
         case PlanChanged() as body:
             yield "\n".join(
                 f"- {_BOXES.get(entry.status, '[ ]')} {entry.content}" for entry in body.entries
@@ -92,6 +102,34 @@ def _piece(item: items.Item) -> Iterator[str]:
             yield f"*Context compacted.* {plain(body.summary)}".strip()
         case _ if item.words:
             yield f"*{item.words}*"
+
+
+def _result(body: ToolResult) -> Iterator[str]:
+    if body.status != "completed":
+        yield f"*({body.status})*"
+    yield from _pieces(items.gave(body))
+
+
+def _answer(asked: PermissionAsked, outcome: Event | None) -> str:
+    chosen = (
+        outcome.body.option if outcome and isinstance(outcome.body, PermissionAnswered) else None
+    )
+    if chosen is None:
+        return "Not answered"
+    return next((option.name for option in asked.options if option.id == chosen), "Answered")
+
+
+def _aside(aside: items.Aside) -> Iterator[str]:
+    """What an agent did. It was asked by another one, so nobody is “you” there."""
+    yield f"**What the agent did** {aside.thread.title or ''}".rstrip()
+    for item in aside.items or ():
+        if item.kind in ("user", "agent") and isinstance(
+            item.event.body, UserMessage | AgentMessage
+        ):
+            yield f"*{'asked' if item.kind == 'user' else 'said'}*"
+            yield from _blocks(item.event.body.content)
+        else:
+            yield from _piece(item)
 
 
 def _blocks(content: tuple[Block, ...]) -> Iterator[str]:
@@ -106,8 +144,14 @@ def _pieces(parts: list[items.Part]) -> Iterator[str]:
     for part in parts:
         if part.diff is not None:
             yield _diff(part.diff)
+        elif part.block is not None:
+            yield from _blocks((part.block,))
         elif part.code:
             yield _fenced(part.code, part.language)
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
 def _diff(block: Diff) -> str:
