@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import textwrap
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from segue.model.errors import Conflict, InvalidInput, NotFound, SegueError
 from segue.model.event import Event, PermissionAsked
 from segue.store import open_store
 from tests.agents.provider import Provider, Say, Think, Use
-from tests.claude.entries import Home, S
+from tests.claude.entries import Home, S, assistant, user
 
 
 @pytest.fixture(autouse=True)
@@ -404,6 +405,27 @@ async def test_a_fork_has_the_messages_under_ids_of_its_own() -> None:
         after[0].message,
         after[1].message["content"],
     )
+
+
+async def test_a_session_of_claude_code_s_is_forked_at_a_message_of_its_file(
+    tmp_path: Path,
+) -> None:
+    told = [str(uuid.uuid4()) for _ in range(4)]
+    first, answer, second, last = told
+    Home(tmp_path / "claude").write(
+        [
+            user(first, None, "one"),
+            assistant(answer, first),
+            user(second, answer, "two"),
+            assistant(last, second),
+        ]
+    )
+    assert [each.uuid for each in await segue.get_session_messages(S)] == told
+    fork = await segue.fork_session(S, up_to_message_id=answer)
+    kept = [each.message["content"] for each in await segue.get_session_messages(fork.session_id)]
+    assert kept == ["one", [{"type": "text", "text": answer}]]
+    with pytest.raises(NotFound):
+        await segue.fork_session(S, up_to_message_id=str(uuid.uuid4()))
 
 
 async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:

@@ -111,6 +111,11 @@ async def fork_session(
         id = (await _kept(hub, session_id)).id
         at = None
         if up_to_message_id is not None:
+            if await hub.keeper(LOCAL, id) == CLAUDE:  # whose messages are named as in its files
+                try:
+                    return claude.fork_session(id, None, up_to_message_id, title)
+                except ValueError as error:
+                    raise NotFound(str(error), session=id) from None
             at = await hub.locate(LOCAL, id, _id(up_to_message_id))
         forked = await hub.fork(LOCAL, id, at=at, title=title)
         return ForkSessionResult(session_id=forked.id)
