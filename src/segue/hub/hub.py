@@ -16,6 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ..model import clock, ids
+from ..model.closing import closing
 from ..model.content import Block, Text, as_content
 from ..model.errors import InvalidInput, NoAgent, NotFound
 from ..model.event import (
@@ -498,7 +499,8 @@ def _given_up(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
     if session.stop_reason != "budget_reached":
         return []
     rest = StatusChanged(status="idle", stop_reason="cancelled")
-    return [Draft(id=cancel_id, body=Interrupted()), rest]
+    settled = closing(session, "what the budget cut short was given up")
+    return [Draft(id=cancel_id, body=Interrupted()), *settled, rest]
 
 
 async def _checked(agent: Agent) -> None:

@@ -25,6 +25,7 @@ from ..model.event import (
     ModelAsked,
     ModelCalled,
     Option,
+    OutcomeDefined,
     PermissionAnswered,
     PermissionAsked,
     StatusChanged,
@@ -150,7 +151,8 @@ class Running:
         if not prompt.later:
             await self._store.tell(*self._name, self._first)
         system = () if prompt.system is None else prompt.system.content
-        turn = Turn(self, prompt.content, turn_id, self._tools, prompt.outcome, system)
+        outcome = await self._unsettled() if prompt.resumes else prompt.outcome
+        turn = Turn(self, prompt.content, turn_id, self._tools, outcome, system)
         self._task = asyncio.get_running_loop().create_task(self._answer_in_room(turn))
         try:
             reason = await self._supervise(turn)
@@ -161,6 +163,17 @@ class Running:
                 self._flusher.cancel()
         if not self._abandoned:
             await self._end_and_leave(turn, reason)
+
+    async def _unsettled(self) -> OutcomeDefined | None:
+        """The outcome that is still to be reached, if there is one."""
+        wanted = [each.outcome_id for each in self.session.outcomes if each.completed_at is None]
+        if not wanted:
+            return None
+        kinds = ("outcome_defined",)
+        for event in await self._store.events(*self._name, types=kinds, limit=PAGE, backward=True):
+            if isinstance(event.body, OutcomeDefined) and event.body.outcome_id in wanted:
+                return event.body
+        return None
 
     async def _end_and_leave(self, turn: Turn, reason: StopReason | Exception) -> None:
         """End the turn with what it made kept. A cancel does not wait long for that."""

@@ -17,7 +17,8 @@ from .session import Session
 def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -> list[AnyBody]:
     """The events that end an open turn: questions withdrawn, calls closed, outcomes settled.
 
-    `why` is told of whatever had to be cut short. Nothing for a session that is at rest.
+    `why` is told of whatever had to be cut short. Nothing for a session that is at rest. An outcome
+    that a budget cut short is not settled by that: it may go on.
     """
     bodies: list[AnyBody] = [PermissionAnswered(ask_id=ask, note=why) for ask in session.open_asks]
     bodies += [
@@ -32,7 +33,7 @@ def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -
             explanation=why if cut else "the agent ended its turn without an evaluation",
         )
         for outcome in session.outcomes
-        if outcome.completed_at is None
+        if outcome.completed_at is None and stop_reason != "budget_reached"
     ]
     if session.status in ("running", "rescheduling") or session.turn is not None:
         bodies.append(

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,33 @@ async def test_what_was_begun_can_be_settled_or_given_up(tmp_path: Path, model: 
         assert len(model.requests) == 2 and "something else" in str(model.requests[-1])
 
 
+async def test_an_outcome_goes_on_to_be_graded(tmp_path: Path, model: Provider) -> None:
+    rubric = {"type": "text", "content": "There is one."}
+    wanted = {"type": "user.define_outcome", "description": "A poem", "rubric": rubric}
+    verdict = {"result": "needs_revision", "explanation": "too short"}
+    async with model, answered(model, tmp_path) as api:
+        model.scripts = [[Say("Here.")], [Use("verdict", verdict)]]
+        id = (await api.session(budget=limit("2")))["id"]
+        path = f"/v1/sessions/{id}"
+        await api.send(id, wanted)
+        assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
+        (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
+        assert (outcome["iteration"], outcome["completed_at"]) == (1, None)
+        model.scripts = [[Say("Longer.")], [Use("verdict", {**verdict, "result": "satisfied"})]]
+        await api.ok("POST", path, {"budget": limit("900")})
+        await until(api, id, lambda found: "end_turn" in stopped(found))
+        (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
+        assert (outcome["iteration"], outcome["result"]) == (1, "satisfied")
+        assert len(model.requests) == 4 and "A poem" in str(model.requests[2]["messages"][-1])
+        # Given up before it goes on, it is settled.
+        id = (await api.session(budget=limit("1")))["id"]
+        await api.send(id, wanted)
+        await until(api, id, rests(1))
+        await api.send(id, {"type": "user.interrupt"})
+        (outcome,) = (await api.ok("GET", f"/v1/sessions/{id}"))["outcome_evaluations"]
+        assert outcome["result"] == "interrupted"
+
+
 async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model: Provider) -> None:
     async with model, answered(model, tmp_path) as api:
         model.scripts = [[Say("one")]]
@@ -254,40 +281,33 @@ async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Pr
                     tools=[{"type": "agent_toolset_20260401"}],
                 )
                 environment = await beta.environments.create(name="e")
+                little: Any = limit("2")
                 session = await beta.sessions.create(
-                    agent=agent.id,
-                    environment_id=environment.id,
-                    budget={
-                        "type": "limit",
-                        "max_list_cost": {"amount": "2", "currency": "USD"},
-                    },
+                    agent=agent.id, environment_id=environment.id, budget=little
                 )
                 words: Any = message("look around")
-                more = beta.sessions.events
-                await more.send(session.id, events=[words])
-                assert await ending(client, session.id) == "budget_reached"
+                send = beta.sessions.events.send(session.id, events=[words])
+                assert await ending(client, session.id, send) == "budget_reached"
                 with pytest.raises(BadRequestError, match=r"budget of \$0.02"):
-                    await more.send(session.id, events=[words])
+                    await beta.sessions.events.send(session.id, events=[words])
                 told = await asyncio.to_thread(segue, server.environment, "show", session.id)
                 assert "-- the session has reached its budget of $0.02 --" in told
-                changed = await beta.sessions.update(
-                    session.id,
-                    budget={
-                        "type": "limit",
-                        "max_list_cost": {"amount": "2500", "currency": "USD"},
-                    },
-                )
-                assert changed.budget is not None
-                assert await ending(client, session.id) == "end_turn"
+                more: Any = limit("2500")
+                update = beta.sessions.update(session.id, budget=more)
+                assert await ending(client, session.id, update) == "end_turn"
                 assert len(model.requests) == 3
+                changed = await beta.sessions.retrieve(session.id)
+                assert changed.budget is not None and changed.budget.to_dict() == more
     body = StatusChanged(status="idle", stop_reason="budget_reached")
     (shown,) = items([Event(seq=9, id=ids.new_id(), at=0, body=body)], {})
     assert shown.words == "Stopped: the session has reached its budget."
 
 
-async def ending(client: AsyncAnthropic, session: str) -> str:
+async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
+    """How the turn ends that something begins."""
     stream = await client.beta.sessions.events.stream(session)
-    async with asyncio.timeout(20), stream:
+    async with asyncio.timeout(60), stream:
+        await act
         async for event in stream:
             if event.type == "session.status_idle":
                 return event.stop_reason.type

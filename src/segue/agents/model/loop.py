@@ -116,7 +116,9 @@ class Loop:
         """Work, be graded, and work on it again, until the outcome is reached or it is enough."""
         outcome = self._turn.outcome
         assert outcome is not None
-        for iteration in range(outcome.max_iterations):
+        begun = {each.outcome_id: each.iteration for each in self._turn.session.outcomes}
+        first = begun.get(outcome.outcome_id, 0)  # where a budget cut it short
+        for iteration in range(first, outcome.max_iterations):
             await self._evaluated(iteration, "running")
             stop = await self._work()
             if stop != "end_turn":

@@ -60,6 +60,11 @@ PAGE = Flag("page", "The cursor of a page, from an earlier answer.")
 _ORDER = Flag("order", "asc or desc, by creation.")
 _ARCHIVED = Flag("include-archived", "Archived ones too.", "flag")
 _METADATA = in_body("metadata", "Keys and values.", "value")
+_BUDGET = in_body(
+    "budget",
+    "What it may cost: {type: limit, max_list_cost: {amount: '2500', currency: USD}}, in cents.",
+    "value",
+)
 _SESSION = in_path("session-id", "session")
 _AGENT = in_path("agent-id", "agent")
 _ENVIRONMENT = in_path("environment-id", "environment")
@@ -125,7 +130,7 @@ SESSIONS = (
         (
             in_body("agent", "The agent: an id, or an object.", "value"),
             in_body("environment-id", "The environment."),
-            in_body("budget", "What it may cost.", "value"),
+            _BUDGET,
             in_body(
                 "initial-event", "A first event. Repeat it for more.", "values", "initial_events"
             ),
@@ -139,12 +144,12 @@ SESSIONS = (
         "update",
         "POST",
         "/v1/sessions/{session_id}",
-        "Change a session's title or metadata.",
+        "Change a session's title, metadata or budget.",
         "segue sessions update sesn_01… --title 'Fix the parser' --metadata '{ticket: 12}'",
         (
             _SESSION,
             in_body("agent", "What to change of its agent.", "value"),
-            in_body("budget", "What it may cost.", "value"),
+            _BUDGET,
             _METADATA,
             in_body("title", "Its title; null takes it away.", "value"),
             in_body("vault-id", "A vault. Repeat it for more.", "texts", "vault_ids"),
