@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         asked = said(f"u{number}", parent, f"and {number}", at)
         append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
 
-    async with opened(home) as (hub, _):
+    async with opened(home) as (hub, source):
         await hub.run(LOCAL, S, "/say here")
         conversation = ["at first", "a1", "/say here", "here"]
         assert await heard(hub) == conversation
@@ -132,8 +133,17 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         conversation += ["and 3", "a3", "/say again", "again"]
         assert await heard(hub) == conversation
         assert (await hub.named(LOCAL, "at first")).last_seq > held
+        last = (await hub.get(LOCAL, S)).last_seq
+        async with aclosing(hub.follow(LOCAL, S, last)) as following:
+            waiting = asyncio.ensure_future(anext(following))
+            while not source.watched:
+                await asyncio.sleep(0.01)
+            more(4, "a3")
+            async with asyncio.timeout(60):
+                assert (await waiting).body.content == text("and 4")  # type: ignore[union-attr]
+        conversation += ["and 4", "a4"]
         home.busy()
-        more(4, "a3")
+        more(5, "a4")
         assert await heard(hub) == conversation  # what is half said waits
 
 

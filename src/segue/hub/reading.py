@@ -259,11 +259,15 @@ class Reading(Base):
         is purged. One that a source keeps is followed there and, once the store has taken it in,
         here, from the first turn on that it has here.
         """
-        _, source = await self._find(principal, id)
+        session, source = await self._find(principal, id)
         name = (principal.workspace, id)
+        copied = session.origin in {each.name for each in self.sources}
 
-        def read(seq: int) -> AsyncIterator[Event]:
-            return self._read(*name, None, seq)
+        async def read(seq: int) -> AsyncIterator[Event]:
+            if copied:
+                await self.get(principal, id)  # with what was said in the original since
+            async for event in self._read(*name, None, seq):
+                yield event
 
         async def read_source(seq: int) -> AsyncIterator[Event]:
             taken = await self.store.get(*name) is not None
@@ -275,11 +279,11 @@ class Reading(Base):
         if source is not None:
             async for item in self.live.follow(read_source, name, after, False, False):
                 yield item
-            session = await self.store.get(*name)
-            if session is None:
+            taken_in = await self.store.get(*name)
+            if taken_in is None:
                 return
             turns = await self.store.events(*name, types=("status_changed",), limit=1)
-            after = turns[0].seq - 1 if turns else session.last_seq
+            after = turns[0].seq - 1 if turns else taken_in.last_seq
         async for item in self.live.follow(read, name, after, deltas, True):
             yield item
 
