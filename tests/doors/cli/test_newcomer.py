@@ -224,6 +224,7 @@ def test_options_of_place_may_stand_before_the_command(
         (("new", "--tagg", "x"), "`segue new --help` says more."),
         (("list", "--format", "xml"), "'xml' is not one of 'json', 'jsonl', 'yaml', 'csv', 'raw'."),
         (("keys", "lst"), "Did you mean 'list'?"),
+        (("nonsense",), "there is no command 'nonsense'. `segue --help` says more."),
         (("--bogus",), "no such option '--bogus'. `segue --help` says more."),
     ],
 )

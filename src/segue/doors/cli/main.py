@@ -296,7 +296,7 @@ class _Lazy(Group):
             from difflib import get_close_matches
 
             meant = MEANT.get(name)
-            near = [meant] if meant else get_close_matches(name, COMMANDS, 1, 0.5)
+            near = [meant] if meant else get_close_matches(name, COMMANDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command {name!r}.{hint}", error.ctx) from None
 
