@@ -29,7 +29,7 @@ from tests.faults.stream import Screen
 from tests.faults.takeover import bodies, recovered, story
 
 WORKSPACE = "local"
-SHORT = 800_000  # a lease, in microseconds: what a dead process holds is free so soon
+SHORT = 2_000_000  # a lease, in microseconds: what a dead process holds is free so soon
 NEVER = 10**6
 STREAM = "/slow 0.03\n/say " + " ".join(f"word{number}" for number in range(1000))
 NEXT = "/say the next one"
