@@ -17,7 +17,7 @@ from segue.model.session import Session
 from segue.store.base import Store
 from segue.store.postgres import PostgresStore
 from segue.store.postgres import reindex as postgres_reindex
-from segue.store.sqlite import SQLiteStore, indexing
+from segue.store.sqlite import SQLiteStore, connection, indexing
 from segue.testing.store_contract.harness import HERE, add, anyway, draft, make, nothing, user
 
 RED = "\x1b[31mfailed\x1b[0m"
@@ -71,6 +71,20 @@ def indexed(path: Path) -> list[str]:
         return sorted(term for (term,) in connection.execute("SELECT term FROM seen"))
 
 
+async def test_it_is_said_once_when_it_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "segue.db"
+    await age(path)
+    monkeypatch.setattr(indexing, "STEP", 2)
+    monkeypatch.setattr(connection, "QUIET_SECONDS", -1.0)
+    await SQLiteStore.open(path).close()
+    (said,) = caplog.messages
+    assert str(path) in said and "this once" in said
+    await SQLiteStore.open(path).close()
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("steps", range(0, 15, 2))
 async def test_what_happens_between_two_steps_is_indexed_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
@@ -102,7 +116,7 @@ async def test_what_happens_between_two_steps_is_indexed_right(
 
 KILLED = """
 import os, signal, sys
-from segue.store.sqlite import SQLiteStore, indexing
+from segue.store.sqlite import SQLiteStore, connection, indexing
 indexing.STEP, left, step = 1, int(sys.argv[2]), indexing.step
 def killed(execute):
     global left

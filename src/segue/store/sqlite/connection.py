@@ -16,6 +16,7 @@ from .. import migrations
 from . import indexing
 
 BUSY_SECONDS = 30.0
+QUIET_SECONDS = 2.0  # that long an opening says nothing of its work
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full: nothing of this change was kept in"),
@@ -210,14 +211,24 @@ def _reindex(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")  # what a crash takes back is done again
     # Where that cannot be done now, the store serves as it is, and who opens it next goes on.
     with suppress(sqlite3.Error):
-        more = True
+        more, told, opened = True, False, monotonic()
         while more:
             begun = monotonic()
+            if not told and begun - opened > QUIET_SECONDS:
+                told = True
+                _say_reindexing(path)
             with _transaction(connection):
                 check_compat(connection, path)
                 more = indexing.step(connection.execute)
             if more:  # who waits for the lock looks for it now and then, and must find it free
                 sleep((monotonic() - begun) / 2)
+
+
+def _say_reindexing(path: Path) -> None:
+    import logging
+
+    words = "bringing the full-text index of %s up to date; it may take minutes, this once"
+    logging.getLogger("segue.store").warning(words, path)
 
 
 @contextmanager
