@@ -17,9 +17,11 @@ import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
 from segue.doors.cli.main import segue
+from segue.hub import transcripts as transcripts_of_hub
 from segue.hub.mirror import Mirror
 from segue.model.content import plain
 from segue.model.event import AgentMessage, UserMessage
+from segue.model.session import Session
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
@@ -145,6 +147,36 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         home.busy()
         more(5, "a4")
         assert await heard(hub) == conversation  # what is half said waits
+
+
+async def test_what_is_being_read_for_another_comes_before_the_next_turn(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.talk(say="at first")
+    reading, go = threading.Event(), threading.Event()
+    read = transcripts_of_hub._of
+
+    def slowly(session: Session) -> whole.Whole:
+        found = read(session)
+        reading.set()
+        assert go.wait(60)
+        return found
+
+    async with opened(home) as (hub, _):
+        await hub.run(LOCAL, S, "/say here")
+        at = "2026-02-02T00:00:00Z"
+        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+        monkeypatch.setattr(transcripts_of_hub, "_of", slowly)
+        gone, other = (asyncio.ensure_future(hub.get(LOCAL, S)) for _ in range(2))
+        await asyncio.to_thread(reading.wait, 60)
+        gone.cancel()
+        asked = asyncio.ensure_future(hub.run(LOCAL, S, "/say again"))
+        await asyncio.wait([asked], timeout=0.2)
+        go.set()
+        await asyncio.gather(asked, other)
+        events = [event.body async for event in hub.conversation(LOCAL, S)]
+    heard = [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
+    assert heard == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -65,14 +65,16 @@ class Transcripts(Base):
                 *name, since=last, until=last, limit=1
             ):
                 continue
-            self._had[name] = there.last_seq  # whatever comes of it, once is enough
             try:
-                return await self._take_claude(principal, session)
+                session = await self._take_claude(principal, session)
             except SegueError as error:
                 import logging
 
                 log = logging.getLogger("segue.hub")
                 log.info("session %s: its file was not read: %s", session.id, error.message)
+            # Whatever came of it, once is enough. Only now: who asks meanwhile, or after one who
+            # went away, must have what is there.
+            self._had[name] = there.last_seq
         return session
 
     async def _take(
