@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -34,12 +35,13 @@ _NEXT = """
 """
 
 
-async def reindex(database: Database) -> None:
-    """Go over all that has not been gone over."""
+async def reindex(database: Database, closing: asyncio.Event) -> None:
+    """Go over all that has not been gone over, or as far as one comes before the store closes."""
     try:
-        while (more := await database.transact(_step)) is not False:
+        while not closing.is_set() and (more := await database.transact(_step)) is not False:
             if more is None:
-                await asyncio.sleep(PAUSE)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(closing.wait(), PAUSE)
     except errors.SegueError as error:
         log.warning(
             "the words of older events are gone over when the store is next opened: %s", error

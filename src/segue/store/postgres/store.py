@@ -26,6 +26,7 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
         self._database = database
         self._watcher = watcher
         self._cursor_key: bytes | None = None
+        self._closing = asyncio.Event()
         self.reindexing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -39,12 +40,12 @@ class PostgresStore(Sessions, Lists, Turns, Beside, Store):
             await database.close()
             raise
         if unfinished:
-            store.reindexing = asyncio.create_task(reindex(database))
+            store.reindexing = asyncio.create_task(reindex(database, store._closing))
         return store
 
     async def close(self) -> None:
         if self.reindexing is not None:
-            self.reindexing.cancel()
+            self._closing.set()  # a step is short, and asyncpg is not to be cut off in one
             await asyncio.wait([self.reindexing])
         await self._watcher.close()
         await self._database.close()
