@@ -229,6 +229,26 @@ def test_zsh_is_told_titles_beside_ids(run: Run) -> None:
     assert re.fullmatch(rf"plain\n{id}\nA: title \(\d+s\)\n", done), done
 
 
+def test_bash_completes_sessions_where_files_are_meant_too(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    script = f"""{run("completion", "bash").stdout}
+        compopt() {{ echo "$2"; }}
+        COMP_WORDS=(segue import "$1") COMP_CWORD=2
+        _segue_completion {COMMAND}
+        echo "${{COMPREPLY[*]}}" """
+    for begun, completed in ((id[:9], id), ("notes", "")):
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", begun],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout == f"default\n{completed}\n", done.stderr
+
+
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_completes_sessions_and_settings(
     run: Run, environment: dict[str, str], tmp_path: Path

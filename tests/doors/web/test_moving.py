@@ -29,6 +29,11 @@ class Held:
         await route.continue_()
 
 
+async def _say(page: Page, words: str) -> None:
+    await page.locator("#text").fill(words)
+    await page.keyboard.press("Control+Enter")
+
+
 @desktop
 async def test_of_two_sessions_that_are_asked_for_the_later_is_shown(house: House) -> None:
     slow = await house.session("Slow")
@@ -206,6 +211,50 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
     await expect(page.locator("#head .status")).to_have_text("idle")
     await expect(waiting).to_have_count(0)
     await expect(text).to_have_value("/say third")  # to be sent again, or not
+
+
+@desktop
+async def test_of_several_that_wait_each_is_seen_to_until_it_begins(house: House) -> None:
+    session = await house.session("Busy")
+    page = await house.window(f"/s/{session.id}")
+    await _say(page, "/ask One?")
+    await expect(page.locator(".permission.open")).to_be_visible()
+    waiting = "#writing .waiting"
+    for count, words in enumerate(["/ask Two?", "/say three"], 1):
+        await _say(page, words)
+        await expect(page.locator(waiting)).to_have_count(count)
+    late = await house.window(f"/s/{session.id}")
+    await expect(late.locator(waiting)).to_have_count(2)
+    await page.get_by_role("button", name="Allow", exact=True).click()
+    for each in (page, late):
+        await expect(each.locator(".permission.open")).to_contain_text("Two?")
+        await expect(each.locator(waiting)).to_have_count(1)
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator("#text")).to_have_value("/say three")
+    await expect(late.locator(waiting)).to_have_count(0)
+
+
+@desktop
+async def test_what_is_stopped_comes_back_before_what_was_typed_since(house: House) -> None:
+    await house.session("Other")
+    session = await house.session("Busy")
+    page = await house.window(f"/s/{session.id}")
+    await _say(page, "/ask One?")
+    await expect(page.locator(".permission.open")).to_be_visible()
+    await _say(page, "/say two")
+    await expect(page.locator("#writing .waiting")).to_have_count(1)
+    await page.locator("#text").fill("three")
+    held = Held()
+    await page.route(f"**/s/{session.id}/cancel", held)
+    await page.get_by_role("button", name="Stop").click()
+    await page.locator(".row", has_text="Other").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Other")
+    async with page.expect_response(f"**/s/{session.id}/cancel"):
+        held.go_on.set()
+    await page.wait_for_function("id => localStorage[`draft ${id}`] !== 'three'", arg=session.id)
+    await expect(page.locator("#text")).to_have_value("")
+    await page.locator(".row", has_text="Busy").click()
+    await expect(page.locator("#text")).to_have_value("/say two\n\nthree")
 
 
 @phone

@@ -42,7 +42,7 @@ def _complete_or_file(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
     sessions = _complete(context, parameter, begun) if begun else []
-    return [*sessions, CompletionItem(begun, type="file")]
+    return [CompletionItem(begun, type="file"), *sessions]  # for files, bash forgets what it has
 
 
 def _complete(

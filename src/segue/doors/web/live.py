@@ -175,7 +175,8 @@ async def _session(
             return
         yield await _item(call, view, thing, begun)
         if thing.type in _HEAD:
-            yield _frame("head", _head(view, agent) if view.writable else _shared_head(view))
+            head = await _head(call, view, agent) if view.writable else _shared_head(view)
+            yield _frame("head", head)
     yield _frame("gone", {"session": session.id})
 
 
@@ -211,7 +212,7 @@ async def _beginning(call: Call, session: Session, event: Event) -> Event | None
     return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
 
 
-def _head(view: View, agent: str) -> dict[str, Any]:
+async def _head(call: Call, view: View, agent: str) -> dict[str, Any]:
     bits = templates.macros("session_bits.html")
     session = view.session
     return {
@@ -222,6 +223,7 @@ def _head(view: View, agent: str) -> dict[str, Any]:
         "shelf": str(bits.shelving(view)),
         "tag": session.tag or "",
         "status": session.status,
+        "waiting": await transcript.waiting(call, view),
     }
 
 

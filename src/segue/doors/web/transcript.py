@@ -77,6 +77,11 @@ async def view_of(call: Call, session: Session) -> View:
     return View(session, f"/s/{session.id}", True, call.csrf, keeper=keeper)
 
 
+async def waiting(call: Call, view: View) -> Sequence[str]:
+    """The ids of messages that have not begun."""
+    return () if view.keeper else await call.hub.waiting(call.principal, view.session.id)
+
+
 async def page(call: Call) -> Response:
     """A session, with the list beside it unless our script has that already."""
     session = await call.session()
@@ -86,9 +91,7 @@ async def page(call: Call) -> Response:
     values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
     values["hint"] = "" if view.keeper else call.hint
     values["coming"] = (session.turn or call.param("sent")) and not session.open_asks
-    values["waiting"] = (
-        len(await call.hub.waiting(call.principal, session.id)) if session.turn else 0
-    )
+    values["waiting"] = await waiting(call, view) if session.turn else ()
     if call.scripted:
         return call.page("session.html", **values)
     filters = await listing.filters_of(call)

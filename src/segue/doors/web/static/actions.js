@@ -13,10 +13,14 @@ export function restoreDraft(session) {
   pictures.show();
   const { id } = session.dataset;
   if (text.value) return keepDraft(id, text.value); // typed before this script was there
+  text.value = draft(id);
+}
+
+function draft(id) {
   try {
-    text.value = localStorage.getItem(draftOf(id)) ?? "";
+    return localStorage.getItem(draftOf(id)) ?? "";
   } catch {
-    // A browser that keeps nothing.
+    return ""; // A browser that keeps nothing.
   }
 }
 
@@ -62,12 +66,12 @@ async function say(form) {
   }
 }
 
-// What is stopped before it began is there to be sent again.
-function giveBack(words) {
-  const field = find("#text");
-  if (!field || field.value || !words) return;
-  field.value = words;
-  keepDraft(find("#main .session").dataset.id, words);
+// What is stopped before it began is there to be sent again, before what was typed since.
+function giveBack(id, words) {
+  const field = find(`#main .session[data-id="${id}"] #text`);
+  const given = [...words, field ? field.value : draft(id)].filter(Boolean).join("\n\n");
+  if (field) field.value = given;
+  keepDraft(id, given);
 }
 
 async function submit(form, submitter, go) {
@@ -85,7 +89,7 @@ async function submit(form, submitter, go) {
       if (menu.contains(document.activeElement)) find("summary", menu).focus();
       menu.open = false;
     }
-    if (verb === "cancel") giveBack(queued.join("\n\n"));
+    if (verb === "cancel") giveBack(session, queued);
     else if (verb === "delete") {
       await go("/");
       notify("Moved to the trash.", {

@@ -1,7 +1,7 @@
 // The stream of what happens elsewhere. One a page, and none while nobody looks at it.
 
 import { restoreDraft } from "./actions.js";
-import { announce, endsSoon, find, nodes, signedOut } from "./dom.js";
+import { all, announce, endsSoon, find, nodes, signedOut } from "./dom.js";
 import * as list from "./list.js";
 
 let source = null;
@@ -84,7 +84,7 @@ async function refused(which) {
   return open();
 }
 
-function head({ title, tag, meta, notices, shelf, composer, status }) {
+function head({ title, tag, meta, notices, shelf, composer, status, waiting }) {
   if (!session?.isConnected) return;
   find("h1", session).textContent = title;
   document.title = `${title} · segue`;
@@ -100,8 +100,8 @@ function head({ title, tag, meta, notices, shelf, composer, status }) {
   const shelving = find("#shelving", session);
   if (!shelving?.contains(document.activeElement)) shelving?.replaceWith(nodes(shelf));
   keepTyping(composer);
-  // Between two turns; while it asks, what is queued waits on.
-  if (status === "idle" && !find("#composer .stop", session)) find("#writing", session).replaceChildren();
+  if (status !== "idle" || find("#composer .stop", session)) return; // it asks, and will go on
+  for (const each of all("#writing > *", session)) if (!waiting.includes(each.dataset.message)) each.remove();
 }
 
 // Left alone while they are the same: somebody may be about to press what is in them.
