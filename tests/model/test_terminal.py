@@ -1,9 +1,13 @@
 """Text without the codes that drive terminals."""
 
+import re
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segue.model import terminal
 from segue.model.content import Text
 from segue.model.event import ToolResult
 from segue.model.terminal import without_codes
@@ -42,3 +46,26 @@ def test_no_code_is_left(text: str) -> None:
 def test_codes_count_nothing_towards_what_is_searched_of_an_output() -> None:
     output = ToolResult(call_id="c", content=(Text(text="\x1b[31mab\x1b[0m" * MAX_OUTPUT),))
     assert searchable(output) == "ab" * (MAX_OUTPUT // 2)
+
+
+@given(st.text(st.sampled_from("\x1b[]0;m\x07\\PH (Bé\n")), st.integers(0, 20))
+def test_the_beginning_is_that_of_the_whole(text: str, most: int) -> None:
+    assert without_codes(text, most) == without_codes(text)[:most]
+
+
+def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes = terminal._code()
+    seen = []
+
+    class Counted:
+        def finditer(self, text: str) -> Iterator[re.Match[str]]:
+            for code in codes.finditer(text):
+                seen.append(code)
+                yield code
+
+    monkeypatch.setattr(terminal, "_code", Counted)
+    long = "\x1b[31mab\x1b[0m" * MAX_OUTPUT
+    assert searchable(ToolResult(call_id="c", content=(Text(text=long),)))
+    assert len(seen) <= MAX_OUTPUT + 2

@@ -114,6 +114,29 @@ async def test_what_happens_between_two_steps_is_indexed_right(
     await check(path)
 
 
+async def test_a_step_looks_at_so_many_bytes_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "segue.db"
+    await age(path)
+    monkeypatch.setattr(indexing, "LOOKED", 100)
+    reached = []
+
+    def counted(execute: indexing.Execute) -> bool:
+        before = indexing._reached(execute)
+        more = step(execute)
+        sql = "SELECT length(body) FROM events WHERE key > ? AND key <= ? ORDER BY key"
+        sizes = [size for (size,) in execute(sql, (before, indexing._reached(execute)))]
+        reached.append(sum(sizes[:-1]))
+        return more
+
+    step = indexing.step
+    monkeypatch.setattr(indexing, "step", counted)
+    await SQLiteStore.open(path).close()
+    assert len(reached) > 4 and max(reached) <= 100
+    await check(path)
+
+
 KILLED = """
 import os, signal, sys
 from segue.store.sqlite import SQLiteStore, connection, indexing

@@ -20,8 +20,21 @@ def _code() -> re.Pattern[str]:
     )
 
 
-def without_codes(text: str) -> str:
-    """A text without them. Where one moves the cursor, a word ends."""
+def without_codes(text: str, most: int | None = None) -> str:
+    """A text without them, or so many characters of that. Where one moves the cursor, a word ends.
+
+    No more is looked at than is needed: programs colour outputs of any length.
+    """
     if ESCAPE not in text:
-        return text
-    return _code().sub(lambda code: " " if code[1] else "", text)
+        return text[:most]
+    parts: list[str] = []
+    size = end = 0
+    for code in _code().finditer(text):
+        part = text[end : code.start()] + (" " if code[1] else "")
+        parts.append(part)
+        size, end = size + len(part), code.end()
+        if most is not None and size >= most:
+            break
+    else:
+        parts.append(text[end:])
+    return "".join(parts)[:most]

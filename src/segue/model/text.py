@@ -145,8 +145,8 @@ def searchable(body: Body, *, codes: bool = False) -> str:
 
     Without the codes that drive terminals, unless an older index is asked about, which has them.
     """
-    said = _said(body)
-    return (said if codes else without_codes(said))[: _MOST.get(type(body), MAX_TEXT)]
+    said, most = _said(body), _MOST.get(type(body), MAX_TEXT)
+    return said[:most] if codes else without_codes(said, most)
 
 
 def _said(body: Body) -> str:

@@ -18,6 +18,7 @@ from ...model import event, text
 from ...model.terminal import ESCAPE
 
 STEP = 500  # events
+LOOKED = 4 << 20  # bytes of them
 _END = (1 << 63) - 1
 _ESCAPED = rb"\u001b"  # what begins every code, as JSON has it
 
@@ -42,13 +43,16 @@ def is_whole(execute: Execute) -> bool:
 def step(execute: Execute) -> bool:
     """Go over the next events; whether there are more."""
     reached = _reached(execute)
-    sql = "SELECT key, version, CASE WHEN instr(body, ?) THEN body END FROM events WHERE key > ?"
-    count = 0
-    for key, version, body in execute(f"{sql} ORDER BY key LIMIT ?", (_ESCAPED, reached, STEP)):
-        count, reached = count + 1, key
+    sql = "SELECT key, version, length(body), CASE WHEN instr(body, ?) THEN body END FROM events"
+    sql += " WHERE key > ? ORDER BY key LIMIT ?"
+    count = looked = 0
+    for key, version, size, body in execute(sql, (_ESCAPED, reached, STEP)):
+        count, looked, reached = count + 1, looked + size, key
         if body is not None:
             _bare(execute, key, version, body)
-    more = count == STEP
+        if looked > LOOKED:
+            break
+    more = count == STEP or looked > LOOKED
     sql = "UPDATE meta SET value = ? WHERE name = 'bared'"
     execute(sql, (reached if more else _END,))
     return more
