@@ -58,6 +58,19 @@ async def test_a_store_of_a_newer_program_is_refused_unless_it_says_otherwise(ur
             await PostgresStore.open(url)
 
 
+async def test_a_program_from_before_budgets_may_not_write(url: str) -> None:
+    async with opened(url) as store, raw(url) as connection:
+        await make(store)
+        for known in (5, 4):
+            await connection.execute(f"SET segue.format = {known}")
+            try:
+                await connection.execute("UPDATE sessions SET row = row")
+            except asyncpg.PostgresError as error:
+                assert (known, error.sqlstate) == (4, "SG001")
+            else:
+                assert known == 5
+
+
 async def test_tables_of_others_are_left_alone(url: str) -> None:
     async with raw(url) as connection:
         await connection.execute("CREATE TABLE public.sessions (mine text)")
