@@ -233,11 +233,13 @@ class Hub(Reading, Editing, Transcripts):
         await check_prices([await self._described(workspace, agent) for agent in agents])
 
     async def set_budget(self, principal: Principal, id: str, budget: int | None) -> Session:
-        """Change or remove what a session may cost; what the old budget cut short goes on."""
+        """Change or remove what a session may cost; what the old budget cut short goes on.
+
+        Who was cut off in the middle of that may ask for the same again.
+        """
         session, _ = await self._find(principal, id)
-        if not changing(session, budget):
-            return session
-        session, _ = await self._change(principal, id, lambda now: changing(now, budget))
+        if changing(session, budget):
+            session, _ = await self._change(principal, id, lambda now: changing(now, budget))
         if session.stop_reason == "budget_reached" and not session.at_budget:
             from .running import resume
 

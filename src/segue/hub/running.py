@@ -485,7 +485,7 @@ async def resume(store: Store, name: Name) -> None:
 def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
     running = StatusChanged(status="running", turn=turn_id)
     if prompt.resumes:
-        if session.stop_reason != "budget_reached":
+        if session.stop_reason != "budget_reached" or session.at_budget:
             raise Conflict("what the budget cut short went on already", session=session.id)
         return [Draft(id=turn_id, body=running)]
     bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]

@@ -12,6 +12,7 @@ import pytest
 from anthropic import AsyncAnthropic, BadRequestError
 
 from segue.agents.base import Turn
+from segue.hub import running
 from segue.hub.runners import Runners
 from segue.model import ids
 from segue.model.event import Event, ModelCalled, StatusChanged, Usage
@@ -229,6 +230,40 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
         session = await api.hub.get(api.principal, id)
         assert turns == ["go", "Go on where you stopped."]
         assert (session.stop_reason, session.turns) == ("end_turn", 2)
+
+
+async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spends:
+        async def run(self, turn: Turn) -> StopReason:
+            turns.append(turn.text)
+            await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
+            return "budget_reached" if turn.session.at_budget else "end_turn"
+
+    turns: list[str] = []
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+        id = (await api.hub.create(api.principal, budget=10_000)).id
+        await api.hub.run(api.principal, id, "go")
+        await api.hub.turns.rest()
+        with monkeypatch.context() as killed:
+            killed.setattr(running, "resume", None)
+            with pytest.raises(TypeError):
+                await api.hub.set_budget(api.principal, id, 30_000)
+        with monkeypatch.context() as later:
+            later.setattr(type(api.hub.turns), "kick", kept_waiting)
+            for _ in range(2):
+                await api.hub.set_budget(api.principal, id, 30_000)
+        await api.hub.turns.kick(("local", id))
+        await api.hub.turns.rest()
+        session = await api.hub.get(api.principal, id)
+        # The first has spent all of it, so the second has nothing to go on with.
+        assert turns == ["go", "Go on where you stopped."]
+        assert (session.stop_reason, session.turns) == ("budget_reached", 2)
+
+
+async def kept_waiting(*_: object) -> None:
+    """Nobody begins what waits."""
 
 
 async def test_a_deployment_gives_its_sessions_a_budget(tmp_path: Path, model: Provider) -> None:
