@@ -5,6 +5,7 @@ from typing import Any
 
 import html5lib
 import pytest
+from markdown_it import MarkdownIt
 
 from segue.hub import Hub
 from segue.model.content import Image, as_content
@@ -102,3 +103,29 @@ async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
     assert text.index("## Agent · ") < text.index("**so**")
     html5lib.HTMLParser(strict=True).parse(page)
     assert "<h1>Odd \ufffd\n&lt;b&gt;</h1>" in page and "<strong>so</strong>" in page
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("```py\nprint(1)", "```py\nprint(1)\n```"),
+        ("~~~~\n```\n~~~", "~~~~\n```\n~~~\n~~~~"),
+        ("1. so\n\n   ```\n   code", "1. so\n\n   ```\n   code\n   ```"),
+        ("```\n````  \n```no```", "```\n````  \n```no```"),
+        ("    ```", "    ```"),
+    ],
+)
+async def test_a_fence_that_a_message_leaves_open_ends_with_it(
+    tmp_path: Path, said: str, shown: str
+) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL)).id
+        call = ToolCall(call_id="c", name="ls", input={})
+        listed = ToolResult(call_id="c", content=as_content("\x1b[01;34mbin\x1b[0m"))
+        await hub.append(LOCAL, id, AgentMessage(content=as_content(said), partial=True))
+        await hub.append(LOCAL, id, call, listed)
+        session = await hub.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+    assert text.endswith(f"\n\n{shown}\n\n**ls**\n\n```\nbin\n```\n\n")
+    ends = [token.content for token in MarkdownIt().parse(text)[-4:] if token.content]
+    assert ends == ["**ls**", "bin\n"]

@@ -27,6 +27,7 @@ from . import diffs, figures, items, places, templates
 from .markdown import sendable
 from .parts import PART, Part, View, filled, part_of, read_parts
 
+_FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
 
 
@@ -71,7 +72,7 @@ def _piece(item: items.Item) -> Iterator[str]:
     match item.event.body:
         case UserMessage() | SystemMessage() as body if item.kind in items.REMARKS:
             yield f"**{items.REMARKS[item.kind]}** {item.words}".rstrip()
-            yield _fenced(spoken.plain(plain(body.content)), "")
+            yield _fenced(plain(body.content), "")
         case UserMessage() | AgentMessage() as body:
             who = "You" if isinstance(body, UserMessage) else "Agent"
             yield f"## {who} · {figures.stamp(item.event.at)}"
@@ -99,7 +100,7 @@ def _piece(item: items.Item) -> Iterator[str]:
             )
         case Compacted() as body:
             yield "---"
-            yield f"*Context compacted.* {plain(body.summary)}".strip()
+            yield _closed(f"*Context compacted.* {plain(body.summary)}".strip())
         case _ if item.words:
             yield f"*{item.words}*"
 
@@ -137,7 +138,7 @@ def _blocks(content: tuple[Block, ...]) -> Iterator[str]:
         if isinstance(block, Diff):
             yield _diff(block)
         else:
-            yield plain((block,)) or f"*({block.__struct_config__.tag})*"
+            yield _closed(plain((block,))) or f"*({block.__struct_config__.tag})*"
 
 
 def _pieces(parts: list[items.Part]) -> Iterator[str]:
@@ -161,7 +162,19 @@ def _diff(block: Diff) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A fence longer than any in the text."""
+    """A text as it stands, in a fence longer than any in it."""
+    text = spoken.plain(text)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _closed(text: str) -> str:
+    """The text, with an end for a fence that it leaves open: what follows is no part of it."""
+    ending = ""
+    for indent, fence, words in _FENCE.findall(text):
+        if not ending:
+            ending = indent + fence if fence[0] == "~" or "`" not in words else ""
+        elif fence.startswith(ending.strip()) and not words.strip():
+            ending = ""
+    return f"{text}\n{ending}" if ending else text
