@@ -137,6 +137,19 @@ async def test_a_step_looks_at_so_many_bytes_at_most(
     await check(path)
 
 
+@pytest.mark.parametrize("body", [b"\\u001b", b'{"type":"\\u001b","x":' + b"[" * 99_999])
+async def test_what_cannot_be_read_keeps_nobody_out(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "segue.db"
+    await age(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE events SET version = 99, body = ? WHERE key & 1", (body,))
+    store = SQLiteStore.open(path)
+    assert await found(store, '"failed"')
+    await store.close()
+    with sqlite3.connect(path) as connection:
+        assert indexing.is_whole(connection.execute)
+
+
 KILLED = """
 import os, signal, sys
 from segue.store.sqlite import SQLiteStore, connection, indexing

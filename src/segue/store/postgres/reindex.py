@@ -77,7 +77,7 @@ def _said(body: bytes, version: int) -> event.AnyBody | None:
     """An event whose words have codes among them."""
     try:
         said = event.decode_body(body, version)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None  # damaged
     return said if ESCAPE in text.searchable(said, codes=True) else None
 

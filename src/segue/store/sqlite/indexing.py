@@ -61,7 +61,7 @@ def step(execute: Execute) -> bool:
 def _bare(execute: Execute, key: int, version: int, body: bytes) -> None:
     try:
         said = event.decode_body(body, version)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return  # damaged, and by what it is found nobody knows
     before, after = (_tokens(text.searchable(said, codes=codes)) for codes in (True, False))
     if before != after:
