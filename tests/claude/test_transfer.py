@@ -20,7 +20,7 @@ from segue.doors.cli.main import segue
 from segue.hub import transcripts as transcripts_of_hub
 from segue.hub.mirror import Mirror
 from segue.model.content import plain
-from segue.model.event import AgentMessage, UserMessage
+from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
@@ -147,6 +147,26 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         home.busy()
         more(5, "a4")
         assert await heard(hub) == conversation  # what is half said waits
+
+
+async def test_what_a_copy_has_is_looked_for_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.talk(say="at first")
+    async with opened(home) as (hub, _):
+        await hub.import_claude(LOCAL, S)
+        looks = []
+        events = hub.store.events
+
+        async def counted(*name: str, **options: Any) -> list[Event]:
+            looks.append(options)
+            return await events(*name, **options)
+
+        monkeypatch.setattr(hub.store, "events", counted)
+        for _ in range(3):
+            await hub.get(LOCAL, S)
+        # From the end, where it is: a history may be long.
+        assert [each["backward"] for each in looks] == [True]
 
 
 async def test_what_is_being_read_for_another_comes_before_the_next_turn(

@@ -60,18 +60,17 @@ class Transcripts(Base):
             there = await source.get(session.id) if source.name == CLAUDE else None
             if there is None or there.status != "idle" or there.shelf == "trash":
                 continue
-            last = there.active_at
-            if self._had.get(name) == there.last_seq or await self.store.events(
-                *name, since=last, until=last, limit=1
-            ):
+            if self._had.get(name) == there.last_seq:
                 continue
-            try:
-                session = await self._take_claude(principal, session)
-            except SegueError as error:
-                import logging
+            last = there.active_at
+            if not await self.store.events(*name, since=last, until=last, limit=1, backward=True):
+                try:
+                    session = await self._take_claude(principal, session)
+                except SegueError as error:
+                    import logging
 
-                log = logging.getLogger("segue.hub")
-                log.info("session %s: its file was not read: %s", session.id, error.message)
+                    log = logging.getLogger("segue.hub")
+                    log.info("session %s: its file was not read: %s", session.id, error.message)
             # Whatever came of it, once is enough. Only now: who asks meanwhile, or after one who
             # went away, must have what is there.
             self._had[name] = there.last_seq
