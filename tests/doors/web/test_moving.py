@@ -132,9 +132,13 @@ async def test_the_address_has_the_lists_filters_wherever_one_goes(house: House)
 async def opened_at(house: House, moment: int) -> Page:
     """A browser whose clock shows this moment, and goes on."""
     page = await house.stranger(timezone_id="UTC")
+    await _open_at(house, page, moment)
+    return page
+
+
+async def _open_at(house: House, page: Page, moment: int) -> None:
     await page.clock.install(time=moment / clock.SECOND)
     await page.goto(f"{house.url}/login?token={await house.hub.visits.invite(LOCAL)}&next=/")
-    return page
 
 
 @desktop
@@ -152,6 +156,29 @@ async def test_times_and_days_go_on_while_a_page_is_open(
     await page.clock.fast_forward("24:00:00")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
     await expect(page.locator(".row time")).to_have_text("1d")
+
+
+@desktop
+async def test_a_page_that_travels_has_the_days_of_where_it_is(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nine = clock.now() // clock.DAY * clock.DAY + 9 * 60 * 60 * clock.SECOND
+    monkeypatch.setattr(clock, "now", lambda: nine)
+    session = await house.session("Left open", "/say hi")
+    page = await house.stranger()
+    there = await page.context.new_cdp_session(page)
+    await there.send("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
+    eleven = nine + 2 * 60 * 60 * clock.SECOND
+    monkeypatch.setattr(clock, "now", lambda: eleven)
+    await _open_at(house, page, eleven)
+    await expect(page.locator(".group h2")).to_have_text(["Today"])
+    await there.send("Emulation.setTimezoneOverride", {"timezoneId": "Pacific/Kiritimati"})
+    async with page.expect_request("**/live?*"):
+        await page.clock.fast_forward("00:31")
+    await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
+    await house.hub.set_title(LOCAL, session.id, "Renamed")
+    await expect(page.locator(".row .title")).to_have_text("Renamed")
+    await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
 
 
 @desktop

@@ -130,6 +130,7 @@ const dated = () => (list().dataset.ahead !== ahead() || day !== today()) && !ne
 export async function regroup() {
   if (!dated()) return;
   const turn = ++wanted;
+  document.cookie = `segue-ahead=${ahead()}; path=/; max-age=31536000; samesite=lax`; // as when it was loaded
   try {
     const made = nodes(await text(firstPage()));
     if (turn !== wanted || list().contains(document.activeElement)) return;
@@ -138,6 +139,7 @@ export async function regroup() {
     day = today();
     watch();
     mark();
+    document.dispatchEvent(new Event("segue:list"));
   } catch {
     // Then days are UTC's for now.
   }
