@@ -169,6 +169,39 @@ async def test_what_a_copy_has_is_looked_for_once(
         assert [each["backward"] for each in looks] == [True]
 
 
+async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.talk(say="at first")
+    read = transcripts_of_hub._of
+    async with opened(home) as (hub, _):
+        await hub.run(LOCAL, S, "/say here")
+        other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
+        loop = asyncio.get_running_loop()
+
+        async def begin() -> None:
+            asked = await other.prompt(LOCAL, S, "/ask May I?")
+            assert await other.begun(LOCAL, S, asked)
+
+        def slowly(session: Session) -> whole.Whole:
+            asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
+            return read(session)
+
+        at = "2026-02-02T00:00:00Z"
+        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(transcripts_of_hub, "_of", slowly)
+            async with asyncio.timeout(60):
+                assert (await hub.get(LOCAL, S)).messages == 4
+        await other.cancel(LOCAL, S)
+        await other.turns.rest()
+        await hub.get(LOCAL, S)
+        events = [event.body async for event in hub.conversation(LOCAL, S)]
+        heard = [plain(e.content) for e in events if isinstance(e, UserMessage)]
+        assert heard == ["at first", "/say here", "/ask May I?", "and 2"]
+        await other.leave()
+
+
 async def test_what_is_being_read_for_another_comes_before_the_next_turn(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ..model import clock, ids
-from ..model.errors import Conflict, NotFound
+from ..model.errors import Busy, Conflict, NotFound
 from ..model.event import AnyBody, Created, Draft, Event, Foreign, InfoChanged
 from ..model.query import Query, position
 from ..model.session import Session, Thread
@@ -188,14 +188,17 @@ class Mirror:
         await self._store.purge(self._workspace, session.id, at_rest)
         await self._store.set_overlay(self._workspace, _shelf(key.project), session.id, {})
 
-    async def take(self, whole: Whole) -> tuple[Session, int]:
+    async def take(self, whole: Whole, *, at_rest: bool = False) -> tuple[Session, int]:
         """Import a session, or what its files have beyond what is here; how many lines that are.
 
-        Conflict when another session has its id, or when it is in the trash.
+        Conflict when another session has its id, or when it is in the trash. With `at_rest`, Busy
+        while a turn of it runs here.
         """
         while True:
             key = Key(whole.project, whole.session)
             session = await self._find(key) or await self._left(key, whole)
+            if at_rest and session is not None and session.turn is not None:
+                raise Busy(f"session {session.id} is in the middle of a turn", session=session.id)
             try:
                 if session is None:
                     return await self._take_all(whole)

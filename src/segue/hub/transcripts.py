@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ..model.errors import (
+    Busy,
     Conflict,
     InvalidInput,
     NotFound,
@@ -45,9 +46,11 @@ class Transcripts(Base):
         _local(principal)
         return await self._take(principal, named, lambda: _read(named))
 
-    async def _take_claude(self, principal: Principal, session: Session) -> Session:
+    async def _take_claude(
+        self, principal: Principal, session: Session, *, at_rest: bool = False
+    ) -> Session:
         """The same for a session of a source, which whoever sees it there may have copied."""
-        taken, _ = await self._take(principal, session.id, lambda: _of(session))
+        taken, _ = await self._take(principal, session.id, lambda: _of(session), at_rest=at_rest)
         return taken
 
     async def _caught_up(self, principal: Principal, session: Session) -> Session:
@@ -65,7 +68,9 @@ class Transcripts(Base):
             last = there.active_at
             if not await self.store.events(*name, since=last, until=last, limit=1, backward=True):
                 try:
-                    session = await self._take_claude(principal, session)
+                    session = await self._take_claude(principal, session, at_rest=True)
+                except Busy:  # since a moment ago
+                    continue
                 except SegueError as error:
                     import logging
 
@@ -77,13 +82,19 @@ class Transcripts(Base):
         return session
 
     async def _take(
-        self, principal: Principal, named: str, read: Callable[[], Whole]
+        self,
+        principal: Principal,
+        named: str,
+        read: Callable[[], Whole],
+        *,
+        at_rest: bool = False,
     ) -> tuple[Session, int]:
         from ..sources.claude.files import Unreadable
 
         row = await self._row_there(principal, named)
         try:
-            session, new = await self.mirror(principal).take(await _aside(read))
+            whole = await _aside(read)
+            session, new = await self.mirror(principal).take(whole, at_rest=at_rest)
         except Unreadable:
             raise NotFound(f"the file of {named} went while it was read") from None
         return session if row is None else await self._told_apart(row, session), new
