@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -427,3 +428,19 @@ async def test_messages_of_an_agent_are_counted(make_hub: MakeHub) -> None:
         id = (await hub.create(LOCAL)).id
         await hub.append(LOCAL, id, AgentMessage(content=as_content("x")))
         assert (await hub.get(LOCAL, id)).messages == 1
+
+
+async def test_a_pipe_in_the_place_of_a_branch_holds_nobody_up(
+    make_hub: MakeHub, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    os.mkfifo(head := tmp_path / ".git" / "HEAD")
+    # Whoever waited at it would be let go, and found out.
+    program = f"import time; time.sleep(2); open({str(head)!r}, 'w').write('ref: refs/heads/x')"
+    freeing = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        made = await make_hub().create(LOCAL, cwd=str(tmp_path))
+    finally:
+        freeing.kill()
+        freeing.wait()
+    assert made.git_branch is None

@@ -53,7 +53,10 @@ def _head(git: str) -> str | None:
             with open(git, encoding="utf-8") as file:
                 place = file.read(4096).strip().removeprefix("gitdir: ")
             git = os.path.join(os.path.dirname(git), place)
-        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
+        head = os.path.join(git, "HEAD")
+        if not os.path.isfile(head):  # nor a pipe, at which this would wait for ever
+            return None
+        with open(head, encoding="utf-8") as file:
             return file.read(4096).strip()
     except (OSError, ValueError):
         return None
