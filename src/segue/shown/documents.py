@@ -25,7 +25,7 @@ from ..model.principal import Principal
 from ..model.session import Session
 from . import diffs, figures, items, places, templates
 from .markdown import sendable
-from .parts import PART, Part, View, filled, part_of, read_parts
+from .parts import PART, Part, View, filled, part_of, read_parts, rendered
 
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
@@ -48,7 +48,7 @@ async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterato
     view = View(session, "", False, file=True)
     async for part in _parts(hub, principal, session):
         whole = await filled(hub, principal, session, part)
-        yield str(templates.macros("items.html").parts(view, [whole]))
+        yield await rendered(view, [whole])
     yield str(macros.end())
 
 

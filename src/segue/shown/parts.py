@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,11 +10,13 @@ from ..hub import Hub
 from ..model.event import Event, ToolCall
 from ..model.principal import Principal
 from ..model.session import Session
-from . import items
+from . import items, templates
 
 PART = 10
 # How far a result may stand from its call, in events of their kinds, to be shown with it.
 REACH = 100
+# More text than this is rendered beside the event loop, so that others go on.
+HEAVY = 20_000
 
 
 class Part(NamedTuple):
@@ -129,3 +132,20 @@ async def filled(hub: Hub, principal: Principal, session: Session, part: Part) -
             for each in part.items
         ]
     )
+
+
+async def rendered(view: View, parts: Sequence[Part]) -> str:
+    """Parts as HTML."""
+    render = templates.macros("items.html").parts
+    if view.file or _weight(parts) > HEAVY:
+        return str(await asyncio.to_thread(render, view, parts))
+    return str(render(view, parts))
+
+
+def _weight(parts: Sequence[Part]) -> int:
+    size = 0
+    for part in parts:
+        for item in part.items:
+            for block in getattr(item.event.body, "content", ()):
+                size += len(getattr(block, "text", "") or "")
+    return size

@@ -6,7 +6,6 @@ however long the history is.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import os
@@ -22,7 +21,7 @@ from ...model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from ...model.session import Session
 from ...shown import figures, items
 from ...shown.markdown import sendable
-from ...shown.parts import Part, View, part_of, part_size, read_parts
+from ...shown.parts import Part, View, part_of, part_size, read_parts, rendered
 from ...shown.templates import PICTURES
 from . import listing, rows, templates
 from .call import Call
@@ -32,16 +31,6 @@ LAST = 6  # parts at the end that a page may begin with
 SCREEN = 80  # lines that fill a screen, and something above it
 MOST = 12  # parts that a page may ask for at once
 TURNS = 200
-# Histories of more text than this are rendered beside the event loop, so that others go on.
-HEAVY = 20_000
-
-
-async def shown(view: View, parts: Sequence[Part]) -> str:
-    """Parts as HTML."""
-    render = templates.macros("items.html").parts
-    if _weight(parts) > HEAVY:
-        return str(await asyncio.to_thread(render, view, parts))
-    return str(render(view, parts))
 
 
 async def main(call: Call, view: View) -> dict[str, Any]:
@@ -60,7 +49,7 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     return {
         "view": view,
         "session": session,
-        "transcript": await shown(view, parts),
+        "transcript": await rendered(view, parts),
         "first": first,
         "upto": upto,
         "last": last,
@@ -112,7 +101,7 @@ async def parts_of(call: Call, view: View) -> Response:
     if first > upto:
         return HTMLResponse("")
     parts = await read_parts(call.hub, call.principal, view.session, first, upto)
-    return HTMLResponse(await shown(view, parts))
+    return HTMLResponse(await rendered(view, parts))
 
 
 async def turns(call: Call) -> Response:
@@ -240,12 +229,3 @@ def _filling(parts: list[Part]) -> list[Part]:
         if lines >= SCREEN:
             return parts[at:]
     return parts
-
-
-def _weight(parts: Sequence[Part]) -> int:
-    size = 0
-    for part in parts:
-        for item in part.items:
-            for block in getattr(item.event.body, "content", ()):
-                size += len(getattr(block, "text", "") or "")
-    return size
