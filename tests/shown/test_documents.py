@@ -21,7 +21,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.shown import documents, markdown, templates
+from segue.shown import documents, markdown
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
@@ -136,18 +136,15 @@ async def test_a_page_to_keep_is_made_beside_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    rendered = markdown.markdown
 
-    def watched(text: str) -> Any:
+    def watched(text: str) -> str:
         threads.append(threading.current_thread())
-        return rendered(text)
+        return text
 
-    templates.macros.cache_clear()
-    monkeypatch.setattr(templates, "markdown", watched)
+    monkeypatch.setattr(markdown, "_markdown", watched)
     async with Hub(MemoryStore(), tmp_path) as hub:
         id = (await hub.create(LOCAL)).id
         await hub.append(LOCAL, id, *[AgentMessage(content=as_content("so"))] * 30)
         session = await hub.get(LOCAL, id)
         assert len([piece async for piece in documents.html(hub, LOCAL, session)]) > 3
-    templates.macros.cache_clear()
     assert len(threads) == 30 and threading.current_thread() not in threads

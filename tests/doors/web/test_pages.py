@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from segue.doors import web
 from segue.model import ids
 from segue.model.principal import LOCAL
+from segue.shown import markdown
 from segue.sources.claude.layout import Home
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
@@ -192,6 +194,30 @@ async def test_what_an_agent_did_goes_on_over_pages(
                 break
             address = earlier[1]
         assert back == set(seen)
+
+
+async def test_what_an_agent_did_is_shown_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    delegated(made)
+    threads: list[threading.Thread] = []
+
+    def watched(text: str) -> str:
+        threads.append(threading.current_thread())
+        return text
+
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with open_site(tmp_path, sources=[source]) as site:
+        secret = await site.hub.shares.share(LOCAL, S)
+        monkeypatch.setattr(markdown, "_markdown", watched)
+        for base in (f"/s/{S}", f"/shared/local/{S}/{secret}"):
+            for kind in ({}, {"x-segue": "1"}, {"x-segue": "aside"}):
+                threads.clear()
+                page = await site.get(f"{base}/agent/a1b2c3", headers=kind)
+                assert "A kingfisher, too" in page
+                assert threads and threading.current_thread() not in threads
 
 
 async def test_of_a_very_long_output_an_agents_page_has_the_beginning(

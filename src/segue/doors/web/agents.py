@@ -1,7 +1,11 @@
-"""What the agents did that a session started: folded into the session, or on pages of their own."""
+"""What the agents did that a session started: folded into the session, or on pages of their own.
+
+It may be much, so pages of it are made beside the event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,20 +33,20 @@ async def page(call: Call) -> Response:
     view = await transcript.view_of(call, await call.session())
     values = await _values(call, view)
     if call.request.headers.get("x-segue") == "aside":
-        return _inside(values)
+        return await asyncio.to_thread(_inside, values)
     if call.scripted:
-        return call.page("agent.html", **values)
+        return await asyncio.to_thread(call.page, "agent.html", **values)
     filters = await listing.filters_of(call)
     sidebar = await listing.sidebar(call, filters)
-    return call.page("app.html", inner="agent.html", **sidebar, **values)
+    return await asyncio.to_thread(call.page, "app.html", inner="agent.html", **sidebar, **values)
 
 
 async def shared_page(call: Call, view: View) -> Response:
     """The same for whoever has a link to the session."""
     values = await _values(call, view)
     if call.scripted:
-        return _inside(values)
-    return call.page("shared_agent.html", **values)
+        return await asyncio.to_thread(_inside, values)
+    return await asyncio.to_thread(call.page, "shared_agent.html", **values)
 
 
 async def whole(call: Call) -> Response:
