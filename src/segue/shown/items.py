@@ -33,7 +33,8 @@ from ..model.event import (
     ToolResult,
     UserMessage,
 )
-from ..model.session import Thread
+from ..model.session import Session, Thread
+from .nearby import nearby
 
 # Kinds of events whose outcome comes later, and the kind that brings it.
 PAIRS = {"tool_call": "tool_result", "permission_asked": "permission_answered"}
@@ -92,23 +93,25 @@ def key(event: Event) -> str | None:
 
 
 def items(
+    session: Session,
     events: Iterable[Event],
     outcomes: Mapping[str, Event],
     begun: Mapping[str, Event] | None = None,
 ) -> list[Item]:
-    """What to show of some events in a row.
+    """What to show of some of a session's events in a row.
 
     `outcomes` has the events that complete some of these, by `key`; `begun` those earlier ones
     that some of these complete, which are then shown there and not here.
     """
     here = set(begun or ())
     shown: list[Item] = []
-    for event in events:
+    for event in (nearby(each, session) for each in events):
         name = key(event)
         if isinstance(event.body, ToolCall | PermissionAsked):
             here.add(str(name))
             kind = "tool" if isinstance(event.body, ToolCall) else "permission"
-            shown.append(Item(kind, event, outcomes.get(str(name))))
+            outcome = outcomes.get(str(name))
+            shown.append(Item(kind, event, outcome and nearby(outcome, session)))
         elif isinstance(event.body, ToolResult):
             if name not in here:  # its call is not known, so it stands alone
                 shown.append(Item("tool", event, event))

@@ -90,7 +90,7 @@ async def read_parts(
         numbered[part_of(session, event.seq)].append(event)
     parts = []
     for number, inside in numbered.items():
-        parts.append(Part(number, items.items(inside, outcomes, begun)))
+        parts.append(Part(number, items.items(session, inside, outcomes, begun)))
         begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
     if any(isinstance(event.body, ToolCall) for event in events):
         parts = await _with_asides(hub, principal, session, parts, events)
@@ -124,7 +124,7 @@ async def filled(hub: Hub, principal: Principal, session: Session, part: Part) -
     async def told(aside: items.Aside) -> items.Aside:
         did = [event async for event in hub.thread(principal, session.id, aside.thread.id)]
         ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
-        return aside._replace(items=items.items(did, ended))
+        return aside._replace(items=items.items(session, did, ended))
 
     return part._replace(
         items=[

@@ -12,6 +12,8 @@ import pytest
 
 from segue.doors.web.call import VARIABLE, without_password
 from segue.home import open_hub
+from segue.model.content import Diff
+from segue.model.event import Location, ToolCall
 from segue.model.principal import LOCAL, Principal
 from tests.doors.web.site import open_site, site_of
 
@@ -94,7 +96,16 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
         session = await site.hub.create(team, title="Theirs")
         chosen = await site.hub.create(team, title="In a project", cwd="/home/me/src/courier")
         await site.hub.run(team, session.id, "/say hi")
+        file = f"{session.cwd}/notes.txt"
+        call = ToolCall(
+            call_id="c",
+            name="write",
+            content=(Diff(path=file, new="a"),),
+            locations=(Location(path=file),),
+        )
+        await site.hub.append(team, session.id, call)
         page = await site.get(f"/s/{session.id}")
+        assert "<figcaption>notes.txt " in page
         assert offered(page) == f"segue resume --workspace team {session.id}"
         assert "SEGUE_DATA_DIR" in page and "Begun" in page
         pages = [page, await site.get("/"), await site.get("/facets")]

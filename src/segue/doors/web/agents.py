@@ -55,7 +55,7 @@ async def whole(call: Call) -> Response:
 
 
 async def whole_in(call: Call, view: View) -> Response:
-    return transcript.text_of(await _event(call, view))
+    return transcript.text_of(view.session, await _event(call, view))
 
 
 async def blob(call: Call) -> Response:
@@ -96,7 +96,7 @@ async def _values(call: Call, view: View) -> dict[str, Any]:
         "own": view._replace(base=base, writable=False, thread=thread.id),
         "session": view.session,
         "thread": thread,
-        "items": items.items(events, ended),
+        "items": items.items(view.session, events, ended),
         "earlier": earlier,
         "later": later,
         "others": [each for each in threads if each.parent == thread.id],

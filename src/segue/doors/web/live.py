@@ -190,10 +190,10 @@ async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -
     elif event.type in items.PAIRS.values() and name is not None:
         first = begun.pop(name, None) or await _beginning(call, view.session, event)
         if first is not None:
-            made = items.items([first], {name: event})
+            made = items.items(view.session, [first], {name: event})
             data |= {"of": first.seq, "html": str(show(view, made[0]))}
             return _frame("item", data, event.seq)
-    for item in items.items([event], {}):
+    for item in items.items(view.session, [event], {}):
         data["html"] = str(show(view, item))
     return _frame("item", data, event.seq)
 

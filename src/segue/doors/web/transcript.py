@@ -21,6 +21,7 @@ from ...model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from ...model.session import Session
 from ...shown import figures, items
 from ...shown.markdown import sendable
+from ...shown.nearby import nearby
 from ...shown.parts import Part, View, part_of, part_size, read_parts, rendered
 from ...shown.templates import PICTURES
 from . import listing, rows, templates
@@ -143,11 +144,12 @@ async def _found(call: Call, view: View, words: str) -> Response:
 
 async def whole(call: Call) -> Response:
     """All of an event's text, where a page has only the beginning."""
-    return text_of(await _event(call, await call.session()))
+    session = await call.session()
+    return text_of(session, await _event(call, session))
 
 
-def text_of(event: Event) -> Response:
-    match event.body:
+def text_of(session: Session, event: Event) -> Response:
+    match nearby(event, session).body:
         case ToolCall() as body:
             texts = [part.code or _text(part.block) for part in items.given(body)]
         case ToolResult() as body:
