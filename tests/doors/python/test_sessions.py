@@ -431,6 +431,12 @@ async def test_a_session_of_claude_code_s_is_forked_at_a_message_of_its_file(
 async def test_what_is_wrong_is_said_at_once_or_when_it_is_met() -> None:
     with pytest.raises(InvalidInput, match="model"):
         segue.create_session(model="")
+    for wrong in ("bogus", "openai:", ":gpt-5", " : "):
+        with pytest.raises(InvalidInput, match="is no model: write provider:name"):
+            await segue.prompt("Hi", model=wrong)
+        with pytest.raises(InvalidInput, match="is no model: write provider:name"):
+            segue.resume_session(str(uuid.uuid4()), model=wrong)
+    assert await segue.list_sessions() == []
     with pytest.raises(InvalidInput, match="permission_mode"):
         segue.create_session(model="demo", permission_mode="yolo")
     with pytest.raises(InvalidInput, match="max_turns"):

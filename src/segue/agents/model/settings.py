@@ -69,6 +69,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
 
 
+def is_full(model: str) -> bool:
+    """Whether a model's name says whose it is: provider:name."""
+    provider, _, name = model.partition(":")
+    return bool(provider.strip() and name.strip())
+
+
 def model_of(spec: Mapping[str, Any]) -> str | None:
     """The model that answers for an agent, as provider:name; None for none at all.
 

@@ -127,12 +127,13 @@ def _written(value: Any) -> str:
 def _check(model: str) -> None:
     """Refuse what cannot be the name of a model."""
     from ...agents.model.models import ModelUnusable, check_provider
+    from ...agents.model.settings import is_full
 
-    provider, _, name = model.strip().partition(":")
-    if not provider or not name:
+    model = model.strip()
+    if not is_full(model):
         raise InvalidInput(f"{model!r} is no model: write provider:name, as in openai:gpt-5")
     try:
-        check_provider(provider)
+        check_provider(model.partition(":")[0])
     except ModelUnusable as error:
         raise InvalidInput(str(error)) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ...acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
-from ...agents.model.settings import DEMO, TOOLSET
+from ...agents.model.settings import DEMO, TOOLSET, is_full
 from ...agents.permission import MODES
 from ...agents.tools import BUILT_IN
 from ...model.errors import InvalidInput
@@ -45,6 +45,10 @@ def check(model: str, options: Options) -> None:
     """Refuse what makes no sense: an option that is not heeded may be one that protects."""
     if not model:
         raise InvalidInput("a session needs a model: provider:name, or demo")
+    if model != DEMO and not is_full(_full(model)):
+        raise InvalidInput(
+            f"{model!r} is no model: write provider:name, as in openai:gpt-5, or demo"
+        )
     known = Options.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
         raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
@@ -64,7 +68,7 @@ def check(model: str, options: Options) -> None:
 def overrides(model: str, options: Options) -> dict[str, Any]:
     """What the session has of its own beside the built-in agent."""
     named = {
-        "model": f"anthropic:{model}" if model.startswith("claude-") else model,
+        "model": _full(model),
         "system": options.get("system_prompt"),
         # The prompt is the program's alone.
         "place": None if options.get("system_prompt") is None else False,
@@ -73,6 +77,11 @@ def overrides(model: str, options: Options) -> dict[str, Any]:
         "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _full(model: str) -> str:
+    """A bare name of Claude's is Anthropic's."""
+    return f"anthropic:{model}" if model.startswith("claude-") else model
 
 
 def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str, Any]] | None:
