@@ -159,6 +159,26 @@ async def test_times_and_days_go_on_while_a_page_is_open(
 
 
 @desktop
+async def test_what_is_searched_for_at_midnight_is_shown(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2
+    monkeypatch.setattr(clock, "now", lambda: noon)
+    await house.session("Red", "/say kingfisher")
+    await house.session("Blue", "/say heron")
+    page = await opened_at(house, noon)
+    held = Held()
+    await page.route("**/rows?q=*", held)
+    async with page.expect_request("**/rows?q=*"):
+        await page.locator("#search input").fill("kingfisher")
+        await page.clock.run_for(200)
+    async with page.expect_response("**/rows"):
+        await page.clock.fast_forward("24:00:00")
+    held.go_on.set()
+    await expect(page.locator(".row .title")).to_have_text(["Red"])
+
+
+@desktop
 async def test_a_page_that_travels_has_the_days_of_where_it_is(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,11 +129,11 @@ const dated = () => (list().dataset.ahead !== ahead() || day !== today()) && !ne
 // The first page again, if the days are others.
 export async function regroup() {
   if (!dated()) return;
-  const turn = ++wanted;
+  const from = firstPage();
   document.cookie = `segue-ahead=${ahead()}; path=/; max-age=31536000; samesite=lax`; // as when it was loaded
   try {
-    const made = nodes(await text(firstPage()));
-    if (turn !== wanted || list().contains(document.activeElement)) return;
+    const made = nodes(await text(from));
+    if (from !== firstPage() || list().contains(document.activeElement)) return;
     list().replaceChildren(...made.childNodes);
     list().dataset.ahead = ahead();
     day = today();
