@@ -262,6 +262,25 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
         assert (session.stop_reason, session.turns) == ("budget_reached", 2)
 
 
+async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) -> None:
+    class Spends:
+        async def run(self, turn: Turn) -> StopReason:
+            turns.append(turn.session.id)
+            await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
+            return "budget_reached" if turn.session.at_budget else "end_turn"
+
+    turns: list[str] = []
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+        id = (await api.hub.create(api.principal, budget=10_000)).id
+        assert await api.hub.run(api.principal, id, "go") == "budget_reached"
+        forked = await api.hub.fork(api.principal, id)
+        for session in (id, forked.id):
+            await api.hub.set_budget(api.principal, session, 50_000)
+        await api.hub.turns.rest()
+        assert turns == [id, id]
+        assert await api.hub.run(api.principal, forked.id, "go") == "end_turn"
+
+
 async def kept_waiting(*_: object) -> None:
     """Nobody begins what waits."""
 
