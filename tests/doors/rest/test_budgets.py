@@ -14,8 +14,8 @@ from anthropic import AsyncAnthropic, BadRequestError
 from segue.agents.base import Turn
 from segue.hub import running
 from segue.hub.runners import Runners
-from segue.model import ids
-from segue.model.event import Event, ModelCalled, StatusChanged, Usage
+from segue.model import fold, ids
+from segue.model.event import Created, Event, ModelCalled, StatusChanged, Usage
 from segue.model.lifecycle import StopReason
 from segue.shown.items import items
 from tests.agents.provider import Provider, Say, Use
@@ -353,7 +353,9 @@ async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Pr
                 changed = await beta.sessions.retrieve(session.id)
                 assert changed.budget is not None and changed.budget.to_dict() == more
     body = StatusChanged(status="idle", stop_reason="budget_reached")
-    (shown,) = items([Event(seq=9, id=ids.new_id(), at=0, body=body)], {})
+    begun = Event(seq=1, id=ids.new_id(), at=0, body=Created(cwd="/"))
+    made = fold.start("local", ids.new_id(), begun)
+    (shown,) = items(made, [Event(seq=9, id=ids.new_id(), at=0, body=body)], {})
     assert shown.words == "Stopped: the session has reached its budget."
 
 
