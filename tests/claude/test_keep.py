@@ -113,3 +113,12 @@ def test_unknown_sessions_are_refused(home: Home, function) -> None:  # type: ig
         function("x")
     with pytest.raises(FileNotFoundError, match=S):
         function(S)
+
+
+def test_a_session_follows_to_no_place_that_is_not_there(home: Home, tmp_path: Path) -> None:
+    path = home.talk()
+    held = path.read_bytes()
+    for nowhere in ("relative/nowhere", str(tmp_path / "nowhere")):
+        with pytest.raises(NotADirectoryError, match="there is no directory"):
+            claude.relocate_session(S, nowhere)
+    assert path.read_bytes() == held

@@ -424,10 +424,10 @@ def test_only_the_local_user_has_files_read_and_written(home: Home, within: With
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "no transcript"),
-        (b"hello\n", "no transcript"),
+        (b"", "nor a transcript"),
+        (b"hello\n", "nor a transcript"),
         (b'{"type":"user","uuid":"u"}\n', "which session"),
-        (b'{"a":1}\n', "no transcript"),
+        (b'{"a":1}\n', "nor a transcript"),
     ],
 )
 def test_what_is_no_transcript_is_refused(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ..sources.claude import doctor as healing
 from ..sources.claude import export, files, keep, locate, trash, tree
 from ..sources.claude import messages as reading
@@ -30,9 +32,11 @@ def get_session_tree(session_id: str, directory: str | None = None) -> SessionTr
 def relocate_session(session_id: str, new_directory: str, directory: str | None = None) -> None:
     """Let a session follow its project: `new_directory` is where the project is now.
 
-    Refuses with SessionIsLive while a process has it open, and with FileExistsError when the
-    other project has a session of that id.
+    It must be there: NotADirectoryError. Refuses with SessionIsLive while a process has it open,
+    and with FileExistsError when the other project has a session of that id.
     """
+    if not os.path.isdir(new_directory):
+        raise NotADirectoryError(f"there is no directory {new_directory}")
     keep.relocate(Home.current(), _found(session_id, directory), new_directory)
 
 

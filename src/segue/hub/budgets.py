@@ -33,6 +33,8 @@ async def check_prices(specs: Iterable[Mapping[str, Any]]) -> None:
         model = model_of(spec) if spec.get("kind") in ("default", "model") else None
         if model is None:
             why = "budget: no model that is known here answers for the agent"
+            if not spec.get("config", {}).get("model"):
+                why += "; set one, as with `segue config set model anthropic:claude-sonnet-4-6`"
             raise refused("model_not_budgetable", why)
         if not await asyncio.to_thread(has_price, model):
             raise refused("model_not_budgetable", f"budget: {model} has no known list price")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from ..model.errors import InvalidInput
 from ..store.base import Store
@@ -16,6 +17,7 @@ class Setting(NamedTuple):
     example: str
     kind: type[str] | type[int] | type[bool] = str
     choices: tuple[str, ...] = ()
+    check: Callable[[str, str], None] | None = None  # InvalidInput for what cannot be meant
 
     def read(self, name: str, text: str) -> Any:
         """The value that somebody wrote."""
@@ -32,7 +34,30 @@ class Setting(NamedTuple):
             return int(text)
         if not text:
             raise InvalidInput(f"{name}: a value is needed; `unset` removes it")
+        if self.check is not None:
+            self.check(name, text)
         return text
+
+
+def _address(name: str, text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return
+    except ValueError:
+        pass
+    raise InvalidInput(f"{name}: {text!r} is no address that begins with http:// or https://")
+
+
+def _search(name: str, text: str) -> None:
+    from ..agents.tools.base import ToolError
+    from ..agents.tools.websearch import chosen
+
+    try:
+        _, where = chosen(text)
+    except ToolError as error:
+        raise InvalidInput(str(error)) from None
+    _address(name, where)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -42,7 +67,9 @@ SETTINGS: dict[str, Setting] = {
         "anthropic:claude-sonnet-4-6",
     ),
     "model.base_url": Setting(
-        "The address of the model's server, for one of your own.", "http://127.0.0.1:11434/v1"
+        "The address of the model's server, for one of your own.",
+        "http://127.0.0.1:11434/v1",
+        check=_address,
     ),
     "model.thinking": Setting(
         "How hard the model thinks; without it, as it does by default.",
@@ -67,6 +94,7 @@ SETTINGS: dict[str, Setting] = {
     "web.search": Setting(
         "The provider of web_search: searxng:ADDRESS, brave or tavily; off without one.",
         "searxng:https://search.example.org",
+        check=_search,
     ),
     "web.private": Setting(
         "Whether web_fetch, and MCP servers that others name, may be at private addresses.",

@@ -94,7 +94,9 @@ def _told(number: int) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"line {number} is not of a segue export: {error}") from None
+        # Of what is no JSON, the decoder's words say nothing to a person.
+        why = error if isinstance(error, msgspec.ValidationError) else "it is no whole JSON"
+        raise InvalidInput(f"line {number} is not of a segue export: {why}") from None
 
 
 def line_of(each: Event) -> bytes:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -18,6 +19,7 @@ from segue.home import open_hub
 from segue.model.content import Text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
+from tests.claude.entries import Home
 from tests.doors.cli.child import COMMAND, Run
 from tests.doors.cli.screen import Screen
 
@@ -341,3 +343,116 @@ def test_what_is_longer_than_the_screen_is_paged(
         assert "paged: " not in shown(*words, lines=60)
     assert "paged:" in paging(environment, tmp_path, "show", "Title 19", columns=7, lines=30)
     assert "Title 1" in paging(environment, tmp_path, "list", SEGUE_PAGER="less '")  # no command
+
+
+def test_a_key_that_lasts_no_time_is_refused(run: Run) -> None:
+    done = run("keys", "create", "--expires", "0d")
+    assert done.returncode and not done.stdout
+    assert "give 12h or 30d" in done.stderr
+
+
+def test_a_key_of_another_workspace_is_looked_for_there(run: Run) -> None:
+    run("keys", "create", "--workspace", "research")
+    (key,) = json.loads(run("keys", "list", "--workspace", "research", "--format", "json").stdout)
+    told = run("keys", "revoke", key["id"]).stderr
+    assert "in workspace 'local'" in told and "--workspace" in told
+
+
+def test_an_export_is_called_by_its_ending_too(run: Run) -> None:
+    id = run("new", "--title", "Kept").stdout.strip()
+    whole = run("export", id).stdout
+    assert run("export", id, "--format", "jsonl").stdout == whole != ""
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"<html>\n<p>hello</p>\n", "neither an export of segue nor a transcript"),
+        (b"{}\n", "neither an export of segue nor a transcript"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "neither an export of segue nor a transcript"),
+        (b'{"segue":1,"sess\n', "line 1 is not of a segue export: it is no whole JSON\n"),
+    ],
+)
+def test_what_is_no_session_is_not_imported(
+    run: Run, tmp_path: Path, held: bytes, told: str
+) -> None:
+    file = tmp_path / "given"
+    file.write_bytes(held)
+    done = run("import", str(file))
+    assert done.returncode and not done.stdout
+    assert told in done.stderr
+
+
+def test_a_directory_is_not_imported(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "here" / "kept").mkdir()
+    for named in (".", "./kept", str(tmp_path), "kept"):
+        done = run("import", named)
+        assert done.returncode and not done.stdout
+        assert "a directory" in done.stderr
+
+
+def test_worktrees_of_no_directory_are_refused(run: Run) -> None:
+    done = run("list", "--worktrees")
+    assert done.returncode == 2
+    assert "--cwd . --worktrees" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "--port 0 takes a free one" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.base_url", "notaurl"),
+        ("model.base_url", "ftp://127.0.0.1"),
+        ("model.base_url", "http://:80"),
+        ("model.base_url", "http://host:99999"),
+        ("web.search", "altavista"),
+        ("web.search", "searxng"),
+        ("web.search", "searxng:notaurl"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(run: Run, name: str, value: str) -> None:
+    assert run("config", "set", name, value).returncode == 2
+    assert run("config", "get", name).stdout == ""
+
+
+def test_settings_that_can_be_meant_are_taken(run: Run) -> None:
+    for name, value in (
+        ("model.base_url", "http://127.0.0.1:11434/v1"),
+        ("web.search", "searxng:https://search.example.org"),
+        ("web.search", "brave"),
+    ):
+        run("config", "set", name, value)
+        assert run("config", "get", name).stdout == value + "\n"
+
+
+def test_a_session_in_the_trash_is_shown_as_such(run: Run) -> None:
+    id = run("new").stdout.strip()
+    assert "trash" not in run("show", id).stderr
+    run("delete", "--yes", id)
+    assert f"It is in the trash; `segue restore {id}`" in run("show", id).stderr
+
+
+def test_the_store_can_what_claude_codes_files_can(run: Run, home: Home) -> None:
+    ours, theirs = json.loads(run("sources", "--format", "json").stdout)
+    assert ours["can"] == theirs["can"] != []
+
+
+def test_who_finds_a_torn_line_is_told_how_it_heals(run: Run, home: Home) -> None:
+    (file,) = home.root.glob("projects/*/*.jsonl")
+    with file.open("ab") as out:
+        out.write(b'{"type":"us')
+    assert "--repair" in run("claude", "doctor").stderr
+    assert "--repair" not in run("claude", "doctor", "--repair").stderr
+
+
+def test_a_directory_without_files_is_no_skill(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "here" / "empty").mkdir()
+    done = run("skills", "create", "--file", "./empty")
+    assert "there is no SKILL.md in ./empty" in done.stdout + done.stderr

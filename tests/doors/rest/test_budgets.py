@@ -374,3 +374,11 @@ def segue(environment: dict[str, str], *arguments: str) -> str:
     command = [sys.executable, "-m", "segue", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout
+
+
+async def test_without_a_model_a_budget_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        agent = (await api.agent())["id"]
+        place = await api.built_in("environments")
+        body = {"agent": agent, "environment_id": place, "budget": limit("5")}
+        assert "segue config set model" in await api.fails(400, "POST", "/v1/sessions", body)

@@ -66,6 +66,8 @@ def doctor(where: Where, session: str | None, repair: bool) -> None:
             click.echo(f"      healed; the file as it was: {one_line(found.backup)}")
     sound = "" if left else ": it is sound" if checked == 1 else ": all are sound"
     click.echo(f"{checked} transcript{'s' * (checked != 1)} read{sound}", err=True)
+    if left and not repair:
+        click.echo("--repair heals what can be; the old file stays beside.", err=True)
     if left:
         sys.exit(1)
 

@@ -37,6 +37,8 @@ def create(where: Where, name: str, expires: int | None, format: str | None) -> 
 
     Example: segue keys create --workspace team-a --name ci --expires 30d
     """
+    if expires == 0:
+        raise InvalidInput("--expires: a key that lasts no time opens nothing; give 12h or 30d")
     until = None if expires is None else clock.now() + expires
     made, secret = where.run(
         lambda hub, principal: hub.keys.create(principal.workspace, name, expires_at=until)
@@ -85,7 +87,8 @@ def revoke(where: Where, key: str) -> None:
         wanted = [each.id for each in found if each.id.startswith(key) and not each.revoked_at]
         if len(wanted) != 1:
             many = f"{len(wanted)} valid keys begin" if wanted else "no valid key begins"
-            raise InvalidInput(f"{many} with {key!r}; `segue keys list` shows them")
+            told = f"{many} with {key!r} in workspace {principal.workspace!r}"
+            raise InvalidInput(f"{told}; `segue keys list` shows them, --workspace names another")
         await hub.keys.revoke(principal.workspace, wanted[0])
 
     where.run(do)

@@ -46,6 +46,8 @@ def filtered(command: F) -> F:
         only_archived: bool,
         **kwargs: Any,
     ) -> Any:
+        if worktrees and cwd is None:
+            raise click.UsageError("--worktrees goes with --cwd, as in --cwd . --worktrees")
         query = Query(
             cwd=None if cwd is None else os.path.abspath(cwd),
             worktrees=worktrees,
@@ -265,7 +267,8 @@ def sources_command(where: Where, format: str | None) -> None:
 
 
 async def _sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
-    store = {"name": "segue", "kind": "store", "can": ["title", "tag", "archive", "delete"]}
+    can = ["archive", "delete", "fork", "tag", "title", "trash"]
+    store = {"name": "segue", "kind": "store", "can": can}
     mine = [source for source in hub.sources if source.workspace == principal.workspace]
     return [
         store,

@@ -28,9 +28,9 @@ _ENDINGS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm":
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["segue", "markdown", "md", "html", "claude"]),
-    help="`segue`: for `segue import`, whole. `markdown` (or `md`), `html`: to read. `claude`: for "
-    "`claude --resume`.  [default: what FILE ends with says, else segue]",
+    type=click.Choice(["segue", "jsonl", "markdown", "md", "html", "claude"]),
+    help="`segue` (or `jsonl`): for `segue import`, whole. `markdown` (or `md`), `html`: to read. "
+    "`claude`: for `claude --resume`.  [default: what FILE ends with says, else segue]",
 )
 @click.option(
     "-o",
@@ -74,8 +74,8 @@ async def _pieces(
     hub: Hub, principal: Principal, session: Session, form: str
 ) -> AsyncIterator[bytes]:
     """A session in one of the formats, some of it at a time: it need not fit into memory."""
-    if form in ("segue", "claude"):
-        lines = hub.export if form == "segue" else hub.claude_transcript
+    if form in ("segue", "jsonl", "claude"):
+        lines = hub.claude_transcript if form == "claude" else hub.export
         async for line in lines(principal, session.id):
             yield line
         return
@@ -105,12 +105,17 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
 
     async def take(hub: Hub, principal: Principal) -> Session:
         is_file = session != "-" and os.path.isfile(session)
+        is_path = os.sep in session or session in (os.curdir, os.pardir)
+        if is_path and os.path.isdir(session):
+            raise InvalidInput(f"{session} is a directory; name a file in it")
         is_other = os.path.exists(session) and not is_file and not os.path.isdir(session)
         # What can be read only once, as a pipe can, is an export: the other kind is read by name.
         is_stream = session == "-" or is_other
         if is_stream or is_file:
             with click.open_file(session, "rb") as file:
                 first = file.readline()
+                if not first:
+                    raise InvalidInput("there is nothing to import: the file is empty")
                 if is_stream or is_export(first):
                     try:
                         return await hub.import_session(
@@ -126,7 +131,9 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
             try:
                 named = ids.parse(session) or (await hub.named(principal, session)).id
             except NotFound:
-                raise NotFound(f"there is neither a file nor a session {session!r}") from None
+                told = f"there is neither a file nor a session {session!r}"
+                beside = ", but a directory" if os.path.isdir(session) else ""
+                raise NotFound(told + beside) from None
         made, count = await hub.import_claude(principal, named)
         lines = "1 new line." if count == 1 else f"{count} new lines."
         click.echo(lines if count else "Nothing is new.", err=True)

@@ -43,6 +43,8 @@ def show_command(
 
     with where.asking() as ask:
         found = ask(lambda hub, principal: hub.named(principal, session))
+        if found.shelf == "trash" and format is None:
+            click.echo(f"It is in the trash; `segue restore {found.id}` takes it back.", err=True)
         if info:
             _show_info(found, format)
         elif agent is not None:

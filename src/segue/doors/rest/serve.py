@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import os
 import signal
@@ -57,7 +58,9 @@ def listen(host: str, port: int) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise InvalidInput(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        hint = "; --port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+        why = f"{error.strerror}{hint}"
+        raise InvalidInput(f"cannot listen on {host} port {port}: {why}") from None
     return sock
 
 

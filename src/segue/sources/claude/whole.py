@@ -74,7 +74,7 @@ def read(path: str) -> Whole:
         return next((entry[field] for entry in entries if is_one(entry.get(field))), None)
 
     if not any(_is_entry(entry) for line in lines for entry in line.entries):
-        raise ValueError("this is no transcript of Claude Code")
+        raise ValueError("this is neither an export of segue nor a transcript of Claude Code")
     project, name = os.path.split(sidecar.directory(os.path.abspath(path)))
     above, project = os.path.split(project)
     if not is_uuid(name):

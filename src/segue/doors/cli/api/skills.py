@@ -108,7 +108,9 @@ def uploads(given: str) -> list[tuple[str, bytes]]:
     try:
         if path.is_dir():
             top = path.resolve()
-            return [(f"{top.name}/{name}", (top / name).read_bytes()) for name in _below(top)]
+            if not (names := _below(top)):
+                raise Failure(f"there is no SKILL.md in {given}: it has no files to upload")
+            return [(f"{top.name}/{name}", (top / name).read_bytes()) for name in names]
         data = path.read_bytes()
     except OSError as error:
         raise Failure(f"cannot read {error.filename}: {error.strerror}") from None
