@@ -163,9 +163,22 @@ async def test_archiving_ends_the_turn_and_closes(house: House, version: int) ->
         if version == 1:
             assert await client.answer(prompt) == {"stopReason": "cancelled"}
         else:
-            assert client.updates()[-1].body["stopReason"] == "cancelled"
+            assert client.updates()[-2].body["stopReason"] == "cancelled"
         session = await hub.get(LOCAL, id)
         assert (session.status, session.shelf) == ("idle", "archived")
+
+
+@pytest.mark.parametrize(("method", "mark"), [("archive", "archived"), ("delete", "deleted")])
+async def test_who_puts_a_session_away_is_told_so_before_it_closes(
+    house: House, version: int, method: str, mark: str
+) -> None:
+    async with house.inside(version) as client:
+        id = await client.new("/")
+        before = len(client.log)
+        await client.ask(f"session/{method}", {"sessionId": id})
+        (update,) = client.updates(before)
+        assert (update.kind, update.body["_meta"]) == ("session_info_update", {mark: True})
+        assert client.log[-1] == f"session/{method}"
 
 
 async def test_archiving_a_session_that_waits_for_an_answer_elsewhere_ends_its_turn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -58,11 +59,15 @@ class Base:
         """Opening and closing a session happen one after the other."""
         return self._locks.setdefault(id, asyncio.Lock())
 
-    async def _shut(self, id: str) -> None:
-        """Close a session, if it is open; to be called with its lock held."""
+    async def _shut(self, id: str, last: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Close a session, if it is open, and do a last thing to it; with its lock held."""
         if opened := self._opened.get(id):
-            await opened.close()
-            self._opened.pop(id, None)
+            try:
+                await opened.close(last)
+            finally:
+                self._opened.pop(id, None)
+        elif last is not None:
+            await last()
 
     def opened(self, id: str) -> Opened | None:
         """One of the sessions that are open."""

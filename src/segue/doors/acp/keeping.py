@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from ...acp import v1, v2, wire
 from ...acp.rpc import INVALID_PARAMS, RpcError
 from ...model import clock
 from ...model.errors import InvalidInput, NotFound
+from ...model.principal import Principal
 from ...model.query import Query
 from ...model.session import Session
 from .base import Base, any_id
@@ -57,8 +59,7 @@ class Keeping(Base):
         id = any_id(request.session_id)
         async with self._alone(id):
             try:
-                await self._bring_to_rest(id)
-                await self._hub.trash(self._principal, id)
+                await self._put_away(id, self._hub.trash)
             except NotFound:
                 log.info("session %s was deleted already", id)
         return wire.Empty()
@@ -73,8 +74,7 @@ class Keeping(Base):
     async def session_archive(self, request: wire.SessionRequest) -> wire.Empty:
         id = (await self._listed(request.session_id)).id
         async with self._alone(id):
-            await self._bring_to_rest(id)
-            await self._hub.archive(self._principal, id)
+            await self._put_away(id, self._hub.archive)
         return wire.Empty()
 
     async def session_unarchive(self, request: wire.SessionRequest) -> wire.Empty:
@@ -92,17 +92,21 @@ class Keeping(Base):
         state = {"state": state_of(session)}
         return v2.StatusResponse(status="open" if is_open else "saved", state=state)
 
-    async def _bring_to_rest(self, id: str) -> None:
-        """Close it here, and end the turn that another process may be running."""
-        await self._shut(id)
-        session = await self._hub.get(self._principal, id)
-        if session.turn is not None:
-            await self._hub.cancel(self._principal, id)
-            ended = self._hub.wait(self._principal, id, session.turn)
-            try:
-                await asyncio.wait_for(ended, REST_SECONDS)
-            except TimeoutError:
-                log.info("session %s does not come to rest", id)  # the hub will say so
+    async def _put_away(self, id: str, away: Callable[[Principal, str], Awaitable[object]]) -> None:
+        """Close it here, end the turn that another process may be running, and do that to it."""
+
+        async def last() -> None:
+            session = await self._hub.get(self._principal, id)
+            if session.turn is not None:
+                await self._hub.cancel(self._principal, id)
+                ended = self._hub.wait(self._principal, id, session.turn)
+                try:
+                    await asyncio.wait_for(ended, REST_SECONDS)
+                except TimeoutError:
+                    log.info("session %s does not come to rest", id)  # the hub will say so
+            await away(self._principal, id)
+
+        await self._shut(id, last)
 
 
 def _query(request: wire.ListRequest) -> Query:

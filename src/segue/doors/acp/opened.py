@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...acp import wire
@@ -198,8 +198,11 @@ class Opened:
             return
         await self._until(lambda: self._session.last_seq >= last)
 
-    async def close(self) -> None:
-        """Cancel what this client began, tell it so, let the session go, and be silent."""
+    async def close(self, last: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Cancel what this client began, tell it so, let the session go, and be silent.
+
+        `last` is done to the session at rest; what comes of it, the client is told before that.
+        """
         async with self._order:
             self._closed = True
             for task in self._passed_on:
@@ -213,10 +216,15 @@ class Opened:
                     await self._until(lambda: not self._busy)
             except TimeoutError:
                 log.info("session %s: its turn runs elsewhere, and does not end", self.id)
-            await self.caught_up()
-        await self._stop()
-        if self.tools is not None:
-            await self.tools.close()
+        try:
+            if last is not None:
+                await last()
+            if not self._connection.gone:
+                await self.caught_up()
+        finally:
+            await self._stop()
+            if self.tools is not None:
+                await self.tools.close()
 
     @property
     def _busy(self) -> bool:
