@@ -302,6 +302,27 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
     assert within(found) == [S]
 
 
+@pytest.mark.parametrize("by_prompt", [False, True])
+async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
+    home: Home, by_prompt: bool
+) -> None:
+    home.talk(cwd=str(home.root))
+    async with opened(home) as (hub, _):
+        [listed] = (await hub.list(LOCAL, Query())).sessions
+        assert listed.agent is not None
+        if not by_prompt:
+            await hub.import_claude(LOCAL, S)
+            await hub.config.set("local", "claude.continue", "true")  # which is for the original
+        await hub.run(LOCAL, S, "/say from here")
+        [copy] = (await hub.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
+        assert (copy.source, copy.messages) == ("segue", listed.messages + 2)
+        names = await hub.records.agent_names("local", [listed.agent.id])
+        assert names == {listed.agent.id: "Claude Code"}
+        said = [event async for event in hub.history(LOCAL, S) if event.type == "agent_message"]
+        assert isinstance(said[-1].body, AgentMessage)
+        assert plain(said[-1].body.content) == "from here"
+
+
 def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
     home: Home, within: Within, tmp_path: Path
 ) -> None:

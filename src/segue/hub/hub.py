@@ -161,7 +161,7 @@ class Hub(Reading, Editing, Transcripts):
         if session.shelf == "trash":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if source is None:
-            if _is_claude_code(session) and principal.local:
+            if _is_claude_code(session.workspace, session.agent) and principal.local:
                 with suppress(NotFound):
                     return await self._take_claude(principal, session)
             return await self._caught_up(principal, session)
@@ -439,21 +439,24 @@ class Hub(Reading, Editing, Transcripts):
 
     async def _spec(self, session: Session, overrides: dict[str, Any]) -> dict[str, Any]:
         """A session's agent: its record, what session and turn override, what is configured."""
-        config = await self.config.all(session.workspace)
         agent = session.agent
-        unwanted = agent is not None and _is_claude(session, agent) and not config.get(CONTINUE)
-        if agent is None or unwanted:
+        if agent is None:
+            config = await self.config.all(session.workspace)
             return {"kind": "default", "config": config, **overrides}
         return {**await self._described(session.workspace, agent), **overrides}
 
     async def _described(self, workspace: str, agent: AgentRef) -> dict[str, Any]:
         """An agent: its record, what a session overrides, what is configured."""
+        config = await self.config.all(workspace)
+        answers = _is_claude_code(workspace, agent) and config.get(CONTINUE)
+        if agent.id == agent_id(workspace, CLAUDE) and not answers:
+            own = {name: each for name, each in agent.overrides.items() if name != "model"}
+            return {**own, "config": config, "kind": "default"}
         record: Record | None = await self.store.get_record(
             workspace, "agent", agent.id, agent.version
         )
         if record is None:
             raise NoAgent(f"agent {agent.id} is not known here")
-        config = await self.config.all(workspace)
         spec = record.body.get("spec", {"kind": "default"})
         return {**record.body, "config": config, **spec, **agent.overrides}
 
@@ -512,14 +515,9 @@ async def _checked(agent: Agent) -> None:
         await agent.check()
 
 
-def _is_claude_code(session: Session) -> bool:
-    """Whether Claude Code answers in a session of the store."""
-    agent = session.agent
+def _is_claude_code(workspace: str, agent: AgentRef | None) -> bool:
+    """Whether Claude Code answers for the agent of a session of the store."""
     if agent is None:
         return False
-    return _is_claude(session, agent) or agent.overrides.get("kind") == CLAUDE_CODE
-
-
-def _is_claude(session: Session, agent: AgentRef) -> bool:
-    """Whether an agent is the one that Claude Code's own sessions have."""
-    return agent.id == agent_id(session.workspace, CLAUDE)
+    own = CLAUDE_CODE if agent.id == agent_id(workspace, CLAUDE) else None
+    return agent.overrides.get("kind", own) == CLAUDE_CODE

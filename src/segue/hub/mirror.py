@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ..model import clock, ids
 from ..model.errors import Busy, Conflict, NotFound
-from ..model.event import AnyBody, Created, Draft, Event, Foreign, InfoChanged
+from ..model.event import AgentRef, AnyBody, Created, Draft, Event, Foreign, InfoChanged
 from ..model.query import Query, position
 from ..model.session import Session, Thread
 from ..sources.claude import held, kept, summary
@@ -63,10 +63,10 @@ class _Moved(Exception):
 class _History:
     """A session's history as its files tell it, anew each time: it need not fit into memory."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: Whole, author: AgentRef | None) -> None:
         self.lines = 0
         self._whole = whole
-        self._begin = kept.created(whole.project, whole.session, whole.lines, "/")
+        self._begin = kept.created(whole.project, whole.session, whole.lines, "/", author)
         self._begun = self._begin[0].at or clock.now()
         self._begin[0] = self._forked(self._begin[0])
 
@@ -102,11 +102,12 @@ class _History:
 
 
 class Mirror:
-    """The transcripts of one workspace."""
+    """The transcripts of one workspace; `author` is the agent that sessions begin with."""
 
-    def __init__(self, store: Store, workspace: str) -> None:
+    def __init__(self, store: Store, workspace: str, author: AgentRef | None = None) -> None:
         self._store = store
         self._workspace = workspace
+        self._author = author
 
     async def append(self, key: Key, entries: Sequence[Entry], cwd: str = "/") -> None:
         """Add entries to a transcript; one whose uuid is there already is not added again.
@@ -222,7 +223,8 @@ class Mirror:
     # One attempt each: _Moved when another process was faster.
 
     async def _begin(self, key: Key, lines: Sequence[Line], cwd: str) -> None:
-        drafts = kept.created(key.project, key.session, [] if key.path else lines, cwd)
+        said = [] if key.path else lines
+        drafts = kept.created(key.project, key.session, said, cwd, self._author)
         begun = drafts[0].at or clock.now()
         drafts += kept.drafts(key.session, key.path, lines, begun)
         id = await self._enter(key)
@@ -255,7 +257,8 @@ class Mirror:
 
     async def _take_all(self, whole: Whole) -> tuple[Session, int]:
         key = Key(whole.project, whole.session)
-        history = await asyncio.to_thread(_History, whole)  # it reads a fork to its end
+        # It reads a fork to its end.
+        history = await asyncio.to_thread(_History, whole, self._author)
         id = await self._enter(key)
         if id != ids.parse(whole.session):
             raise Conflict(f"there is another session {whole.session} already", session=id)

@@ -167,6 +167,12 @@ class Records:
         await self.prepare(workspace)
         return AgentRef(id=source_agent_id(workspace, source))
 
+    def author(self, workspace: str, source: str) -> AgentRef | None:
+        """The same for a copy of such a session, in which the configured agent answers."""
+        id = source_agent_id(workspace, source)
+        known = (workspace, id) in self._agents
+        return AgentRef(id=id, overrides={"kind": "default"}) if known else None
+
     def is_usual(self, workspace: str, ref: AgentRef) -> bool:
         """Whether an agent is that of sessions that name none."""
         return ref.id == agent_id(workspace)

@@ -35,7 +35,8 @@ class Transcripts(Base):
         """The transcripts of the principal's workspace."""
         from .mirror import Mirror
 
-        return Mirror(self.store, principal.workspace)
+        author = self.records.author(principal.workspace, CLAUDE)
+        return Mirror(self.store, principal.workspace, author)
 
     async def import_claude(self, principal: Principal, named: str) -> tuple[Session, int]:
         """A session of Claude Code's, by its id or its file, whole; and how many lines were new.

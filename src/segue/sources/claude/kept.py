@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ...model import codec, ids
 from ...model.event import (
     LEFT,
+    AgentRef,
     AnyBody,
     ConfigChanged,
     Created,
@@ -74,10 +75,16 @@ def line(data: bytes) -> Line:
 # Into a history.
 
 
-def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -> list[Draft]:
+def created(
+    project: str,
+    session: str,
+    lines: Iterable[Line],
+    elsewhere: str,
+    author: AgentRef | None = None,
+) -> list[Draft]:
     """How a session begins: its creation and, until somebody gives it one, a title.
 
-    `elsewhere` is its directory when the entries do not say.
+    `elsewhere` is its directory when the entries do not say, and `author` its agent.
     """
     cwd = moved = branch = title = at = parent = None
     aside: bool | None = None
@@ -95,6 +102,7 @@ def created(project: str, session: str, lines: Iterable[Line], elsewhere: str) -
         cwd=cwd,
         real_cwd=None if real_cwd == cwd else real_cwd,
         origin=DIALECT,
+        agent=author,
         native_id=None if is_uuid(session) else session,
         git_branch=branch,
         fork=None if parent is None else ForkPoint(session=parent, seq=1),
