@@ -55,7 +55,7 @@ def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
     assert run("show", new).stdout == run("show", id).stdout
     piped = run("import", "/dev/stdin", "--new-id", stdin=file.read_text()).stdout.strip()
     assert run("show", piped).stdout == run("show", id).stdout
-    assert "neither a file nor a session '.'" in run("import", ".").stderr
+    assert ". is a directory" in run("import", ".").stderr
     other = ("--workspace", "other")
     assert run("import", str(file), *other).stdout.strip() == id
 

@@ -444,14 +444,6 @@ def test_the_store_can_what_claude_codes_files_can(run: Run, home: Home) -> None
     assert ours["can"] == theirs["can"] != []
 
 
-def test_who_finds_a_torn_line_is_told_how_it_heals(run: Run, home: Home) -> None:
-    (file,) = home.root.glob("projects/*/*.jsonl")
-    with file.open("ab") as out:
-        out.write(b'{"type":"us')
-    assert "--repair" in run("claude", "doctor").stderr
-    assert "--repair" not in run("claude", "doctor", "--repair").stderr
-
-
 def test_a_directory_without_files_is_no_skill(run: Run, tmp_path: Path) -> None:
     (tmp_path / "here" / "empty").mkdir()
     done = run("skills", "create", "--file", "./empty")
