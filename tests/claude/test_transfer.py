@@ -24,7 +24,18 @@ from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
-from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
+from tests.claude.entries import (
+    S2,
+    VERSIONS,
+    Home,
+    S,
+    as_line,
+    assistant,
+    call,
+    result,
+    title,
+    user,
+)
 from tests.claude.house import Within, append, opened, said, text, transcripts
 
 
@@ -321,6 +332,27 @@ async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
         said = [event async for event in hub.history(LOCAL, S) if event.type == "agent_message"]
         assert isinstance(said[-1].body, AgentMessage)
         assert plain(said[-1].body.content) == "from here"
+
+
+async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> None:
+    printed = "<local-command-stdout>nothing</local-command-stdout>"
+    home.write(
+        [
+            user("u1", None, "hi", cwd=str(home.root)),
+            assistant("a1", "u1", call("toolu_1")),
+            user("u2", "a1", result("toolu_1")),
+            assistant("a2", "u2"),
+            user("u3", "a2", printed),
+            user("u4", "u3", "more"),
+            assistant("a4", "u4"),
+        ]
+    )
+    async with opened(home) as (hub, _):
+        [listed] = (await hub.list(LOCAL, Query())).sessions
+        copy, _ = await hub.import_claude(LOCAL, S)
+        assert listed.turns == copy.turns == 2
+        await hub.run(LOCAL, S, "/say from here")
+        assert (await hub.get(LOCAL, S)).turns == 3
 
 
 def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(

@@ -106,8 +106,14 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         """Whether this is on a branch that the conversation had left when it was taken in."""
         return "left" in self.extra
 
+    @property
+    def begins_turn(self) -> bool:
+        """Whether this is the prompt of a turn that was had elsewhere."""
+        return "begins" in self.extra
 
-LEFT = {"left": True}  # the `extra` of such
+
+LEFT = {"left": True}  # the `extra` of those on such a branch
+BEGINS = {"begins": True}  # and of such a prompt
 ELSEWHERE = "elsewhere"  # in the `extra` of a tool call that the agent leaves to others
 
 

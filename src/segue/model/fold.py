@@ -133,6 +133,8 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
     changes: Changes = {"messages": session.messages + 1}
+    if body.begins_turn and session.turn is None:
+        changes["turns"] = session.turns + 1
     if not _inherited(session, event):
         day = str(event.at // clock.DAY)
         changes["days"] = {**session.days, day: session.days.get(day, 0) + 1}

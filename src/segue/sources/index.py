@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .words import Words
     from .writing import Writing
 
-FORMAT = 8  # of this file; one of another format is made anew
+FORMAT = 9  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
 SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}

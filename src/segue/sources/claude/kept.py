@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ...model import codec, ids
 from ...model.event import (
+    BEGINS,
     LEFT,
     AgentRef,
     AnyBody,
@@ -25,10 +26,11 @@ from ...model.event import (
     ForkPoint,
     InfoChanged,
     ModelCalled,
+    UserMessage,
 )
 from ...model.session import Session
 from ...model.text import searchable
-from . import read
+from . import read, sidecar
 from .compose import DIALECT, Composer
 from .events import Translator
 from .layout import is_uuid, project_key, real
@@ -160,6 +162,8 @@ def drafts(
             if path:  # an agent's, which is found by its words but is not the session's to tell
                 words = "\n".join(filter(None, (searchable(event.body) for event in events)))
                 bodies = [replace(_foreign(entry, path, told), words=words)]
+            elif isinstance(bodies[0], UserMessage) and sidecar.is_prompt(entry):
+                bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **BEGINS})
             if line.left:
                 bodies = [replace(body, extra={**body.extra, **LEFT}) for body in bodies]
             for part, body in enumerate(bodies):

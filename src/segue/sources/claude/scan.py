@@ -63,6 +63,7 @@ class Known(info.Facts, kw_only=True):
     forked_from: str | None = None
     forked_seq: int = FIRST
     messages: int = 0
+    turns: int = 0
     errors: int = 0
     models: dict[str, Usage] = msgspec.field(default_factory=dict)
     responses: dict[str, int] = msgspec.field(default_factory=dict)  # see `spending`
@@ -153,7 +154,8 @@ def _learn(known: Known, entry: Entry) -> int | None:
         info.note(known, kind, entry)
     if kind == "user" and not known.first_prompt:
         info.prompted(known, entry)
-    if at is not None and kind in ("user", "attachment") and sidecar.is_prompt(entry):
+    if kind in ("user", "attachment") and sidecar.is_prompt(entry):
+        known.turns += 1
         known.prompted_at = _later(known.prompted_at, at)
     return at
 
@@ -245,6 +247,7 @@ def session(
         git_branch=known.git_branch,
         fork=fork,
         messages=known.messages,
+        turns=known.turns,
         errors=known.errors,
         usage=sum(used.values(), Usage()),
         models=used,
