@@ -153,7 +153,7 @@ async def test_a_program_s_own_model_answers_whatever_is_continued(transcript: P
     async with await segue.open_hub() as hub:
         assert await said(hub) == ["first words", "/say more", "more"]
         agent = (await hub.get(segue.LOCAL, ID)).agent
-        assert agent is not None and agent.overrides == {"kind": "default"}
+        assert agent is not None and agent.overrides["kind"] == "default"
     assert transcript.read_bytes() == before
 
 

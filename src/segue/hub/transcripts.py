@@ -6,6 +6,8 @@ import os
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from ..model.errors import (
     Busy,
     Conflict,
@@ -31,11 +33,13 @@ T = TypeVar("T")
 class Transcripts(Base):
     """What passes between the store and Claude Code's own files."""
 
-    def mirror(self, principal: Principal) -> Mirror:
-        """The transcripts of the principal's workspace."""
+    def mirror(self, principal: Principal, row: Session | None = None) -> Mirror:
+        """The transcripts of the principal's workspace; `row` is what a source says of one."""
         from .mirror import Mirror
 
         author = self.records.author(principal.workspace, CLAUDE)
+        if author is not None and row is not None and row.agent is not None:
+            author = replace(author, overrides={**row.agent.overrides, **author.overrides})
         return Mirror(self.store, principal.workspace, author)
 
     async def import_claude(self, principal: Principal, named: str) -> tuple[Session, int]:
@@ -95,7 +99,7 @@ class Transcripts(Base):
         row = await self._row_there(principal, named)
         try:
             whole = await _aside(read)
-            session, new = await self.mirror(principal).take(whole, at_rest=at_rest)
+            session, new = await self.mirror(principal, row).take(whole, at_rest=at_rest)
         except Unreadable:
             raise NotFound(f"the file of {named} went while it was read") from None
         return session if row is None else await self._told_apart(row, session), new

@@ -118,10 +118,17 @@ async def test_it_is_renamed_archived_and_deleted_in_claude_code_s_files(
 
 
 async def test_a_prompt_goes_on_with_a_copy(tmp_path: Path, home: Home) -> None:
+    last = assistant("a3", "a2", id="m3")
+    last["message"] |= {"model": "claude-x", "usage": {"input_tokens": 3}}
+    with next(home.projects.rglob("*.jsonl")).open("ab") as file:
+        file.write(as_line(last))
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     async with open_with(tmp_path, home) as api:
         old = [event["type"] for event in await api.events(ID)]
+        agent = (await api.ok("GET", PATH))["agent"]
+        assert (agent["name"], agent["model"]["id"]) == ("Claude Code", "claude-x")
         await api.say(ID, "/say Yes.")
+        assert (await api.ok("GET", PATH))["agent"] == agent
         events = await api.events(ID)
         shown = [event["type"] for event in events]
         assert shown[: len(old)] == old and shown[-1] == "session.status_idle"
