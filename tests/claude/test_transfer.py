@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import threading
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
 from segue.doors.cli.main import segue
-from segue.hub import transcripts as transcripts_of_hub
 from segue.hub.mirror import Mirror
 from segue.model.content import plain
-from segue.model.event import AgentMessage, Event, UserMessage
-from segue.model.session import Session
+from segue.model.event import AgentMessage, UserMessage
 from segue.sources.claude import kept, whole
 from segue.store.memory import MemoryStore
 from tests.claude.entries import (
@@ -36,7 +33,7 @@ from tests.claude.entries import (
     title,
     user,
 )
-from tests.claude.house import Within, append, opened, said, text, transcripts
+from tests.claude.house import Within, opened, text, transcripts
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -74,208 +71,6 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
 def holds_session(path: Path) -> bool:
     """Whether a file is the transcript of a session: not empty, nor of an agent beside them."""
     return not path.name.startswith("agent-") and path.stat().st_size > 0
-
-
-def moved_session(home: Home, tmp_path: Path) -> str:
-    """A session whose project moved; where it is."""
-    old, new = tmp_path / "old", tmp_path / "new"
-    new.mkdir()
-    home.talk(S, claude.project_key_for_directory(old), cwd=str(old))
-    claude.relocate_session(S, str(new))
-    return str(new)
-
-
-def test_what_followed_its_project_is_there_in_the_store_too(
-    home: Home, within: Within, tmp_path: Path
-) -> None:
-    new = moved_session(home, tmp_path)
-
-    async def through(hub: Hub) -> None:
-        assert (await hub.get(LOCAL, S)).cwd == new
-        await hub.run(LOCAL, S, "/say more")
-        assert (await hub.get(LOCAL, S)).cwd == new
-        session, count = await hub.import_claude(LOCAL, S)
-        assert (session.cwd, count) == (new, 0)
-
-    within(through)
-
-
-def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_path: Path) -> None:
-    moved_session(home, tmp_path)
-    again = tmp_path / "again"
-    again.mkdir()
-
-    async def through(hub: Hub) -> None:
-        await hub.import_claude(LOCAL, S)
-        claude.relocate_session(S, str(again))
-        session, count = await hub.import_claude(LOCAL, S)
-        assert (session.id, session.cwd, count) == (S, str(again), 1)
-        assert await hub.import_claude(LOCAL, S) == (session, 0)
-        path = next(home.projects.rglob(f"{S}.jsonl"))
-        held = path.read_bytes()
-        path.unlink()
-        assert await hub.export_claude(LOCAL, S) == str(path)
-        assert path.read_bytes() == held
-
-    within(through)
-
-
-async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None:
-    path = home.talk(say="at first")
-
-    async def heard(hub: Hub) -> list[str]:
-        await hub.get(LOCAL, S)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
-        return [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
-
-    def more(number: int, parent: str) -> None:
-        at = f"2026-02-0{number}T00:00:00Z"
-        asked = said(f"u{number}", parent, f"and {number}", at)
-        append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
-
-    async with opened(home) as (hub, source):
-        await hub.run(LOCAL, S, "/say here")
-        conversation = ["at first", "a1", "/say here", "here"]
-        assert await heard(hub) == conversation
-        more(2, "a1")
-        conversation += ["and 2", "a2"]
-        assert await heard(hub) == conversation
-        held = (await hub.get(LOCAL, S)).last_seq
-        more(3, "a2")
-        await hub.run(LOCAL, S, "/say again")  # after what was said there
-        conversation += ["and 3", "a3", "/say again", "again"]
-        assert await heard(hub) == conversation
-        assert (await hub.named(LOCAL, "at first")).last_seq > held
-        last = (await hub.get(LOCAL, S)).last_seq
-        async with aclosing(hub.follow(LOCAL, S, last)) as following:
-            waiting = asyncio.ensure_future(anext(following))
-            while not source.watched:
-                await asyncio.sleep(0.01)
-            more(4, "a3")
-            async with asyncio.timeout(60):
-                assert (await waiting).body.content == text("and 4")  # type: ignore[union-attr]
-        conversation += ["and 4", "a4"]
-        home.busy()
-        more(5, "a4")
-        assert await heard(hub) == conversation  # what is half said waits
-
-
-async def test_what_a_copy_has_is_looked_for_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.talk(say="at first")
-    async with opened(home) as (hub, _):
-        await hub.import_claude(LOCAL, S)
-        looks = []
-        events = hub.store.events
-
-        async def counted(*name: str, **options: Any) -> list[Event]:
-            looks.append(options)
-            return await events(*name, **options)
-
-        monkeypatch.setattr(hub.store, "events", counted)
-        for _ in range(3):
-            await hub.get(LOCAL, S)
-        # From the end, where it is: a history may be long.
-        assert [each["backward"] for each in looks] == [True]
-
-
-async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = home.talk(say="at first")
-    read = transcripts_of_hub._of
-    async with opened(home) as (hub, _):
-        await hub.run(LOCAL, S, "/say here")
-        other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
-        loop = asyncio.get_running_loop()
-
-        async def begin() -> None:
-            asked = await other.prompt(LOCAL, S, "/ask May I?")
-            assert await other.begun(LOCAL, S, asked)
-
-        def slowly(session: Session) -> whole.Whole:
-            asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
-            return read(session)
-
-        at = "2026-02-02T00:00:00Z"
-        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(transcripts_of_hub, "_of", slowly)
-            async with asyncio.timeout(60):
-                assert (await hub.get(LOCAL, S)).messages == 4
-        await other.cancel(LOCAL, S)
-        await other.turns.rest()
-        await hub.get(LOCAL, S)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
-        heard = [plain(e.content) for e in events if isinstance(e, UserMessage)]
-        assert heard == ["at first", "/say here", "/ask May I?", "and 2"]
-        await other.leave()
-
-
-async def test_what_is_being_read_for_another_comes_before_the_next_turn(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = home.talk(say="at first")
-    reading, go = threading.Event(), threading.Event()
-    read = transcripts_of_hub._of
-
-    def slowly(session: Session) -> whole.Whole:
-        found = read(session)
-        reading.set()
-        assert go.wait(60)
-        return found
-
-    async with opened(home) as (hub, _):
-        await hub.run(LOCAL, S, "/say here")
-        at = "2026-02-02T00:00:00Z"
-        append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
-        monkeypatch.setattr(transcripts_of_hub, "_of", slowly)
-        gone, other = (asyncio.ensure_future(hub.get(LOCAL, S)) for _ in range(2))
-        await asyncio.to_thread(reading.wait, 60)
-        gone.cancel()
-        asked = asyncio.ensure_future(hub.run(LOCAL, S, "/say again"))
-        await asyncio.wait([asked], timeout=0.2)
-        go.set()
-        await asyncio.gather(asked, other)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
-    heard = [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
-    assert heard == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_fork_of_what_moved_is_written_to_its_own_project(
-    home: Home, within: Within, tmp_path: Path, elsewhere: bool
-) -> None:
-    new = moved_session(home, tmp_path)
-    place = str(tmp_path) if elsewhere else new
-
-    async def through(hub: Hub) -> None:
-        await hub.import_claude(LOCAL, S)
-        fork = await hub.fork(LOCAL, S, cwd=place if elsewhere else None)
-        assert fork.cwd == place
-        path = Path(await hub.export_claude(LOCAL, fork.id))
-        assert path.parent.name == claude.project_key_for_directory(place)
-        (found,) = [each for each in claude.list_sessions(place) if each.session_id == fork.id]
-        assert found.cwd == place
-        again, count = await hub.import_claude(LOCAL, fork.id)
-        assert (again.cwd, count) == (place, 0)
-
-    within(through)
-
-
-def test_an_odd_directory_in_a_transcript_keeps_nobody_from_a_fork(
-    home: Home, within: Within
-) -> None:
-    home.write([user("u1", None, "hello"), {"type": "relocated", "relocatedCwd": "x"}])
-
-    async def through(hub: Hub) -> None:
-        fork = await hub.fork(LOCAL, S, here=True)
-        assert fork.cwd == "x" and fork.messages == 1
-        with pytest.raises(errors.InvalidInput, match="absolute"):
-            await hub.fork(LOCAL, S, here=True, cwd="y")
-
-    within(through)
 
 
 def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> None:
