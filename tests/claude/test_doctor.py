@@ -54,10 +54,15 @@ def test_every_kind_of_damage_is_found_and_healed(home: Home, case: str) -> None
 
 def test_a_healthy_transcript_is_left_alone(home: Home) -> None:
     path = home.write([*START, WHOLE, b"", title("T")])
-    status = path.stat()
+    before, held = path.stat(), path.read_bytes()
     found = claude.doctor(S, repair=True)
     assert (found.findings, found.entries, found.backup) == ([], 4, None)
-    assert path.stat() == status
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns, path.read_bytes()) == (
+        before.st_ino,
+        before.st_mtime_ns,
+        held,
+    )
     assert [*path.parent.iterdir()] == [path]
 
 
