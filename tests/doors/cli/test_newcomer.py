@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from functools import partial
@@ -396,13 +395,6 @@ def test_worktrees_of_no_directory_are_refused(run: Run) -> None:
     done = run("list", "--worktrees")
     assert done.returncode == 2
     assert "--cwd . --worktrees" in done.stderr
-
-
-def test_a_port_that_is_taken_is_told_with_what_to_do(run: Run) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("serve", "--port", str(taken.getsockname()[1]))
-    assert done.returncode == 2
-    assert "--port 0 takes a free one" in done.stderr
 
 
 @pytest.mark.parametrize(

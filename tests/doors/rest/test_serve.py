@@ -69,7 +69,8 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
             timeout=60,
         )
     assert done.returncode == 2
-    assert done.stderr == f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    told = f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use"
+    assert done.stderr == f"{told}; --port 0 takes a free one\n"
 
 
 async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
