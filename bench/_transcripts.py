@@ -12,7 +12,7 @@ from typing import Any
 from _common import NOW, Words
 
 from segue.model import clock
-from segue.sources.claude.layout import project_key
+from segue.sources.claude.format.paths import project_key
 
 PROJECTS = 40
 SMALLEST, LARGEST = 5_000, 5_000_000

@@ -22,7 +22,7 @@ from segue import claude
 from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.layout import Home
+from segue.sources.claude.format.paths import Home
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from _common import NOW, Bench, Case, Words, built, interleaved, scratch, searched
 
-from segue.sources.claude.layout import project_key
+from segue.sources.claude.format.paths import project_key
 
 COMMAND = str(Path(sys.executable).with_name("segue"))
 FLOOR = [sys.executable, "-c", "import click, msgspec, sqlite3"]

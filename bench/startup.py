@@ -59,7 +59,7 @@ async def main() -> int:
             "import segue.hub; from segue.store.sqlite import SQLiteStore"
         ),
         f"the same, and 50 of {count:,} sessions listed": LIST,
-        "segue --version": "from segue.doors.cli import main; main(['--version'])",
+        "segue --version": "from segue.interfaces.cli import main; main(['--version'])",
     }
     with scratch() as directory:
         path = await built(bench, f"listed-{count}", directory, listed(count), count)

@@ -30,7 +30,7 @@ from typing import Any
 import httptools
 from _common import NOW, WORKSPACE, Bench, Times, Words, built, listed, rested, scratch
 
-from segue.home import open_hub
+from segue.factory import open_hub
 from segue.model import clock, ids
 from segue.model.content import Text
 from segue.model.event import AgentMessage, Created, Draft, InfoChanged, ToolCall, UserMessage
@@ -39,7 +39,7 @@ from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.doors.web.chromium import ARGUMENTS, NoBrowser, chromium
+from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
 
 TIMES_FASTER, OPEN_MS, SHOWN_MS, PAGE_MB = 10.0, 50.0, 300.0, 100.0
 # What agentsview's page asks for before it can show its list, and what its search sends.

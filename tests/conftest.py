@@ -11,10 +11,10 @@ from tests.postgres import fresh_database, running_server
 
 # Before any test imports them, so that a failed assertion in there says what was compared.
 pytest.register_assert_rewrite(
-    "tests.doors.acp.harness",
-    "tests.doors.acp.house",
-    "tests.doors.web.house",
-    "tests.doors.web.site",
+    "tests.interfaces.acp.harness",
+    "tests.interfaces.acp.house",
+    "tests.interfaces.web.house",
+    "tests.interfaces.web.site",
 )
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from segue.doors.cli import progress
-from segue.doors.rest.serve import is_loopback, listen
-from segue.home import open_hub
+from segue.factory import open_hub
+from segue.interfaces.cli.output import progress
 from segue.model.errors import InvalidInput
 from segue.model.principal import LOCAL
-from segue.sources import index as sources_index
+from segue.server.serve import is_loopback, listen
+from segue.sources.index import database as sources_index
 from segue.testing.source import MemorySource
 from tests.claude.entries import Home, S
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.doors.cli.commands import COMMANDS
+from segue.interfaces.cli.command_list import COMMANDS
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

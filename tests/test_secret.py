@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from segue.encryption import FILE, VARIABLE, SecretBox
 from segue.model.errors import InvalidInput, StoreError
-from segue.secret import FILE, VARIABLE, SecretBox
 
 KEY = "mx8vdYpQ0AwbGkDMyq0QeWxJnfFXpGwWkdr4ZJHRBm8"
 

@@ -22,9 +22,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from .agents.base import Agent, Answer, Turn
-    from .doors.acp.serve import serve_acp
-    from .doors.python import (
+    from segue.agents.base import Agent, Answer, Turn
+    from segue.factory import data_dir, open_hub
+    from segue.hub import Found, Hub, Page, Policy, Results, Runners
+    from segue.interfaces.acp.serve import serve_acp
+    from segue.interfaces.python import (
         AssistantMessage,
         Message,
         PartialMessage,
@@ -46,22 +48,20 @@ if TYPE_CHECKING:
         unstable_v2_prompt,
         unstable_v2_resume_session,
     )
-    from .home import data_dir, open_hub
-    from .hub import Found, Hub, Page, Policy, Results, Runners
-    from .model import content, errors, event
-    from .model.content import Block, Text
-    from .model.errors import SegueError
-    from .model.event import Event
-    from .model.lifecycle import StopReason
-    from .model.principal import LOCAL, Principal
-    from .model.query import Query
-    from .model.session import Session
-    from .store.base import Store
+    from segue.model import content, errors, event
+    from segue.model.content import Block, Text
+    from segue.model.errors import SegueError
+    from segue.model.event import Event
+    from segue.model.lifecycle import StopReason
+    from segue.model.principal import LOCAL, Principal
+    from segue.model.query import Query
+    from segue.model.session import Session
+    from segue.store.base import Store
 
 _HOMES = {
     "agents.base": ("Agent", "Answer", "Turn"),
-    "doors.acp.serve": ("serve_acp",),
-    "doors.python": (
+    "interfaces.acp.serve": ("serve_acp",),
+    "interfaces.python": (
         "AssistantMessage",
         "Message",
         "PartialMessage",
@@ -83,7 +83,7 @@ _HOMES = {
         "unstable_v2_prompt",
         "unstable_v2_resume_session",
     ),
-    "home": ("data_dir", "open_hub"),
+    "factory": ("data_dir", "open_hub"),
     "hub": ("Found", "Hub", "Page", "Policy", "Results", "Runners"),
     "model": ("content", "errors", "event"),
     "model.content": ("Block", "Text"),

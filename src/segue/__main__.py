@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     try:
-        from .doors.cli import main
+        from segue.interfaces.cli import main
     except KeyboardInterrupt:  # as soon as that: what is imported need not be read about
         sys.exit(130)
     main()

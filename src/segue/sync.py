@@ -17,11 +17,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from .doors import python as door
-from .doors.python import Message, Options, SDKSession
-from .doors.python.session import CLOSED
-from .model.content import Block
-from .model.errors import Conflict
+from segue.interfaces import python as door
+from segue.interfaces.python import Message, Options, SDKSession
+from segue.interfaces.python.session import CLOSED
+from segue.model.content import Block
+from segue.model.errors import Conflict
 
 __all__ = [
     "Session",

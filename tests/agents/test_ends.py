@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import segue
-from segue.hub import Hub, turns
+from segue.hub import Hub
+from segue.hub.turns import engine
 from segue.model import clock
 from segue.model.errors import NotFound
 from segue.model.event import ConfigChanged, Event, PermissionAsked, StatusChanged
@@ -97,7 +98,7 @@ stepping = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mar
 async def test_a_turn_killed_at_every_step_leaves_a_session_that_goes_on(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, every: int
 ) -> None:
-    monkeypatch.setattr(turns, "ABANDONED", SHORT)
+    monkeypatch.setattr(engine, "ABANDONED", SHORT)
     house.hub = Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, lease=SHORT)
     house.provider.otherwise = script
     async with house, AsyncExitStack() as stack, asyncio.timeout(PATIENCE):

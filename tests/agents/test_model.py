@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from segue.hub.running import PAGE
+from segue.hub.turns.runner import PAGE
 from segue.model.content import Image, Text, as_content
 from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Event
 from segue.model.principal import LOCAL, Principal

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from segue.doors.python import create_session
+from segue.interfaces.python import create_session
 from segue.model import ids
-from tests.doors.rest.api import Api, message, open_api
-from tests.doors.rest.test_turns import rests, result, types, until
+from tests.interfaces.rest.api import Api, message, open_api
+from tests.interfaces.rest.test_turns import rests, result, types, until
 
 from .provider import Provider, Say, Use
 

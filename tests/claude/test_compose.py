@@ -19,7 +19,7 @@ from segue.model.event import (
     Usage,
     UserMessage,
 )
-from segue.sources.claude import whole
+from segue.sources.claude.exchange import bundle
 from tests.claude.entries import S2, Home, as_line, user
 from tests.claude.house import Within, text, transcripts
 
@@ -168,7 +168,7 @@ def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
         Interrupted(),
     )
     (path,) = transcripts(home.root)
-    entries = [line.entries[0] for line in whole.read(str(path)).lines]
+    entries = [line.entries[0] for line in bundle.read(str(path)).lines]
     told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
     assert told[0]["isMeta"] is True
     assert told[2]["isApiErrorMessage"] is True

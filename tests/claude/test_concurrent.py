@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from segue.model.principal import LOCAL
-from segue.sources.claude import files, whole
+from segue.sources.claude.exchange import bundle
+from segue.sources.claude.format import safe_io
 from tests.claude.entries import Home, S, as_line, user
 from tests.claude.house import listed, opened
 
@@ -118,19 +119,19 @@ async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
 
 def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
     path = home.talk()
-    lines = whole.Lines(str(path))
+    lines = bundle.Lines(str(path))
     before = list(lines)
     with path.open("ab") as file:
         file.write(as_line(user("u2", "a1")))
     assert list(lines) == before
     os.truncate(path, 100)
-    with pytest.raises(files.Unreadable):
+    with pytest.raises(safe_io.Unreadable):
         list(lines)
-    lines = whole.Lines(str(path))
+    lines = bundle.Lines(str(path))
     other = path.with_name("other")
     other.write_bytes(path.read_bytes() * 3)
     other.rename(path)
-    with pytest.raises(files.Unreadable):
+    with pytest.raises(safe_io.Unreadable):
         list(lines)
 
 
@@ -140,7 +141,7 @@ from pathlib import Path
 from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.layout import Home
+from segue.sources.claude.format.paths import Home
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 async def main():

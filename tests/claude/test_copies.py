@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from segue import LOCAL, Hub, claude, errors
-from segue.hub import transcripts as transcripts_of_hub
+from segue.hub.sync import importer as transcripts_of_hub
 from segue.model.content import plain
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
-from segue.sources.claude import whole
+from segue.sources.claude.exchange import bundle
 from tests.claude.entries import (
     Home,
     S,
@@ -143,7 +143,7 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
             asked = await other.prompt(LOCAL, S, "/ask May I?")
             assert await other.begun(LOCAL, S, asked)
 
-        def slowly(session: Session) -> whole.Whole:
+        def slowly(session: Session) -> bundle.Whole:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
             return read(session)
 
@@ -169,7 +169,7 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
     reading, go = threading.Event(), threading.Event()
     read = transcripts_of_hub._of
 
-    def slowly(session: Session) -> whole.Whole:
+    def slowly(session: Session) -> bundle.Whole:
         found = read(session)
         reading.set()
         assert go.wait(60)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click import Context
 
-from segue.doors.cli.main import segue
+from segue.interfaces.cli.main import segue
 from tests.claude.entries import Home, assistant, title, user
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "claude.md").read_text()

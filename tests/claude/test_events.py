@@ -12,7 +12,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from segue.model import codec, fold
+from segue.model import codec, projection
 from segue.model.content import Diff, Image, Other, Resource, Text, plain
 from segue.model.event import (
     AgentMessage,
@@ -35,10 +35,11 @@ from segue.model.event import (
     decode_body,
 )
 from segue.model.session import Session
-from segue.sources.claude import files, scan
-from segue.sources.claude.history import Reader
-from segue.sources.claude.info import WINDOW
-from segue.sources.claude.read import entries
+from segue.sources.claude.events.transcript_reader import Reader
+from segue.sources.claude.format import safe_io
+from segue.sources.claude.format.jsonl import entries
+from segue.sources.claude.index import transcript_summary
+from segue.sources.claude.sdk.quick_info import WINDOW
 from tests.claude.entries import (
     VERSIONS,
     Home,
@@ -59,13 +60,13 @@ SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, I
 
 @contextmanager
 def reading(path: Path, id: str | None = None) -> Iterator[tuple[Reader, Session]]:
-    with files.opened(str(path)) as (descriptor, _):
-        known = scan.Known()
-        for _said in scan.scan(descriptor, known):
+    with safe_io.opened(str(path)) as (descriptor, _):
+        known = transcript_summary.Known()
+        for _said in transcript_summary.scan(descriptor, known):
             pass
-        session = scan.session(known, id or path.stem, str(path), "local")
+        session = transcript_summary.session(known, id or path.stem, str(path), "local")
         assert session is not None
-        yield Reader(descriptor, session.id, scan.creation(session)), session
+        yield Reader(descriptor, session.id, transcript_summary.creation(session)), session
 
 
 def bodies(path: Path) -> list[AnyBody]:
@@ -148,7 +149,7 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
             )
             if "createdAt" in row:
                 assert session.created_at // 1000 == row["createdAt"]
-        folded = fold.fold("local", session.id, found)
+        folded = projection.fold("local", session.id, found)
         for name in ("messages", "errors", "days", "last_seq"):
             assert getattr(folded, name) == getattr(session, name)
         # What all of it cost is told by other lines than those of the responses.
@@ -416,13 +417,13 @@ def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
 
 def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
     path = home.talk()
-    known = scan.Known()
+    known = transcript_summary.Known()
 
     def scanned() -> list[str]:
         nonlocal known
-        with files.opened(str(path)) as (descriptor, _):
-            known = scan.begin(descriptor, known)
-            said = [body for _, body in scan.scan(descriptor, known)]
+        with safe_io.opened(str(path)) as (descriptor, _):
+            known = transcript_summary.begin(descriptor, known)
+            said = [body for _, body in transcript_summary.scan(descriptor, known)]
             return [plain(body.content) for body in said]  # type: ignore[union-attr]
 
     assert scanned() == ["hi", "a1"]
@@ -448,7 +449,7 @@ def test_entries_are_read_once_when_a_transcript_is_scanned(
         read += 1
         return entries(line)
 
-    monkeypatch.setattr("segue.sources.claude.read.entries", counting)
-    with files.opened(str(path)) as (descriptor, _):
-        assert len(list(scan.scan(descriptor, scan.Known()))) == 2
+    monkeypatch.setattr("segue.sources.claude.format.jsonl.entries", counting)
+    with safe_io.opened(str(path)) as (descriptor, _):
+        assert len(list(transcript_summary.scan(descriptor, transcript_summary.Known()))) == 2
     assert read == 2

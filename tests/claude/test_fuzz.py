@@ -12,12 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from segue.model import codec, fold
+from segue.model import codec, projection
 from segue.model.event import decode_body
-from segue.sources.claude import doctor, export, fork, info, kept, messages, subagents, tree
-from segue.sources.claude.layout import Home, Project
-from segue.sources.claude.locate import Place
-from segue.sources.claude.values import SDKSessionInfo
+from segue.sources.claude.conversation import messages, tree
+from segue.sources.claude.edit import doctor, fork
+from segue.sources.claude.exchange import event_codec
+from segue.sources.claude.format import subagents
+from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.paths import Home, Project
+from segue.sources.claude.sdk import export, quick_info
+from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 from segue.store.base import number
 from tests.claude.entries import S
 
@@ -118,7 +122,7 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
         assert still_whole(path, touched) <= found
         place = Place(S, str(broken), Project(directory))
         for thorough in (True, False):
-            info.facts(str(broken), thorough)
+            quick_info.facts(str(broken), thorough)
         described = SDKSessionInfo(S, "x", 0)
         read = messages.messages(str(broken))
         export.html(described, read).encode()
@@ -137,14 +141,14 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
 def comes_back(data: bytes) -> None:
     """Whatever the lines are, a history that they were put into has them all, unchanged."""
     lines = [line for line in data.split(b"\n") if line.strip()]
-    kept_lines = [kept.line(line) for line in lines]
-    drafts = kept.created("-w", S, kept_lines, "/")
-    drafts += kept.drafts(S, "", kept_lines, 1, set())
+    kept_lines = [event_codec.line(line) for line in lines]
+    drafts = event_codec.created("-w", S, kept_lines, "/")
+    drafts += event_codec.drafts(S, "", kept_lines, 1, set())
     stored = [
         replace(event, body=decode_body(codec.encode(event.body))) for event in number(drafts, 0, 1)
     ]
-    session = fold.fold("local", S, stored)
-    assert [line.data() for line in kept.lines(session, stored)] == lines
+    session = projection.fold("local", S, stored)
+    assert [line.data() for line in event_codec.lines(session, stored)] == lines
 
 
 @given(data=st.data())
@@ -174,6 +178,6 @@ def test_any_bytes_at_all_are_read(data: bytes) -> None:
         path.write_bytes(data)
         messages.messages(str(path), system=True)
         doctor.diagnose(Place(S, str(path), Project(directory)))
-        info.facts(str(path))
-        info.facts(str(path), False)
+        quick_info.facts(str(path))
+        quick_info.facts(str(path), False)
         comes_back(data)

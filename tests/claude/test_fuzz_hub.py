@@ -25,8 +25,8 @@ from segue.hub import Hub
 from segue.model.errors import SegueError
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.layout import Home as ClaudeHome
-from segue.sources.claude.read import BLANK
+from segue.sources.claude.format.jsonl import BLANK
+from segue.sources.claude.format.paths import Home as ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.sqlite import SQLiteStore
 from tests.claude.entries import (

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from segue import claude
-from segue.sources.claude import info, messages, transcript
+from segue.sources.claude.conversation import entry_table, messages
+from segue.sources.claude.sdk import quick_info
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
 
 GOOD = "99999999-9999-4999-8999-999999999999"
@@ -133,13 +134,13 @@ def test_a_file_that_vanishes_between_the_look_and_the_reading(
     home.talk(GOOD)
     home.talk(S)
     home.touch(GOOD, 1)
-    read = info.facts
+    read = quick_info.facts
 
-    def late(path: str, thorough: bool = True) -> info.Facts | None:
+    def late(path: str, thorough: bool = True) -> quick_info.Facts | None:
         (home.projects / "-w" / f"{S}.jsonl").unlink(missing_ok=True)
         return read(path, thorough)
 
-    monkeypatch.setattr(info, "facts", late)
+    monkeypatch.setattr(quick_info, "facts", late)
     assert [session.session_id for session in claude.list_sessions()] == [GOOD]
 
 
@@ -276,7 +277,7 @@ def test_a_line_of_a_hundred_megabytes_is_placed_without_being_held(tmp_path: Pa
     assert (count, prompt) == (50, "first")
     assert megabytes < 64
     with path.open("rb") as file:
-        t = transcript.of_file(file.fileno())
+        t = entry_table.of_file(file.fileno())
     assert len(t) == 202
     assert [message.uuid for message in messages.messages(str(path), limit=3)][:1] == ["u1"]
 

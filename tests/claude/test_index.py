@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from segue.model import ids, text
+from segue.model import ids, search_text
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.claude import files, gather
-from segue.sources.index import FORMAT, Index, Key
+from segue.sources.claude.format import safe_io
+from segue.sources.claude.index import discovery
+from segue.sources.index.database import FORMAT, Index, Key
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.house import S3, append, listed, opened
 
@@ -27,13 +28,13 @@ from tests.claude.house import S3, append, listed, opened
 def opens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The transcripts that are opened."""
     seen: list[str] = []
-    real = files.open_regular
+    real = safe_io.open_regular
 
     def counting(path: str) -> tuple[int, os.stat_result]:
         seen.append(path)
         return real(path)
 
-    monkeypatch.setattr(files, "open_regular", counting)
+    monkeypatch.setattr(safe_io, "open_regular", counting)
     yield seen
 
 
@@ -138,7 +139,7 @@ async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) 
     path = home.talk()
     async with opened(home) as (hub, source):
         await listed(hub)
-        seen = gather.differences(source.index, source.home)
+        seen = discovery.differences(source.index, source.home)
         assert seen.agreed and not seen.changed
         append(path, title("T"))
         await source.look([str(path)])
@@ -311,7 +312,7 @@ async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, wor
         await listed(hub)
         source.index.execute("CREATE VIRTUAL TABLE temp.found USING fts5vocab (main, search, row)")
         found = {term for (term,) in source.index.execute("SELECT term FROM temp.found")}
-        assert found == set(text.tokens(f"{words} end"))
+        assert found == set(search_text.tokens(f"{words} end"))
 
 
 ROWS = "SELECT path, size, id, next, state, texts, base, shown FROM files ORDER BY path"
@@ -340,10 +341,10 @@ async def test_helpers_read_what_one_process_would(
 
     alone = await rows()
     monkeypatch.setattr(sys, "executable", program)
-    monkeypatch.setattr("segue.sources.claude.updating._MUCH", 0)
-    monkeypatch.setattr("segue.sources.claude.updating._HELD", held)
-    monkeypatch.setattr("segue.sources.claude.helping.os.cpu_count", lambda: 3)
-    monkeypatch.setattr("segue.sources.claude.helping._OWN", own)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._HELD", held)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 3)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN", own)
     assert await rows() == alone
 
 
@@ -354,9 +355,9 @@ async def test_helpers_run_nothing_of_the_current_directory(
     evil = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
     (tmp_path / "segue" / "__init__.py").write_text(evil)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segue.sources.claude.updating._MUCH", 0)
-    monkeypatch.setattr("segue.sources.claude.helping.os.cpu_count", lambda: 2)
-    monkeypatch.setattr("segue.sources.claude.helping._OWN", 0)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN", 0)
     home.talk(S)
     async with opened(home) as (hub, _):
         assert await listed(hub) == [S]

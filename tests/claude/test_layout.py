@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from segue import claude
-from segue.sources.claude import layout
+from segue.sources.claude.format import paths
 from tests.claude.entries import S2, Home, S
 
 
@@ -31,16 +31,16 @@ def listed(directory: Path | str | None = None, worktrees: bool = True) -> list[
 def test_a_name_has_a_dash_for_each_utf16_unit_that_is_no_ascii_letter(
     path: str, name: str
 ) -> None:
-    assert layout.project_key(path) == name
+    assert paths.project_key(path) == name
 
 
 def test_a_long_name_is_cut_and_gets_a_hash() -> None:
     path = "/" + "x" * 250
-    name = layout.project_key(path)
-    assert name == "-" + "x" * 199 + "-" + layout.path_hash(path)
-    assert layout.project_key(path + "y") != name
-    assert layout.path_hash("") == "0"
-    assert layout.path_hash("hello") == "1n1e4y"
+    name = paths.project_key(path)
+    assert name == "-" + "x" * 199 + "-" + paths.path_hash(path)
+    assert paths.project_key(path + "y") != name
+    assert paths.path_hash("") == "0"
+    assert paths.path_hash("hello") == "1n1e4y"
 
 
 def test_the_key_of_a_directory_is_that_of_its_real_path(home: Home, tmp_path: Path) -> None:
@@ -48,15 +48,15 @@ def test_the_key_of_a_directory_is_that_of_its_real_path(home: Home, tmp_path: P
     (tmp_path / "link").symlink_to(tmp_path / "real")
     key = claude.project_key_for_directory(tmp_path / "link")
     assert key == claude.project_key_for_directory(str(tmp_path / "real"))
-    assert claude.project_key_for_directory() == layout.project_key(os.getcwd())
+    assert claude.project_key_for_directory() == paths.project_key(os.getcwd())
 
 
 def test_directories_that_share_a_name_do_not_share_sessions(home: Home, tmp_path: Path) -> None:
     one, other = tmp_path / "a-b" / "c", tmp_path / "a" / "b-c"
     one.mkdir(parents=True)
     other.mkdir(parents=True)
-    name = layout.project_key(str(one))
-    assert name == layout.project_key(str(other))
+    name = paths.project_key(str(one))
+    assert name == paths.project_key(str(other))
     home.talk(S, name, cwd=str(one))
     home.talk(S2, name, cwd=str(other))
     assert (listed(one), listed(other)) == ([S], [S2])
@@ -68,21 +68,21 @@ def test_a_session_of_a_directory_that_is_gone_stays_with_the_name(
 ) -> None:
     one, gone = tmp_path / "a-b", tmp_path / "a" / "b"
     one.mkdir()
-    home.talk(S, layout.project_key(str(one)), cwd=str(gone))
+    home.talk(S, paths.project_key(str(one)), cwd=str(gone))
     assert listed(one) == listed(gone) == [S]
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../p", "{}/."])
 def test_a_directory_may_be_spelled_any_way(home: Home, tmp_path: Path, spelling: str) -> None:
     (tmp_path / "p").mkdir()
-    home.talk(S, layout.project_key(str(tmp_path / "p")))
+    home.talk(S, paths.project_key(str(tmp_path / "p")))
     assert listed(spelling.format(tmp_path / "p")) == [S]
 
 
 def test_a_session_without_a_directory_of_its_own_gets_the_one_asked_for(
     home: Home, tmp_path: Path
 ) -> None:
-    home.talk(S, layout.project_key(str(tmp_path)))
+    home.talk(S, paths.project_key(str(tmp_path)))
     assert claude.list_sessions(str(tmp_path))[0].cwd == str(tmp_path)
     assert claude.list_sessions()[0].cwd is None
 
@@ -90,7 +90,7 @@ def test_a_session_without_a_directory_of_its_own_gets_the_one_asked_for(
 def long_directory(tmp_path: Path) -> Path:
     directory = tmp_path / ("x" * 90) / ("y" * (200 - len(str(tmp_path)) - 60))
     directory.mkdir(parents=True)
-    assert layout.MAX_NAME < len(str(directory)) < 255
+    assert paths.MAX_NAME < len(str(directory)) < 255
     return directory
 
 
@@ -98,7 +98,7 @@ def test_a_long_directory_is_found_under_the_full_name_of_old_programs(
     home: Home, tmp_path: Path
 ) -> None:
     directory = long_directory(tmp_path)
-    home.talk(S, layout.hyphenated(str(directory)))
+    home.talk(S, paths.hyphenated(str(directory)))
     assert listed(directory) == [S]
 
 
@@ -106,7 +106,7 @@ def test_and_under_another_hash_where_the_session_says_that_it_ran_there(
     home: Home, tmp_path: Path
 ) -> None:
     directory = long_directory(tmp_path)
-    name = layout.hyphenated(str(directory))[: layout.MAX_NAME] + "-zzzzzz"
+    name = paths.hyphenated(str(directory))[: paths.MAX_NAME] + "-zzzzzz"
     home.talk(S, name, cwd=str(directory))
     home.talk(S2, name, cwd="/another/place")
     assert listed(directory) == [S]
@@ -124,9 +124,9 @@ def test_worktrees_of_a_repository_are_listed_together(home: Home, tmp_path: Pat
     git(repository, "init", "-q")
     git(repository, "commit", "-q", "--allow-empty", "-m", "x")
     git(repository, "worktree", "add", "-q", str(tree))
-    home.talk(S, layout.project_key(str(repository)), cwd=str(repository))
-    home.talk(S2, layout.project_key(str(tree)), cwd=str(tree))
-    home.touch(S, 1, layout.project_key(str(repository)))
+    home.talk(S, paths.project_key(str(repository)), cwd=str(repository))
+    home.talk(S2, paths.project_key(str(tree)), cwd=str(tree))
+    home.touch(S, 1, paths.project_key(str(repository)))
     for directory in (repository, tree, repository / "sub"):
         assert listed(directory) == [S2, S]
     assert listed(repository, worktrees=False) == [S]
@@ -165,7 +165,7 @@ def test_the_environment_may_choose_one_name_for_all_projects(
     assert claude.project_key_for_directory(tmp_path) == "chosen"
     for bad in ("../up", "a b", "x" * 65, "CON", ""):
         monkeypatch.setenv("CLAUDE_CODE_PROJECT_DIR_NAME", bad)
-        assert claude.project_key_for_directory(tmp_path) == layout.project_key(str(tmp_path))
+        assert claude.project_key_for_directory(tmp_path) == paths.project_key(str(tmp_path))
 
 
 def test_without_a_setting_the_home_is_in_the_users_directory(
@@ -174,7 +174,7 @@ def test_without_a_setting_the_home_is_in_the_users_directory(
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in (None, ""):
         environ = {} if value is None else {"CLAUDE_CONFIG_DIR": value}
-        assert layout.Home.current(environ).root == str(tmp_path / ".claude")
+        assert paths.Home.current(environ).root == str(tmp_path / ".claude")
 
 
 def test_a_linked_project_directory_counts(home: Home, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from segue import claude
 from segue.claude import SDKSessionInfo
-from segue.sources.claude import info as reading
+from segue.sources.claude.sdk import quick_info as reading
 from tests.claude.entries import (
     S2,
     Home,

@@ -20,10 +20,10 @@ from segue.model.event import Created, Draft, UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query, matches
 from segue.model.session import Session
-from segue.sources.claude import trash
-from segue.sources.claude.layout import Home as ClaudeHome
-from segue.sources.claude.layout import Project
-from segue.sources.claude.locate import Place
+from segue.sources.claude.edit import trash
+from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import Project
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, as_line, user

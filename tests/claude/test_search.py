@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from segue.model import ids, text
+from segue.model import ids, search_text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources import ranking, words
-from segue.sources.claude import read as reading
+from segue.sources.claude.format import jsonl as reading
+from segue.sources.index import ranking, terms
 from tests.claude.entries import Home, S, as_line, assistant, title, user
 from tests.claude.house import listed, opened
 
@@ -68,21 +68,24 @@ async def test_every_way_finds_the_same(
     home: Home, monkeypatch: pytest.MonkeyPatch, ways: dict[str, int]
 ) -> None:
     for name, value in ways.items():
-        monkeypatch.setattr(words, name, value)
+        monkeypatch.setattr(terms, name, value)
     async with filled(home) as (hub, _):
         sessions = (await hub.list(LOCAL, Query(limit=100))).sessions
         told = {}
         for session in sessions:
             events = [event async for event in hub.history(LOCAL, session.id)]
-            spoken = [(event, text.searchable(event.body)) for event in events]
-            told[session.id] = [(event, text.tokens(shown)) for event, shown in spoken if shown]
+            spoken = [(event, search_text.searchable(event.body)) for event in events]
+            told[session.id] = [
+                (event, search_text.tokens(shown)) for event, shown in spoken if shown
+            ]
         for query in QUERIES:
-            wanted = text.terms(query)
+            wanted = search_text.terms(query)
             right = [
                 session.id
                 for session in sessions
                 if all(
-                    any(text.occurs(term, has) for _, has in told[session.id]) for term in wanted
+                    any(search_text.occurs(term, has) for _, has in told[session.id])
+                    for term in wanted
                 )
             ]
             assert await listed(hub, text=query, limit=100) == right
@@ -91,7 +94,7 @@ async def test_every_way_finds_the_same(
                 assert found.event == next(
                     event
                     for event, has in reversed(told[found.session.id])
-                    if any(text.occurs(term, has) for term in wanted)
+                    if any(search_text.occurs(term, has) for term in wanted)
                 )
 
 
@@ -99,14 +102,14 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
     for number in range(300):
         home.talk(ids.new_id(), say=f"common {number}")
     read: list[str] = []
-    stands = text.stands
+    stands = search_text.stands
 
-    def counting(term: text.Term, words: str) -> bool:
+    def counting(term: search_text.Term, words: str) -> bool:
         read.append(words)
         return stands(term, words)
 
-    monkeypatch.setattr(text, "stands", counting)
-    monkeypatch.setattr(words, "FEW", 100)  # to say that 300 hits are many
+    monkeypatch.setattr(search_text, "stands", counting)
+    monkeypatch.setattr(terms, "FEW", 100)  # to say that 300 hits are many
     async with opened(home) as (hub, source):
         await listed(hub)
         statements: list[str] = []
@@ -122,14 +125,14 @@ async def test_what_another_process_takes_away_meanwhile_is_still_found(
     home.talk(say="needle")
     async with opened(home) as (hub, source), opened(home) as (_, other):
         await listed(hub)
-        has = words.Words.has
+        has = terms.Words.has
 
-        def late(self: words.Words, pk: int) -> bool:
+        def late(self: terms.Words, pk: int) -> bool:
             with other.index.writing() as writing:
                 writing.remove(str(home.projects / "-w" / f"{S}.jsonl"))
             return has(self, pk)
 
-        monkeypatch.setattr(words.Words, "has", late)
+        monkeypatch.setattr(terms.Words, "has", late)
         found = await source.page(Query(text="needle"))
         assert [session.id for session in found] == [S]
 
@@ -163,14 +166,14 @@ async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Ho
 def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The keys of the texts that searches read, as they do."""
     read: list[int] = []
-    texts = words.Words.texts
+    texts = terms.Words.texts
 
-    def counting(self: words.Words, *args: int) -> Iterator[list[tuple[int, bytes]]]:
+    def counting(self: terms.Words, *args: int) -> Iterator[list[tuple[int, bytes]]]:
         for some in texts(self, *args):
             read.extend(key for key, _ in some)
             yield some
 
-    monkeypatch.setattr(words.Words, "texts", counting)
+    monkeypatch.setattr(terms.Words, "texts", counting)
     return read
 
 
@@ -184,7 +187,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         (home.projects / "-w" / f"{S}.jsonl").rename(
             home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
         )
-    monkeypatch.setattr(words, "FEW", -1)  # so that it has to be found out
+    monkeypatch.setattr(terms, "FEW", -1)  # so that it has to be found out
     async with opened(home) as (hub, source):
         await listed(hub)
         statements: list[str] = []
@@ -193,7 +196,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         assert len(page.found) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
         whole = [
-            sql for sql in statements if sql.startswith(words._HITS[:40]) and "LIMIT" not in sql
+            sql for sql in statements if sql.startswith(terms._HITS[:40]) and "LIMIT" not in sql
         ]
         assert len(whole) <= 1  # and the snippets know what the list found
         assert bool(whole) == (every > 1)
@@ -230,8 +233,8 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
         said = "common " * (1 + number % 7) + "hay " * 10 + ("rare" if number % 100 == 7 else "")
         lines = [user(f"u{n}", None, said, timestamp=at) for n in range(3)]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000")
-    monkeypatch.setattr(words, "FEW", 50)
-    monkeypatch.setattr(words, "HITS", 1)  # for 900 texts are not that many
+    monkeypatch.setattr(terms, "FEW", 50)
+    monkeypatch.setattr(terms, "HITS", 1)  # for 900 texts are not that many
     monkeypatch.setattr(ranking, "NEWEST", 20)
     async with opened(home) as (hub, source):
         await listed(hub)
@@ -253,11 +256,11 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
 @pytest.mark.parametrize("said", ["bird birds, a bird", "Bird the BIRD the", "Vögel, bird bird"])
 def test_how_often_a_term_occurs(said: str) -> None:
     for query in ("bird", "bir", "bird the", '"bird the"', '"bird bird"', "vögel", "none"):
-        for term in text.terms(query):
-            found, size = text.tokens(said), len(term.tokens)
-            right = sum(text.occurs(term, found[at : at + size]) for at in range(len(found)))
-            assert text.times(term, said) == right
-            assert text.stands(term, said) == (right > 0)
+        for term in search_text.terms(query):
+            found, size = search_text.tokens(said), len(term.tokens)
+            right = sum(search_text.occurs(term, found[at : at + size]) for at in range(len(found)))
+            assert search_text.times(term, said) == right
+            assert search_text.stands(term, said) == (right > 0)
 
 
 async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Home) -> None:

@@ -20,8 +20,8 @@ from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
-from segue.sources.claude import gather, watch
-from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.index import discovery, watch
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
@@ -455,9 +455,9 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
 ) -> None:
     path = home.talk()
     looks: list[object] = []
-    differences = gather.differences
+    differences = discovery.differences
     monkeypatch.setattr(
-        gather, "differences", lambda *given: looks.append(given) or differences(*given)
+        discovery, "differences", lambda *given: looks.append(given) or differences(*given)
     )
     async with opened(home) as (hub, source):
         await listed(hub)

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
-from segue.model import text
+from segue.model import search_text
 from segue.model.errors import SegueError
 from segue.model.event import Body
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.layout import Home as ClaudeHome
+from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.index.index_update import Updating
 from segue.sources.claude.source import ClaudeSource
-from segue.sources.claude.updating import Updating
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
 from tests.claude.test_hostile import GOOD, ODD, needs_proc
@@ -127,14 +127,14 @@ async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
 ) -> None:
     home.talk(GOOD)
     path = home.talk(S, say="unforeseen")
-    searchable = text.searchable
+    searchable = search_text.searchable
 
     def stumbling(body: Body) -> str:
         if "unforeseen" in (found := searchable(body)):
             raise TypeError("nobody foresaw this")
         return found
 
-    monkeypatch.setattr(text, "searchable", stumbling)
+    monkeypatch.setattr(search_text, "searchable", stumbling)
     async with opened(home) as hub:
         for _ in range(2):
             assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
@@ -172,9 +172,9 @@ async def test_tens_of_thousands_of_calls_without_results(home: Home) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from segue.sources.claude.layout import Home
+from segue.sources.claude.format.paths import Home
 from segue.sources.claude.source import ClaudeSource
-from segue.sources.claude.updating import Updating
+from segue.sources.claude.index.index_update import Updating
 from segue.model.query import Query
 def now(coroutine):
     try:

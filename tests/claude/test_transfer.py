@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
-from segue.doors.cli.main import segue
-from segue.hub.mirror import Mirror
+from segue.hub.sync.mirror import Mirror
+from segue.interfaces.cli.main import segue
 from segue.model.content import plain
 from segue.model.event import AgentMessage, UserMessage
-from segue.sources.claude import kept, whole
+from segue.sources.claude.exchange import bundle, event_codec
 from segue.store.memory import MemoryStore
 from tests.claude.entries import (
     S2,
@@ -54,9 +54,9 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
         store = MemoryStore()
         mirror, hub = Mirror(store, "local"), Hub(store, tmp_path)
         for path in paths:
-            session, count = await mirror.take(whole.read(str(path)))
+            session, count = await mirror.take(bundle.read(str(path)))
             assert count > 0
-            assert await mirror.take(whole.read(str(path))) == (session, 0)
+            assert await mirror.take(bundle.read(str(path))) == (session, 0)
             await hub.export_claude(LOCAL, session.id)
 
     asyncio.run(through())
@@ -408,13 +408,13 @@ async def test_a_transcript_is_read_beside_the_event_loop(
     home.talk()
     forked = claude.fork_session(S).session_id
     readers: list[threading.Thread] = []
-    created = kept.created
+    created = event_codec.created
 
     def noted(*given: Any) -> Any:
         readers.append(threading.current_thread())
         return created(*given)
 
-    monkeypatch.setattr(kept, "created", noted)
+    monkeypatch.setattr(event_codec, "created", noted)
     async with opened(home) as (hub, _):
         await hub.import_claude(LOCAL, forked)
     assert readers and threading.current_thread() not in readers

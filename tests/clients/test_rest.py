@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages, python_with, source_of
-from tests.doors.rest.api import HEADERS
+from tests.interfaces.rest.api import HEADERS
 
 CYCLE = Path(__file__).with_name("rest_cycle.py")
 TS_CYCLE = Path(__file__).with_name("rest_cycle.mjs")

@@ -4,18 +4,18 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from segue.model import fold, text
+from segue.model import projection, search_text
 from segue.model.event import Event, decode_body
 from segue.model.session import Session, decode_session
 from segue.store.base import MAX_SEQ
-from segue.store.listing import SHELVES, columns
+from segue.store.query_sql import SHELVES, columns
 
 
 def whole(session: Session, events: list[Event]) -> None:
     """A session agrees with its history, and no group of events is half there."""
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), session.id
     assert len({event.id for event in events}) == len(events), session.id
-    assert session == fold.fold(session.workspace, session.id, events)
+    assert session == projection.fold(session.workspace, session.id, events)
     groups = Counter(event.body.extra.get("test", {}).get("group") for event in events)
     del groups[None]
     assert set(groups.values()) <= {3}, f"{session.id} holds a part of a change"
@@ -66,7 +66,7 @@ def _sessions(connection: sqlite3.Connection) -> None:
 def _search(connection: sqlite3.Connection) -> None:
     expected = set()
     for key, version, body in connection.execute("SELECT key, version, body FROM events"):
-        words = text.tokens(text.searchable(decode_body(body, version)))
+        words = search_text.tokens(search_text.searchable(decode_body(body, version)))
         expected |= {(key, place, word) for place, word in enumerate(words)}
     connection.execute(
         "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'search', 'instance')"
@@ -102,7 +102,7 @@ async def postgres_database(url: str) -> None:
                 event = Event(seq=seq, id=id, at=at, body=decode_body(body, version))
                 assert event.type == type
                 histories.setdefault(pk, []).append(event)
-                tokens = text.tokens(text.searchable(event.body))
+                tokens = search_text.tokens(search_text.searchable(event.body))
                 words |= {(pk, seq, place, word) for place, word in enumerate(tokens, 1)}
             links = set()
             for row in await connection.fetch("SELECT * FROM sessions"):

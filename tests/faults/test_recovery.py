@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from segue.hub import Hub, turns
+from segue.hub import Hub
+from segue.hub.turns import engine
 from segue.model import clock
 from segue.model.content import plain
 from segue.model.errors import NotFound
@@ -41,7 +42,7 @@ NEXT = "/say the next one"
 def test_a_turn_killed_at_every_step_leaves_a_session_at_rest(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "ABANDONED", SHORT)
+    monkeypatch.setattr(engine, "ABANDONED", SHORT)
 
     async def main() -> None:
         async with Hub(await place.open(), place.directory, lease=SHORT) as hub:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from segue.agents import StopReason, Turn
-from segue.hub import Hub, turns
+from segue.hub import Hub
+from segue.hub.turns import engine
 from segue.model import ids
 from segue.model.content import plain
 from segue.model.event import (
@@ -136,7 +137,7 @@ class Pages:
 def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
     made = Pages()
     monkeypatch.setattr(writer, "connect", made.connect)
-    monkeypatch.setattr(turns, "RECOVER_SECONDS", 0.1)
+    monkeypatch.setattr(engine, "RECOVER_SECONDS", 0.1)
     return made
 
 

@@ -16,9 +16,9 @@ import httpx2
 import psutil
 import pytest
 
-from segue.home import open_hub
+from segue.factory import open_hub
 from segue.model import ids
-from tests.doors.rest.api import HEADERS, message
+from tests.interfaces.rest.api import HEADERS, message
 
 PROGRAM = Path(__file__).with_name("children") / "serving.py"
 

@@ -11,14 +11,7 @@ import pytest
 from segue.hub import Hub, Policy
 from segue.model import clock, ids
 from segue.model.content import as_content
-from segue.model.errors import (
-    Busy,
-    Conflict,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Unauthorized,
-)
+from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly, Unauthorized
 from segue.model.event import (
     AgentMessage,
     AgentRef,

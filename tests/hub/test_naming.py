@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
-from segue.hub.naming import MOST, Ambiguous
+from segue.hub.sessions.resolve import MOST, Ambiguous
 from segue.model import ids
 from segue.model.errors import NotFound
 from segue.model.event import Created, InfoChanged

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segue.hub import Hub, others
+from segue.hub import Hub
+from segue.hub.sync import acp_source
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.store.sqlite import SQLiteStore
@@ -15,8 +16,8 @@ from segue.store.sqlite import SQLiteStore
 async def test_what_is_gone_from_a_directory_asked_for_earlier_is_listed_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(others, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(others, "MOST_LISTS", 2)
+    monkeypatch.setattr(acp_source, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(acp_source, "MOST_LISTS", 2)
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     words = [sys.executable, "-m", "segue", "acp", "--data-dir", str(theirs)]
@@ -28,7 +29,7 @@ async def test_what_is_gone_from_a_directory_asked_for_earlier_is_listed_no_more
         made = [await other.create(LOCAL, cwd=place, title="x") for place in places]
         await hub.join(LOCAL, "theirs", {"kind": "acp", "command": shlex.join(words)})
         (source,) = hub.sources
-        assert isinstance(source, others.OtherAgent)
+        assert isinstance(source, acp_source.OtherAgent)
 
         async def listed(cwd: str | None = None) -> set[str]:
             return {row.id for row in (await hub.list(LOCAL, Query(cwd=cwd))).sessions}

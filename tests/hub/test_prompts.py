@@ -8,7 +8,7 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.hub import Hub, Runners
-from segue.hub.inbox import Said
+from segue.hub.turns.inbox import Said
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import NotFound

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segue.hub.titles import MAX_TITLE, title_from
+from segue.hub.sessions.titles import MAX_TITLE, title_from
 from segue.model.content import Image, as_content
 
 

@@ -15,19 +15,8 @@ from segue.agents.permission import verdict
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.errors import (
-    Conflict,
-    InvalidInput,
-    NotFound,
-    StoreFull,
-)
-from segue.model.event import (
-    AgentRef,
-    ConfigChanged,
-    Event,
-    ToolCall,
-    UserMessage,
-)
+from segue.model.errors import Conflict, InvalidInput, NotFound, StoreFull
+from segue.model.event import AgentRef, ConfigChanged, Event, ToolCall, UserMessage
 from segue.model.principal import LOCAL, Principal
 
 MakeHub = Callable[..., Hub]

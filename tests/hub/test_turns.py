@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.agents.lent import LENT
-from segue.hub import Hub, Runners, turns
+from segue.agents.turn_hooks import LENT
+from segue.hub import Hub, Runners
+from segue.hub.turns import engine
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
@@ -113,8 +114,8 @@ async def test_prompts_are_answered_one_at_a_time_in_order(make_hub: MakeHub) ->
 
     async with make_hub(runners=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
-        turns = [await hub.prompt(LOCAL, id, str(number)) for number in range(5)]
-        for turn in turns:
+        turn_ids = [await hub.prompt(LOCAL, id, str(number)) for number in range(5)]
+        for turn in turn_ids:
             assert await hub.wait(LOCAL, id, turn) == "end_turn"
         said = await events_of(hub, id, "user_message", "agent_message")
         texts = [body.content[0].text for body in said]
@@ -272,7 +273,7 @@ async def test_a_session_that_was_taken_over_hears_nothing_of_the_configured_mod
             lease = await hub.store.lease_of("local", session.id)
             assert lease is not None
             await hub.store.release(lease)
-            assert await hub.store.acquire("local", session.id, "another", turns.LEASE)
+            assert await hub.store.acquire("local", session.id, "another", engine.LEASE)
             return await look(workspace)
 
         monkeypatch.setattr(hub.records, "built_in_agent", slow)
@@ -378,7 +379,7 @@ async def test_what_only_a_program_that_is_gone_could_answer_blocks_nobody(
         assert await hub.wait(LOCAL, id, taken) == "cancelled"
         assert await hub.waiting(LOCAL, id) == []
 
-        monkeypatch.setattr(turns, "ORPHANED", 0)
+        monkeypatch.setattr(engine, "ORPHANED", 0)
         left = await hub.prompt(LOCAL, id, "with hooks", overrides=lent)
         assert await hub.wait(LOCAL, id, left) == "error"
         (failed,) = await events_of(hub, id, "failed")

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from segue.model import fold
+from segue.model import projection
 from segue.model.content import as_content
 from segue.model.errors import IllegalTransition
 from segue.model.event import (
@@ -67,19 +67,19 @@ def numbered(*given: tuple[int, AnyBody]) -> list[Event]:
 
 def row(*given: tuple[int, AnyBody], created: Any = None) -> Session:
     """The row of a session that was created at 0 and then saw this."""
-    return fold.fold("w", "i", numbered((0, created or Created(cwd="/")), *given))
+    return projection.fold("w", "i", numbered((0, created or Created(cwd="/")), *given))
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     """Histories that the lifecycle allows, times going back and forth."""
     events = numbered((draw(st.integers(0, 9)), Created(cwd="/")))
-    session = fold.fold("w", "i", events)
+    session = projection.fold("w", "i", events)
     for body in draw(st.lists(bodies, max_size=25)):
         at = draw(st.integers(0, 9)) * SECOND
         event = Event(seq=len(events) + 1, id=str(len(events)), at=at, body=body)
         try:
-            session = fold.apply(session, event)
+            session = projection.apply(session, event)
         except IllegalTransition:
             continue
         events.append(event)

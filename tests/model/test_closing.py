@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 
-from segue.model import fold
-from segue.model.closing import closing, forked
+from segue.model import projection
+from segue.model.end_turn import closing, forked
 from segue.model.event import AnyBody, Event, InfoChanged, StatusChanged, ToolResult
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
@@ -12,13 +12,13 @@ from tests.model.histories import histories, row
 def after(session: Session, bodies: list[AnyBody]) -> Session:
     for body in bodies:
         event = Event(seq=session.last_seq + 1, id="", at=session.updated_at, body=body)
-        session = fold.apply(session, event)
+        session = projection.apply(session, event)
     return session
 
 
 @given(histories())
 def test_a_history_cut_anywhere_is_brought_to_rest(events: list[Event]) -> None:
-    session = fold.fold("w", "i", events)
+    session = projection.fold("w", "i", events)
     closed = after(session, closing(session, "cut"))
     assert closed.status == ("terminated" if session.status == "terminated" else "idle")
     assert (closed.turn, closed.open_calls, closed.open_asks) == (None, (), ())
@@ -27,7 +27,7 @@ def test_a_history_cut_anywhere_is_brought_to_rest(events: list[Event]) -> None:
 
 @given(histories())
 def test_a_fork_is_at_rest_on_no_shelf(events: list[Event]) -> None:
-    session = fold.fold("w", "i", events)
+    session = projection.fold("w", "i", events)
     child = after(session, forked(session))
     assert child.shelf == "live"
     assert forked(child) == []

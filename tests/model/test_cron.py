@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.model import clock, cron
+from segue.hub.resources import cron
+from segue.model import clock
 from segue.model.errors import InvalidInput
 
 

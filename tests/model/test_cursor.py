@@ -5,15 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model import cursor as cursors
-from segue.model.cursor import (
-    Cursor,
-    Mark,
-    Place,
-    decode,
-    decode_place,
-    encode,
-    fingerprint,
-)
+from segue.model.cursor import Cursor, Mark, Place, decode, decode_place, encode, fingerprint
 from segue.model.errors import InvalidCursor
 from segue.model.query import Position, Query
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from segue.model.garbage import uncollected
+from segue.model.gc_pause import uncollected
 
 
 @pytest.mark.parametrize("before", [True, False])

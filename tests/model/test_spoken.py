@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model.content import Image, Text
-from segue.model.spoken import KINDS, WIDTH, by_tool, gist, pieces
+from segue.model.user_markup import KINDS, WIDTH, by_tool, gist, pieces
 
 COMMAND = """<command-name>/model</command-name>
             <command-message>model</command-message>

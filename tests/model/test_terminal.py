@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.model import terminal
+from segue.model import ansi
+from segue.model.ansi import without_codes
 from segue.model.content import Text
 from segue.model.event import ToolResult
-from segue.model.terminal import without_codes
-from segue.model.text import MAX_OUTPUT, searchable
+from segue.model.search_text import MAX_OUTPUT, searchable
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_beginning_is_that_of_the_whole(text: str, most: int) -> None:
 def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    codes = terminal._code()
+    codes = ansi._code()
     seen = []
 
     class Counted:
@@ -65,7 +65,7 @@ def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
                 seen.append(code)
                 yield code
 
-    monkeypatch.setattr(terminal, "_code", Counted)
+    monkeypatch.setattr(ansi, "_code", Counted)
     long = "\x1b[31mab\x1b[0m" * MAX_OUTPUT
     assert searchable(ToolResult(call_id="c", content=(Text(text=long),)))
     assert len(seen) <= MAX_OUTPUT + 2

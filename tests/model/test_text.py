@@ -3,15 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model.content import Diff, Image, Resource, ResourceLink, Text, as_content
-from segue.model.event import (
-    AgentMessage,
-    Created,
-    InfoChanged,
-    ToolCall,
-    ToolResult,
-    UserMessage,
-)
-from segue.model.text import (
+from segue.model.event import AgentMessage, Created, InfoChanged, ToolCall, ToolResult, UserMessage
+from segue.model.search_text import (
     MAX_OUTPUT,
     MAX_TOKEN,
     Term,

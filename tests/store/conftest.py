@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.store.base import Store
-from segue.store.sqlite import SQLiteStore, finding, reads
+from segue.store.sqlite import SQLiteStore, fts_query, reads
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (reads, "WALK"),
         (reads, "RANKED"),
-        (finding, "NEAR"),
-        (finding, "CHECKS"),
-        (finding, "RECENT"),
+        (fts_query, "NEAR"),
+        (fts_query, "CHECKS"),
+        (fts_query, "RECENT"),
     ):
         monkeypatch.setattr(module, name, 1)

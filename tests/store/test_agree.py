@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from segue.model import clock, fold, ids, text
-from segue.model.closing import forked
+from segue.model import clock, ids, projection, search_text
 from segue.model.content import as_content
 from segue.model.cursor import Mark
+from segue.model.end_turn import forked
 from segue.model.errors import SegueError
 from segue.model.event import AgentMessage, Created, Draft, ForkPoint
 from segue.model.query import Position, Query, position
@@ -114,7 +114,7 @@ class Agreement(RuleBasedStateMachine):
         if events is None:
             assert row is None
         else:
-            assert row == fold.fold(*name, events)
+            assert row == projection.fold(*name, events)
 
     # Sessions.
 
@@ -229,7 +229,7 @@ class Agreement(RuleBasedStateMachine):
         in_order = sorted(found, key=lambda row: position(row, query.order), reverse=down)
         assert found == in_order
         if query.text is not None:
-            wanted = text.terms(query.text)
+            wanted = search_text.terms(query.text)
             self.same(lambda store: store.witness(room, found, wanted))
             ranked = replace(query, limit=1000)
             for hits in self.each(lambda _, store: store.ranked(room, ranked)):

@@ -15,14 +15,7 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.cursor import Mark
-from segue.model.event import (
-    AgentRef,
-    AnyBody,
-    Created,
-    Draft,
-    InfoChanged,
-    StatusChanged,
-)
+from segue.model.event import AgentRef, AnyBody, Created, Draft, InfoChanged, StatusChanged
 from segue.model.query import Order, Position, Query
 from segue.store.sqlite import SQLiteStore
 from segue.store.sqlite.reads import Reader

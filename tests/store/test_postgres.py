@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from segue.model import errors, fold, ids
+from segue.model import errors, ids, projection
 from segue.model.event import AgentRef, Created, Draft, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
@@ -148,7 +148,7 @@ async def test_more_events_than_one_statement_carries_are_written_whole(
         )
         events = await store.events(HERE, made.id)
         assert [event.seq for event in events] == list(range(1, made.last_seq + 1))
-        assert fold.fold(HERE, made.id, events) == made
+        assert projection.fold(HERE, made.id, events) == made
         copy = await store.load("there", made.id, events)
         assert await store.events("there", copy.id) == events
         created = Draft(body=Created(cwd="/fork"))

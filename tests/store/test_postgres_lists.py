@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.model import ids, text
+from segue.model import ids, search_text
 from segue.model.event import AgentRef, Created
 from segue.model.query import Order, Position, Query, position
 from segue.model.session import Session
-from segue.store import listing
+from segue.store import query_sql
 from segue.store.base import Store
 from segue.store.memory import MemoryStore
-from segue.store.postgres import PostgresStore, lists, words
+from segue.store.postgres import PostgresStore, lists, tsquery
 
 from .postgres_rooms import HERE, make, opened, raw, said
 
@@ -136,7 +136,7 @@ async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
         await fill(connection, analyzed=False)
         for filters in (filters for choices in FILTERS.values() for filters in choices):
             query = Query(limit=LIMIT, **filters)
-            arms = listing.arms(query)
+            arms = query_sql.arms(query)
             for after in (None, Position(3500, "x"), Position(1500, "x")):
                 sql, args = lists._build.page(HERE, query, arms, after, False, LIMIT)
                 statement = await connection.prepare(sql)
@@ -175,7 +175,7 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
             (store.stale(HERE, "archived", 2000, 5), {"sessions_shelved"}),
             (store.events(HERE, made.id, after=1), {"sessions_id", "events_pkey"}),
             (
-                store.witness(HERE, [made], text.terms("hello")),
+                store.witness(HERE, [made], search_text.terms("hello")),
                 {"sessions_id", "search_pkey", "events_pkey"},
             ),
             (store.page(HERE, Query(text="word7 ")), {*rows}),
@@ -194,8 +194,8 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
 def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("PLACES", 60), ("REPEATS", 20), ("BYTES", 900), ("OVERLAP", 5)):
-            patch.setattr(words, name, value)
-        parts = [placed(vector) for vector in words.vectors(tokens)]
+            patch.setattr(tsquery, name, value)
+        parts = [placed(vector) for vector in tsquery.vectors(tokens)]
     whole: list[str] = []
     for part in parts:
         assert len(part) <= 60

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from segue.model import ids, text
+from segue.model import ids, search_text
 from segue.model.event import Created
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.base import Store
 from segue.store.postgres import PostgresStore
 from segue.store.postgres import reindex as postgres_reindex
-from segue.store.sqlite import SQLiteStore, connection, indexing
+from segue.store.sqlite import SQLiteStore, connection, fts_index
 from segue.testing.store_contract.harness import HERE, add, anyway, draft, make, nothing, user
 
 RED = "\x1b[31mfailed\x1b[0m"
@@ -54,8 +54,8 @@ async def check(path: Path) -> None:
     assert len(await found(store, '"failed"')) >= 4 and not await found(store, "31mfailed")
     every = await store.page(HERE, Query(limit=100, archived="include"))
     events = [event for session in every for event in await store.events(HERE, session.id)]
-    said = [text.searchable(event.body) for event in events]
-    assert indexed(path) == sorted(word for each in said for word in text.tokens(each))
+    said = [search_text.searchable(event.body) for event in events]
+    assert indexed(path) == sorted(word for each in said for word in search_text.tokens(each))
     for session in every:
         await store.purge(HERE, session.id, anyway)
     assert indexed(path) == []
@@ -76,7 +76,7 @@ async def test_it_is_said_once_when_it_takes_long(
 ) -> None:
     path = tmp_path / "segue.db"
     await age(path)
-    monkeypatch.setattr(indexing, "STEP", 2)
+    monkeypatch.setattr(fts_index, "STEP", 2)
     monkeypatch.setattr(connection, "QUIET_SECONDS", -1.0)
     await SQLiteStore.open(path).close()
     (said,) = caplog.messages
@@ -91,17 +91,17 @@ async def test_what_happens_between_two_steps_is_indexed_right(
 ) -> None:
     path = tmp_path / "segue.db"
     first, second, third, last = await age(path)
-    left = iter([indexing.step] * steps)
+    left = iter([fts_index.step] * steps)
 
-    def broken_off(execute: indexing.Execute) -> bool:
+    def broken_off(execute: fts_index.Execute) -> bool:
         more = indexing_step(execute)
         if next(left, None) is None:
             raise sqlite3.OperationalError("no room")
         return more
 
-    indexing_step = indexing.step
-    monkeypatch.setattr(indexing, "STEP", 2)
-    monkeypatch.setattr(indexing, "step", broken_off)
+    indexing_step = fts_index.step
+    monkeypatch.setattr(fts_index, "STEP", 2)
+    monkeypatch.setattr(fts_index, "step", broken_off)
     store = SQLiteStore.open(path)
     for session in (first, last):
         await add(store, session, user(f"{RED} again"))
@@ -110,7 +110,7 @@ async def test_what_happens_between_two_steps_is_indexed_right(
     await store.purge(HERE, third.id, anyway)
     assert await found(store, "again") == {first.id, last.id}
     await store.close()
-    monkeypatch.setattr(indexing, "step", indexing_step)
+    monkeypatch.setattr(fts_index, "step", indexing_step)
     await check(path)
 
 
@@ -119,19 +119,19 @@ async def test_a_step_looks_at_so_many_bytes_at_most(
 ) -> None:
     path = tmp_path / "segue.db"
     await age(path)
-    monkeypatch.setattr(indexing, "LOOKED", 100)
+    monkeypatch.setattr(fts_index, "LOOKED", 100)
     reached = []
 
-    def counted(execute: indexing.Execute) -> bool:
-        before = indexing._reached(execute)
+    def counted(execute: fts_index.Execute) -> bool:
+        before = fts_index._reached(execute)
         more = step(execute)
         sql = "SELECT length(body) FROM events WHERE key > ? AND key <= ? ORDER BY key"
-        sizes = [size for (size,) in execute(sql, (before, indexing._reached(execute)))]
+        sizes = [size for (size,) in execute(sql, (before, fts_index._reached(execute)))]
         reached.append(sum(sizes[:-1]))
         return more
 
-    step = indexing.step
-    monkeypatch.setattr(indexing, "step", counted)
+    step = fts_index.step
+    monkeypatch.setattr(fts_index, "step", counted)
     await SQLiteStore.open(path).close()
     assert len(reached) > 4 and max(reached) <= 100
     await check(path)
@@ -147,7 +147,7 @@ async def test_what_cannot_be_read_keeps_nobody_out(tmp_path: Path, body: bytes)
     assert await found(store, '"failed"')
     await store.close()
     with sqlite3.connect(path) as connection:
-        assert indexing.is_whole(connection.execute)
+        assert fts_index.is_whole(connection.execute)
 
 
 KILLED = """
@@ -181,7 +181,7 @@ async def test_postgres_is_gone_over_by_those_who_open_it(
     url = fresh_database_url
     store = await PostgresStore.open(url)
     with monkeypatch.context() as before:
-        before.setattr(text, "searchable", partial(text.searchable, codes=True))
+        before.setattr(search_text, "searchable", partial(search_text.searchable, codes=True))
         made = {session.id for session in await fill(store)}
     assert (await found(store, "31mfailed"), await found(store, '"failed"')) == (made, set())
     async with store._database._pool.acquire() as connection:

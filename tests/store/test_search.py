@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from segue.model import ids, text
+from segue.model import ids, search_text
 from segue.model.content import as_content
 from segue.model.cursor import Mark
 from segue.model.event import AnyBody, Created, Draft, UserMessage
@@ -59,7 +59,7 @@ async def compare(memory: Store, other: Store, workspace: str, query: Query, bac
         found += page[::-1] if back else page
     hits = await other.ranked(workspace, replace(query, limit=1000))
     assert {hit.session.id for hit in hits} == {session.id for session in found}
-    terms = text.terms(query.text or "")
+    terms = search_text.terms(query.text or "")
     shown = await memory.witness(workspace, found, terms)
     assert await other.witness(workspace, found, terms) == shown
     ever = Mark(0, 1 << 60)
@@ -120,16 +120,19 @@ async def test_snippets_ask_the_index_for_nothing_that_the_search_knew(
     asked: list[str] = []
     found = await sqlite.page("room", Query(text="alph"))
     sqlite.reader._connection.set_trace_callback(asked.append)
-    shown = await sqlite.witness("room", found, text.terms("alph"))
+    shown = await sqlite.witness("room", found, search_text.terms("alph"))
     sqlite.reader._connection.set_trace_callback(None)
-    assert [text.searchable(event.body) for event in shown if event] == ["alpha", "alpha beta"]
+    assert [search_text.searchable(event.body) for event in shown if event] == [
+        "alpha",
+        "alpha beta",
+    ]
     assert not [sql for sql in asked if "MATCH" in sql or "words" in sql]
     assert len(asked) == 4  # begin, the version, the events, end
 
 
 async def test_what_a_search_knew_is_forgotten_at_a_change(sqlite: SQLiteStore) -> None:
     await fill(sqlite, "room", [["alpha"], ["alphabet"]])
-    query, terms = Query(text="alpha"), text.terms("alpha")
+    query, terms = Query(text="alpha"), search_text.terms("alpha")
     before = await sqlite.page("room", query)
     await sqlite.witness("room", before, terms)
     said = UserMessage(content=as_content("alphas again"))

@@ -8,16 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from ..model.content import (
-    Audio,
-    Block,
-    Diff,
-    Image,
-    Other,
-    Resource,
-    ResourceLink,
-    Text,
-)
+from segue.model.content import Audio, Block, Diff, Image, Other, Resource, ResourceLink, Text
+
 from . import wire
 
 _DIALECT = "acp"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from ..model import ids
-from ..model.content import Content, Text, as_content, plain
-from ..model.event import (
+from segue.model import ids
+from segue.model.content import Content, Text, as_content, plain
+from segue.model.event import (
     AgentMessage,
     AgentThought,
     AnyBody,
@@ -31,11 +31,11 @@ from ..model.event import (
     ToolKind,
     ToolResult,
 )
-from ..model.lifecycle import StopReason
-from ..model.session import Session
+from segue.model.lifecycle import StopReason
+from segue.model.session import Session
 
 if TYPE_CHECKING:
-    from ..acp.wire import Login
+    from segue.acp.wire import Login
 
 Streamed = Literal["message", "thought"]
 

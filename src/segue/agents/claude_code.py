@@ -13,10 +13,10 @@ from contextlib import aclosing
 from importlib import import_module
 from typing import Any
 
-from ..model import ids
-from ..model.content import Block, Content, Image, Resource, Text, as_content
-from ..model.errors import NoAgent
-from ..model.event import (
+from segue.model import ids
+from segue.model.content import Block, Content, Image, Resource, Text, as_content
+from segue.model.errors import NoAgent
+from segue.model.event import (
     AgentMessage,
     AgentThought,
     AnyBody,
@@ -27,7 +27,8 @@ from ..model.event import (
     ToolResult,
     Usage,
 )
-from ..model.lifecycle import StopReason
+from segue.model.lifecycle import StopReason
+
 from .base import Turn
 from .permission import MODES
 

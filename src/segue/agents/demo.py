@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
-from ..model import ids
-from ..model.content import Diff, Text, as_content, plain
-from ..model.event import (
+from segue.model import ids
+from segue.model.content import Diff, Text, as_content, plain
+from segue.model.event import (
     AgentMessage,
     Compacted,
     Failed,
@@ -34,7 +34,8 @@ from ..model.event import (
     Usage,
     UserMessage,
 )
-from ..model.lifecycle import StopReason
+from segue.model.lifecycle import StopReason
+
 from .base import Answer, Turn
 from .permission import evaluated, permit, refusal
 
@@ -246,7 +247,7 @@ class _Performance:
 
     def _inside(self, path: str) -> str:
         """The real path, if it is under the session's directories."""
-        from .tools.roots import Roots, ToolError
+        from .tools.path_guard import Roots, ToolError
 
         try:
             return Roots(self._turn.roots, mounts=self._turn.mounts).resolve(path).path

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from ..acp.wire import Http, McpServer, Stdio
-from ..model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
-from ..model.event import ToolResult
+from segue.acp.wire import Http, McpServer, Stdio
+from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
+from segue.model.event import ToolResult
+
 from .base import Keyring, McpTool
 from .tools.web import transport
 
@@ -237,7 +238,7 @@ def _confined(
 ) -> tuple[list[str], dict[str, str]]:
     from .tools.base import Context
     from .tools.bash import environment, launched, scratch
-    from .tools.roots import Roots
+    from .tools.path_guard import Roots
 
     context = Context("mcp", Roots([cwd]), local=False, config={})
     place = scratch(context)

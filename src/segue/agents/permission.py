@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..model.event import ConfigChanged, Option, ToolKind
-from ..model.session import Session
+from segue.model.event import ConfigChanged, Option, ToolKind
+from segue.model.session import Session
+
 from .base import ALLOW, REJECT, Answer, Turn
 
 Policy = Literal["always_allow", "always_ask", "auto"]

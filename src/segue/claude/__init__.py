@@ -12,11 +12,12 @@ Below them in this list is what the SDK does not have.
 
 from typing import TYPE_CHECKING, Any
 
-from ..sources.claude.doctor import Diagnosis, Finding
-from ..sources.claude.live import SessionIsLive
-from ..sources.claude.trash import TrashedSession
-from ..sources.claude.tree import SessionTree, TreeEntry
-from ..sources.claude.values import ForkSessionResult, SDKSessionInfo, SessionMessage
+from segue.sources.claude.conversation.tree import SessionTree, TreeEntry
+from segue.sources.claude.edit.doctor import Diagnosis, Finding
+from segue.sources.claude.edit.trash import TrashedSession
+from segue.sources.claude.format.processes import SessionIsLive
+from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
+
 from .changes import (
     archive_session,
     delete_session,

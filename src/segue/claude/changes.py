@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ..model import clock
-from ..sources.claude import files, fork, locate, remove, sidecar, write
-from ..sources.claude.layout import Home, is_uuid
-from ..sources.claude.locate import Place
-from ..sources.claude.values import ForkSessionResult
+from segue.model import clock
+from segue.sources.claude.edit import fork, remove
+from segue.sources.claude.format import append, locate, safe_io, sidecar
+from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.paths import Home, is_uuid
+from segue.sources.claude.sdk.sdk_types import ForkSessionResult
 
 
 def rename_session(session_id: str, title: str, directory: str | None = None) -> None:
@@ -55,7 +56,7 @@ def fork_session(
     place = _found(session_id, directory, everywhere="")
     try:
         return ForkSessionResult(fork.fork(place, title, up_to_message_id))
-    except files.Unreadable:
+    except safe_io.Unreadable:
         raise _not_found(session_id, directory, "") from None
 
 
@@ -67,14 +68,14 @@ def checked_id(session_id: str) -> None:
 
 def checked_title(title: str) -> str:
     """A title as it is kept."""
-    if not (clean := write.clean_title(title)):
+    if not (clean := append.clean_title(title)):
         raise ValueError("title must be non-empty")
     return clean
 
 
 def checked_tag(tag: str | None) -> str:
     """A tag as it is kept: empty when it is taken away."""
-    clean = "" if tag is None else write.clean_tag(tag)
+    clean = "" if tag is None else append.clean_tag(tag)
     if tag is not None and not clean:
         raise ValueError("tag must be non-empty (use None to clear)")
     return clean
@@ -89,7 +90,7 @@ def checked_fork(session_id: str, up_to_message_id: str | None) -> None:
 
 def _append(session_id: str, directory: str | None, **fields: str) -> None:
     place = _found(session_id, directory)
-    if not write.append(place.path, write.line(**fields)):
+    if not append.append(place.path, append.line(**fields)):
         raise _not_found(session_id, directory)
 
 

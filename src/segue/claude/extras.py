@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 
-from ..sources.claude import doctor as healing
-from ..sources.claude import export, files, keep, locate, trash, tree
-from ..sources.claude import messages as reading
-from ..sources.claude.doctor import Diagnosis
-from ..sources.claude.layout import Home, is_uuid
-from ..sources.claude.locate import Place
-from ..sources.claude.trash import TrashedSession
-from ..sources.claude.tree import SessionTree
-from ..sources.claude.values import SDKSessionInfo
+from segue.sources.claude.conversation import messages as reading
+from segue.sources.claude.conversation import tree
+from segue.sources.claude.conversation.tree import SessionTree
+from segue.sources.claude.edit import doctor as healing
+from segue.sources.claude.edit import relocate, trash
+from segue.sources.claude.edit.doctor import Diagnosis
+from segue.sources.claude.edit.trash import TrashedSession
+from segue.sources.claude.format import locate, safe_io
+from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.paths import Home, is_uuid
+from segue.sources.claude.sdk import export
+from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 
 
 def get_session_tree(session_id: str, directory: str | None = None) -> SessionTree | None:
@@ -25,7 +28,7 @@ def get_session_tree(session_id: str, directory: str | None = None) -> SessionTr
     place = locate.find(Home.current(), session_id, directory)
     try:
         return place and tree.session_tree(place.path, place.id)
-    except files.Unreadable:
+    except safe_io.Unreadable:
         return None
 
 
@@ -37,7 +40,7 @@ def relocate_session(session_id: str, new_directory: str, directory: str | None 
     """
     if not os.path.isdir(new_directory):
         raise NotADirectoryError(f"there is no directory {new_directory}")
-    keep.relocate(Home.current(), _found(session_id, directory), new_directory)
+    relocate.relocate(Home.current(), _found(session_id, directory), new_directory)
 
 
 def pin_session(session_id: str, directory: str | None = None, *, days: int = 365) -> int:
@@ -48,12 +51,12 @@ def pin_session(session_id: str, directory: str | None = None, *, days: int = 36
     """
     if days <= 0:
         raise ValueError("days must be positive")
-    return keep.pin(Home.current(), _found(session_id, directory), days)
+    return relocate.pin(Home.current(), _found(session_id, directory), days)
 
 
 def unpin_session(session_id: str, directory: str | None = None) -> None:
     """Take a pin off: the session has the time of its last entry again."""
-    keep.unpin(_found(session_id, directory))
+    relocate.unpin(_found(session_id, directory))
 
 
 def doctor(session_id: str, directory: str | None = None, *, repair: bool = False) -> Diagnosis:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
-from ..sources.claude import files, kept, read, sidecar, subagents, whole
-from ..sources.claude.layout import Home
-from ..sources.claude.locate import find
+from segue.sources.claude.exchange import bundle, event_codec
+from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
+from segue.sources.claude.format.locate import find
+from segue.sources.claude.format.paths import Home
+
 from .changes import checked_id
 from .protocol import SessionKey, SessionStore, SessionStoreEntry
 
@@ -37,7 +39,7 @@ async def import_session_to_store(
     size = batch_size if batch_size > 0 else BATCH
     try:
         await _append(store, key, place.path, size)
-    except files.Unreadable:
+    except safe_io.Unreadable:
         raise FileNotFoundError(f"Session {session_id} not found") from None
     if not include_subagents:
         return
@@ -45,10 +47,10 @@ async def import_session_to_store(
         key = key_of(place.path, path)
         try:
             await _append(store, key, path, size)
-        except files.Unreadable:
+        except safe_io.Unreadable:
             continue
         if about := subagents.about(path):
-            entry = cast("SessionStoreEntry", {**about, "type": kept.ABOUT})
+            entry = cast("SessionStoreEntry", {**about, "type": event_codec.ABOUT})
             await store.append(key, [entry])
 
 
@@ -57,7 +59,7 @@ def key_of(session: str, agent: str | None = None) -> SessionKey:
     project, name = os.path.split(sidecar.directory(session))
     key: SessionKey = {"project_key": os.path.basename(project), "session_id": name}
     if agent is not None:
-        key["subpath"] = whole.agent_path(session, agent)
+        key["subpath"] = bundle.agent_path(session, agent)
     return key
 
 
@@ -69,9 +71,9 @@ async def _append(store: SessionStore, key: SessionKey, path: str, size: int) ->
 def _batches(path: str, size: int) -> Iterator[list[SessionStoreEntry]]:
     batch: list[SessionStoreEntry] = []
     held = 0
-    with files.opened(path) as (descriptor, _):
-        for _, length, line in files.lines(descriptor, longest=None):
-            batch += cast("list[SessionStoreEntry]", read.entries(line))
+    with safe_io.opened(path) as (descriptor, _):
+        for _, length, line in safe_io.lines(descriptor, longest=None):
+            batch += cast("list[SessionStoreEntry]", jsonl.entries(line))
             held += length
             if batch and (len(batch) >= size or held >= _BATCH_SIZE):
                 yield batch

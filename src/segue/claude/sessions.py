@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ..sources.claude import files, listing, locate, subagents
-from ..sources.claude import messages as reading
-from ..sources.claude.layout import Home, project_key, real
-from ..sources.claude.values import SDKSessionInfo, SessionMessage
+from segue.sources.claude.conversation import messages as reading
+from segue.sources.claude.format import locate, safe_io, subagents
+from segue.sources.claude.format.paths import Home, project_key, real
+from segue.sources.claude.sdk import listing
+from segue.sources.claude.sdk.sdk_types import SDKSessionInfo, SessionMessage
 
 
 def list_sessions(
@@ -53,7 +54,7 @@ def get_session_messages(
         return []
     try:
         return reading.messages(place.path, limit, offset, include_system_messages)
-    except files.Unreadable:
+    except safe_io.Unreadable:
         return []
 
 
@@ -76,7 +77,7 @@ def get_subagent_messages(
         return []
     try:
         return subagents.agent_messages(place.path, agent_id, limit, offset)
-    except files.Unreadable:
+    except safe_io.Unreadable:
         return []
 
 

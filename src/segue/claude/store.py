@@ -6,10 +6,11 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ..hub import Hub
-from ..hub.mirror import Key, Mirror
-from ..model.principal import Principal, check_workspace
-from ..sources.claude.layout import project_key, real
+from segue.hub import Hub
+from segue.hub.sync.mirror import Key, Mirror
+from segue.model.principal import Principal, check_workspace
+from segue.sources.claude.format.paths import project_key, real
+
 from .protocol import (
     SessionKey,
     SessionListSubkeysKey,
@@ -20,7 +21,7 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from ..store.base import Store
+    from segue.store.base import Store
 
 
 class SegueSessionStore(SessionStore):
@@ -115,7 +116,7 @@ class SegueSessionStore(SessionStore):
         return (await self._opened()).mirror(self._principal)
 
     async def _opened(self) -> Hub:
-        from ..home import data_dir, open_hub
+        from segue.factory import data_dir, open_hub
 
         if self._given is not None:
             return Hub(self._given, data_dir())

@@ -6,18 +6,15 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from ..model import clock
-from ..sources.claude import fork, messages, subagents, write
-from ..sources.claude.layout import is_uuid, real
-from ..sources.claude.values import ForkSessionResult, SDKSessionInfo, SessionMessage
+from segue.model import clock
+from segue.sources.claude.conversation import messages
+from segue.sources.claude.edit import fork
+from segue.sources.claude.format import append, subagents
+from segue.sources.claude.format.paths import is_uuid, real
+from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
+
 from .changes import checked_fork, checked_id, checked_tag, checked_title
-from .protocol import (
-    SessionKey,
-    SessionStore,
-    SessionStoreEntry,
-    SessionSummaryEntry,
-    implements,
-)
+from .protocol import SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry, implements
 from .sessions import project_key_for_directory
 from .summary import fold_session_summary, info_of
 
@@ -168,7 +165,7 @@ async def fork_session_via_store(
     loaded = await session_store.load(key)
     if not loaded:
         raise FileNotFoundError(f"Session {session_id} not found")
-    name = write.clean_title(title or "")
+    name = append.clean_title(title or "")
     if not name:
         data = fold_session_summary(None, key, loaded)["data"]
         names = ("custom_title", "ai_title", "first_prompt", "command_fallback")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..sources.claude import summary
-from ..sources.claude.values import SDKSessionInfo
+from segue.sources.claude.sdk import sdk_summary
+from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+
 from .protocol import SessionKey, SessionStoreEntry, SessionSummaryEntry
 
 
@@ -20,10 +21,10 @@ def fold_session_summary(
     if prev is not None:
         made = {**prev, "data": dict(prev["data"])}
     for entry in entries:
-        summary.fold(made["data"], cast("dict[str, Any]", entry))
+        sdk_summary.fold(made["data"], cast("dict[str, Any]", entry))
     return made
 
 
 def info_of(entry: SessionSummaryEntry, directory: str | None = None) -> SDKSessionInfo | None:
     """A summary as lists show it; None for a session that they leave out."""
-    return summary.info(entry["session_id"], entry["mtime"], entry["data"], directory)
+    return sdk_summary.info(entry["session_id"], entry["mtime"], entry["data"], directory)

@@ -1,9 +1,9 @@
 """The hub: what doors call, and nothing below it."""
 
 from .hub import Hub
-from .pages import Page
-from .reading import Found, Results
-from .retention import Policy
-from .runners import Runners
+from .sessions.catalog import Found, Results
+from .sessions.pagination import Page
+from .sessions.retention import Policy
+from .turns.agent_registry import Runners
 
 __all__ = ["Found", "Hub", "Page", "Policy", "Results", "Runners"]

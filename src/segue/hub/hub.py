@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from ..model import clock, ids
-from ..model.closing import closing
-from ..model.content import Block, Text, as_content
-from ..model.errors import InvalidInput, NoAgent, NotFound
-from ..model.event import (
+from segue.model import clock, ids
+from segue.model.content import Block, Text, as_content
+from segue.model.end_turn import closing
+from segue.model.errors import InvalidInput, NoAgent, NotFound
+from segue.model.event import (
     AgentRef,
     AnyBody,
     ConfigChanged,
@@ -30,21 +30,23 @@ from ..model.event import (
     StatusChanged,
     ToolResult,
 )
-from ..model.lifecycle import StopReason
-from ..model.principal import Principal
-from ..model.session import Session
-from ..sources.base import Source, agent_id
-from ..store.base import Lease, Record, Store
-from .budgets import changing, check_left, check_prices
-from .editing import Editing, at_rest
-from .reading import Reading
-from .runners import CLAUDE_CODE, Runners
-from .transcripts import CLAUDE, Transcripts
+from segue.model.lifecycle import StopReason
+from segue.model.principal import Principal
+from segue.model.session import Session
+from segue.sources.base import Source, agent_id
+from segue.store.base import Lease, Record, Store
+
+from .sessions.catalog import Reading
+from .sessions.editor import Editing, at_rest
+from .sync.importer import CLAUDE, Transcripts
+from .turns.agent_registry import CLAUDE_CODE, Runners
+from .turns.budgets import changing, check_left, check_prices
 
 if TYPE_CHECKING:
-    from ..agents.base import Agent, Tools
-    from .inbox import Prompt, Said
-    from .turns import Hold, Turns
+    from segue.agents.base import Agent, Tools
+
+    from .turns.engine import Hold, Turns
+    from .turns.inbox import Prompt, Said
 
 CONTINUE = "claude.continue"  # the setting by which Claude Code answers in its own sessions
 
@@ -100,8 +102,8 @@ class Hub(Reading, Editing, Transcripts):
     @property
     def turns(self) -> Turns:
         if self._turns is None:
-            from .running import Engine
-            from .turns import LEASE, Turns
+            from .turns.engine import LEASE, Turns
+            from .turns.runner import Engine
 
             engine = Engine(self.store, self.live, self._answering, self)
             self._turns = Turns(engine, self._lease or LEASE)
@@ -128,7 +130,7 @@ class Hub(Reading, Editing, Transcripts):
         The prompt is durable when this returns. It runs in the process that holds the session
         open, else here; NoAgent if that is impossible.
         """
-        from .inbox import Prompt
+        from .turns.inbox import Prompt
 
         prompt = Prompt(
             content=as_content(content),
@@ -194,7 +196,7 @@ class Hub(Reading, Editing, Transcripts):
 
         A turn of its own, like a prompt's; its id is the event's.
         """
-        from .inbox import Prompt
+        from .turns.inbox import Prompt
 
         outcome = OutcomeDefined(
             outcome_id=ids.new_id(),
@@ -241,7 +243,7 @@ class Hub(Reading, Editing, Transcripts):
         if changing(session, budget):
             session, _ = await self._change(principal, id, lambda now: changing(now, budget))
         if session.stop_reason == "budget_reached" and not session.at_budget:
-            from .running import resume
+            from .turns.runner import resume
 
             name = (principal.workspace, id)
             await resume(self.store, name)
@@ -355,7 +357,7 @@ class Hub(Reading, Editing, Transcripts):
 
         The id that the ToolResult event will have.
         """
-        from .inbox import Result
+        from .turns.inbox import Result
 
         session = await self._native(principal, id)
         if result.call_id not in session.open_calls:
@@ -394,7 +396,7 @@ class Hub(Reading, Editing, Transcripts):
 
     async def connects(self, session: Session, agent: Agent | None = None) -> bool:
         """Whether a session's agent, or the one given, connects MCP servers itself."""
-        from ..agents.base import Beginning
+        from segue.agents.base import Beginning
 
         try:
             return isinstance(agent or await self._build(session, {}), Beginning)
@@ -411,7 +413,7 @@ class Hub(Reading, Editing, Transcripts):
         tools: Tools | None = None,
     ) -> ConfigChanged:
         """Have a session's agent, or the one given, take a value of an option of its own."""
-        from ..agents.base import Choosing
+        from segue.agents.base import Choosing
 
         agent = agent or await self._build(session, {})
         if not isinstance(agent, Choosing):
@@ -421,8 +423,9 @@ class Hub(Reading, Editing, Transcripts):
 
     async def join(self, principal: Principal, name: str, spec: dict[str, Any]) -> Agent:
         """A program's agent; the sessions that it keeps itself are in the lists, if it can."""
-        from ..agents.acp import AcpAgent
-        from .others import OtherAgent
+        from segue.agents.acp import AcpAgent
+
+        from .sync.acp_source import OtherAgent
 
         agent = await self.agent(principal, spec)
         if isinstance(agent, AcpAgent):
@@ -432,7 +435,7 @@ class Hub(Reading, Editing, Transcripts):
 
     async def take_in(self, principal: Principal, id: str) -> Session:
         """A session that can go on here: another agent's own is copied from it first."""
-        from .others import OtherAgent
+        from .sync.acp_source import OtherAgent
 
         session, source = await self._find(principal, id)
         return await source.take_in(session) if isinstance(source, OtherAgent) else session
@@ -509,7 +512,7 @@ def _given_up(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
 
 
 async def _checked(agent: Agent) -> None:
-    from ..agents.base import Checking
+    from segue.agents.base import Checking
 
     if isinstance(agent, Checking):
         await agent.check()

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from ..model import ids
-from ..model.cursor import Mark
-from ..model.event import Event, InfoChanged
-from ..model.query import Position, Query
-from ..model.session import Session, Thread
-from ..model.text import Term
+from segue.model import ids
+from segue.model.cursor import Mark
+from segue.model.event import Event, InfoChanged
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Thread
 
 # `trash` is deleting that can be taken back, `delete` for good; the others say it themselves.
 Ability = Literal["title", "tag", "archive", "trash", "delete", "fork"]

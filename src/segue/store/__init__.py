@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..model.errors import InvalidInput
+from segue.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from .base import Store

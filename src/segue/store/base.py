@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from ..model import fold, ids
-from ..model.closing import closing, forked
-from ..model.cursor import Mark
-from ..model.event import AnyBody, Body, Draft, Event
-from ..model.query import Position, Query
-from ..model.session import Session, Shelf
-from ..model.text import Term
+from segue.model import ids, projection
+from segue.model.cursor import Mark
+from segue.model.end_turn import closing, forked
+from segue.model.event import AnyBody, Body, Draft, Event
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Shelf
 
 __all__ = ["closing", "forked"]  # the usual tails of a fork, for whoever writes a store
 
@@ -324,14 +324,14 @@ class Store(Protocol):
 def begin(workspace: str, id: str, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
     """A new session's row and events."""
     events = number(drafts, 0, at)
-    return fold.fold(workspace, id, events), events
+    return projection.fold(workspace, id, events), events
 
 
 def extend(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
     """A session's row and new events, after some drafts."""
     events = number(drafts, session.last_seq, at)
     for event in events:
-        session = fold.apply(session, event)
+        session = projection.apply(session, event)
     return session, events
 
 

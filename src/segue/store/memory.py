@@ -16,12 +16,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..model import clock, codec, errors, event, fold, text
-from ..model.cursor import Mark
-from ..model.event import Draft, Event
-from ..model.query import Position, Query, matches, position
-from ..model.session import Session, Shelf, decode_session
-from ..model.text import Term
+from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model.cursor import Mark
+from segue.model.event import Draft, Event
+from segue.model.query import Position, Query, matches, position
+from segue.model.search_text import Term
+from segue.model.session import Session, Shelf, decode_session
+
 from .base import (
     MAX_SEQ,
     Decide,
@@ -87,7 +88,7 @@ class MemoryStore(Store):
         return self._insert(session, events)
 
     async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return self._insert(fold.fold(workspace, id, events), events, new=False)
+        return self._insert(projection.fold(workspace, id, events), events, new=False)
 
     def _insert(self, session: Session, events: Iterable[Event], *, new: bool = True) -> Session:
         name = session.workspace, session.id
@@ -166,7 +167,7 @@ class MemoryStore(Store):
         session, events = begin(workspace, new_id, [created], at)
         for taken in parent.events:
             if 1 < taken.seq <= upto:
-                session = fold.apply(session, taken)
+                session = projection.apply(session, taken)
                 events.append(copied(taken, new_id))
         session, added = extend(session, tail(session), at)
         return self._insert(session, events + added)
@@ -241,7 +242,7 @@ class MemoryStore(Store):
     async def ranked(self, workspace: str, query: Query) -> list[Hit]:
         if query.text is None:
             return []
-        wanted = text.terms(query.text)
+        wanted = search_text.terms(query.text)
         hits = []
         for entry in self._matching(workspace, query):
             best = max(entry.events, key=lambda each: _score(wanted, each))
@@ -263,7 +264,7 @@ class MemoryStore(Store):
             event.seq
             for event in (entry.events[::-1] if entry and terms else ())
             if (before is None or event.seq < before)
-            and all(text.occurs(term, _words(event)) for term in terms)
+            and all(search_text.occurs(term, _words(event)) for term in terms)
         ]
         return found[:limit]
 
@@ -282,7 +283,7 @@ class MemoryStore(Store):
         return (entry for (owner, _), entry in self._entries.items() if owner == workspace)
 
     def _matching(self, workspace: str, query: Query) -> Iterator[_Entry]:
-        wanted = None if query.text is None else text.terms(query.text)
+        wanted = None if query.text is None else search_text.terms(query.text)
         for entry in self._of(workspace):
             if matches(query, entry.session) and (wanted is None or _mentions(wanted, entry)):
                 yield entry
@@ -521,18 +522,18 @@ def _kept(added: Event) -> Event:
 def _mentions(wanted: Sequence[Term], entry: _Entry) -> bool:
     """Whether every term occurs in some event. Nothing is asked by a text without words."""
     texts = [_words(each) for each in entry.events]
-    found = [any(text.occurs(term, words) for words in texts) for term in wanted]
+    found = [any(search_text.occurs(term, words) for words in texts) for term in wanted]
     return bool(found) and all(found)
 
 
 def _score(wanted: Sequence[Term], each: Event) -> float:
     """How much of an event is about the terms; 0 if none of them occurs in it."""
     words = _words(each)
-    return sum(text.occurs(term, words) for term in wanted) / len(words) if words else 0.0
+    return sum(search_text.occurs(term, words) for term in wanted) / len(words) if words else 0.0
 
 
 def _words(each: Event) -> list[str]:
-    return text.tokens(text.searchable(each.body))
+    return search_text.tokens(search_text.searchable(each.body))
 
 
 def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:

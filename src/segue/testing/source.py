@@ -1,5 +1,5 @@
 """A source in memory: what a hub that merges store and sources is tested with."""
 
-from ..hub.remembered import MemorySource
+from segue.hub.sync.memory_source import MemorySource
 
 __all__ = ["MemorySource"]

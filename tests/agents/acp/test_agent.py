@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from segue.agents.acp import AcpAgent, children
+from segue.agents.acp import AcpAgent, processes
 from segue.hub import Hub
 from segue.model.content import plain
 from segue.model.event import Event, PermissionAsked
@@ -363,7 +363,7 @@ async def test_nobody_but_the_local_user_is_answered(tmp_path: Path) -> None:
 async def test_a_child_that_nobody_needs_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 0.2)
     command = careless(tmp_path)
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, command, tmp_path)

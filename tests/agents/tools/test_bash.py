@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segue.agents.tools import Shells, confine
+from segue.agents.tools import Shells, sandbox
 from segue.model.event import ToolResult
 
 from .place import Place, told
@@ -18,11 +18,11 @@ from .place import Place, told
 def walls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each way of confining that this machine has."""
     way: str = request.param
-    if way == "landlock" and confine.version() < confine.ALONE_SINCE:
-        pytest.skip(f"this kernel has no Landlock {confine.ALONE_SINCE}")
-    if way == "bubblewrap" and not confine.wraps():
+    if way == "landlock" and sandbox.version() < sandbox.ALONE_SINCE:
+        pytest.skip(f"this kernel has no Landlock {sandbox.ALONE_SINCE}")
+    if way == "bubblewrap" and not sandbox.wraps():
         pytest.skip("there is no bwrap here that may make namespaces")
-    monkeypatch.setattr(confine, "way", lambda alone: way)
+    monkeypatch.setattr(sandbox, "way", lambda alone: way)
     return way
 
 
@@ -224,7 +224,7 @@ async def test_the_local_user_s_bash_reads_all_and_writes_inside(place: Place) -
 async def test_where_nothing_can_be_confined_only_the_local_user_has_a_bash(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "way", lambda alone: None)
+    monkeypatch.setattr(sandbox, "way", lambda alone: None)
     (refused,) = await run(place, "echo hi", local=False)
     assert refused.status == "failed" and "only its local user" in told(refused)
     (strict,) = await run(place, "echo hi", confined="strict")
@@ -250,7 +250,7 @@ def test_bubblewrap_does_what_landlock_cannot(
     confined: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(confine, "version", lambda: landlock)
-    monkeypatch.setattr(confine, "wraps", lambda: wraps)
+    monkeypatch.setattr(sandbox, "version", lambda: landlock)
+    monkeypatch.setattr(sandbox, "wraps", lambda: wraps)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert (confine.way(alone=True), confine.way(alone=False)) == (alone, confined)
+    assert (sandbox.way(alone=True), sandbox.way(alone=False)) == (alone, confined)

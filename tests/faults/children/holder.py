@@ -12,13 +12,14 @@ from typing import Any
 
 from common import WORKSPACE, open_place, orders, say
 
-from segue.hub import Hub, turns
+from segue.hub import Hub
+from segue.hub.turns import engine
 from segue.model.errors import SegueError
 from segue.model.event import ToolResult
 from segue.model.principal import LOCAL
 
 assert LOCAL.workspace == WORKSPACE
-turns.RECOVER_SECONDS = 0.2  # looks for abandoned turns sooner than it would
+engine.RECOVER_SECONDS = 0.2  # looks for abandoned turns sooner than it would
 
 
 class Hanging:

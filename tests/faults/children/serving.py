@@ -4,10 +4,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from segue.doors.rest.serve import Serving, address, first_key, listen
-from segue.doors.rest.workers import supervise
-from segue.home import open_hub
+from segue.factory import open_hub
 from segue.model import clock
+from segue.server.serve import Serving, address, first_key, listen
+from segue.server.workers import supervise
 
 
 async def key(serving: Serving) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from common import WORKSPACE, open_place, run, say
 
 from segue.model import ids
-from segue.model.closing import forked
 from segue.model.content import as_content
+from segue.model.end_turn import forked
 from segue.model.errors import NotFound
 from segue.model.event import AnyBody, Created, Draft, Event, ForkPoint, InfoChanged, UserMessage
 from segue.model.query import Query

@@ -4,7 +4,8 @@
 events; `children.py` keeps the processes, one a command, for all sessions that they answer.
 """
 
-from ...acp.wire import SessionInfo
+from segue.acp.wire import SessionInfo
+
 from .agent import AcpAgent, AcpAgents
 
 __all__ = ["AcpAgent", "AcpAgents", "SessionInfo"]

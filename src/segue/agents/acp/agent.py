@@ -13,22 +13,23 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...acp.client import AcpClient, Unsupported
-from ...acp.content import write_blocks
-from ...acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from ...acp.wire import Http, Login, SessionInfo
-from ...model import ids
-from ...model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
-from ...model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
-from ...model.event import AnyBody, ConfigChanged
-from ...model.lifecycle import StopReason
-from ...model.session import Session
-from ..base import Begun, Tools, Turn
-from .asked import Editor, Files
-from .children import Child, Children, Command, Hearer
-from .hearing import Hearing, Recorder, stopped, title_of
-from .offered import MODE, OFFERED, login
-from .primer import primer
+from segue.acp.client import AcpClient, Unsupported
+from segue.acp.content import write_blocks
+from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
+from segue.acp.wire import Http, Login, SessionInfo
+from segue.agents.base import Begun, Tools, Turn
+from segue.model import ids
+from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
+from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
+from segue.model.event import AnyBody, ConfigChanged
+from segue.model.lifecycle import StopReason
+from segue.model.session import Session
+
+from .agent_options import MODE, OFFERED, login
+from .client_requests import Editor, Files
+from .history_prompt import primer
+from .processes import Child, Children, Command, Hearer
+from .update_handler import Hearing, Recorder, stopped, title_of
 
 log = logging.getLogger("segue.agents.acp")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.content import Diff
+from segue.model.content import Diff
 
 
 def hunks(patch: str) -> list[Diff]:

@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...model.errors import NoAgent
-from ...model.event import Failed
-from ...model.lifecycle import StopReason
-from ..base import NoTools, Tools, Turn
-from ..lent import Lending, Lent
-from ..tools import Context, Roots, Shells
+from segue.agents.base import NoTools, Tools, Turn
+from segue.agents.tools import Context, Roots, Shells
+from segue.agents.turn_hooks import Lending, Lent
+from segue.model.errors import NoAgent
+from segue.model.event import Failed
+from segue.model.lifecycle import StopReason
+
 from .settings import Settings, read
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from ..mcp import McpServers
+    from segue.agents.mcp import McpServers
 
 __all__ = ["ModelAgent", "ModelAgents", "Settings"]
 
@@ -64,7 +65,7 @@ class ModelAgents:
             return known[2]
         if not settings.servers:
             return NoTools()
-        from ..mcp import McpServers, TokenWanted
+        from segue.agents.mcp import McpServers, TokenWanted
 
         private = bool(settings.config.get("web.private"))
         connected, failures = await McpServers.connect(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
-from ...model.content import Text
-from ...model.event import Compacted, Event
-from ..base import Turn
+from segue.agents.base import Turn
+from segue.model.content import Text
+from segue.model.event import Compacted, Event
+
 from .conversation import Conversation
 from .request import ContextFull, ModelFailed, Requests
 

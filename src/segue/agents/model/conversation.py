@@ -29,7 +29,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...model.content import (
+from segue.agents.tools.base import shortened
+from segue.model.content import (
     Audio,
     Block,
     Content,
@@ -41,7 +42,7 @@ from ...model.content import (
     Text,
     plain,
 )
-from ...model.event import (
+from segue.model.event import (
     AgentMessage,
     AgentThought,
     Compacted,
@@ -55,7 +56,6 @@ from ...model.event import (
     ToolResult,
     UserMessage,
 )
-from ..tools.base import shortened
 
 # Under this name our events keep what a provider wants back: signatures, ids.
 DIALECT = "model"

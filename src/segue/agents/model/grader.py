@@ -19,10 +19,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from ...model.content import plain
-from ...model.event import OutcomeDefined, Usage
-from ..base import Turn
-from ..tools import BUILT_IN, Context, ToolError
+from segue.agents.base import Turn
+from segue.agents.tools import BUILT_IN, Context, ToolError
+from segue.model.content import plain
+from segue.model.event import OutcomeDefined, Usage
+
 from .conversation import wanted
 from .request import ContextFull, ModelFailed, Requests
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from ...model.content import as_content
-from ...model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
-from ...model.lifecycle import StopReason
-from ..base import Tools, Turn
-from ..lent import Hooks
-from ..tools import Context
+from segue.agents.base import Tools, Turn
+from segue.agents.tools import Context
+from segue.agents.turn_hooks import Hooks
+from segue.model.content import as_content
+from segue.model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
+from segue.model.lifecycle import StopReason
+
 from .compaction import FULL, compact
 from .conversation import Conversation
 from .grader import grade
 from .instructions import instructions
 from .request import BudgetReached, ContextFull, ModelFailed, Requests
 from .settings import Settings
-from .toolbox import Toolbox
+from .tool_runner import Toolbox
 
 
 class Loop:

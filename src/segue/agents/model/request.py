@@ -26,7 +26,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from ...model.event import (
+from segue.agents.base import Turn
+from segue.model.event import (
     AgentThought,
     Event,
     Failed,
@@ -35,10 +36,10 @@ from ...model.event import (
     StatusChanged,
     Usage,
 )
-from ..base import Turn
+
 from .conversation import DIALECT
+from .errors import nobody_there, told
 from .settings import Settings
-from .unreachable import nobody_there, told
 
 MAX_DELAY = 60.0
 # Whoever asks for a longer pause than this is not waited for.

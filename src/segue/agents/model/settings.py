@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...acp.wire import Http
-from ..permission import Policy
+from segue.acp.wire import Http
+from segue.agents.permission import Policy
 
 TOOLSET = "agent_toolset_20260401"
 # Custom tools of the program that has a session open, beside those of its agent.

@@ -4,7 +4,7 @@ from .base import Context, Tool, ToolError, failed
 from .bash import BASH
 from .files import EDIT, READ, WRITE
 from .find import GLOB, GREP
-from .roots import Roots
+from .path_guard import Roots
 from .shell import Shells
 from .web import FETCH
 from .websearch import SEARCH

@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from ...model.content import Block, Content, as_content
-from ...model.event import ToolKind, ToolResult
-from .roots import Roots, ToolError
+from segue.model.content import Block, Content, as_content
+from segue.model.event import ToolKind, ToolResult
+
+from .path_guard import Roots, ToolError
 
 __all__ = ["Context", "Tool", "ToolError", "done", "failed", "shortened"]
 

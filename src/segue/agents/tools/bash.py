@@ -9,8 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ...model.event import ToolResult
-from . import confine
+from segue.model.event import ToolResult
+
+from . import sandbox
 from .base import Context, Input, Tool, ToolError, done, failed
 from .shell import Shell, Shells
 
@@ -74,13 +75,13 @@ def launched(command: list[str], context: Context, scratch: str) -> list[str]:
     if level == "off":
         return command
     alone = level == "strict"
-    if confine.way(alone) is None:
+    if sandbox.way(alone) is None:
         if context.local and level == "write":
             return command
         raise ToolError(_REFUSED)
-    read = (*confine.SYSTEM, *context.roots.real) if alone else ("/",)
+    read = (*sandbox.SYSTEM, *context.roots.real) if alone else ("/",)
     write = (*context.roots.real, scratch, *(() if alone else ("/tmp", "/var/tmp", "/dev/shm")))
-    return confine.confined(command, read=read, write=write, alone=alone)
+    return sandbox.confined(command, read=read, write=write, alone=alone)
 
 
 def environment(local: bool, scratch: str) -> dict[str, str]:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ...model.content import Diff, Image
-from ...model.event import ToolResult
+from segue.model.content import Diff, Image
+from segue.model.event import ToolResult
+
 from .base import Context, Input, Tool, ToolError, done
 
 MAX_FILE = 10_000_000

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ...model.event import ToolResult
+from segue.model.event import ToolResult
+
 from .base import Context, Input, Tool, ToolError, done, shortened
-from .roots import Place
+from .path_guard import Place
 
 _WALKER = str(Path(__file__).with_name("walker.py"))
 SECONDS = 30.0

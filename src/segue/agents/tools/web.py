@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from ...model.event import ToolResult
+from segue.model.event import ToolResult
+
 from .base import Context, Input, Tool, ToolError, done, failed, shortened
 
 if TYPE_CHECKING:

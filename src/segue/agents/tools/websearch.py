@@ -12,7 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from ...model.event import ToolResult
+from segue.model.event import ToolResult
+
 from .base import Context, Input, Tool, ToolError, done
 
 SECONDS = 20.0

@@ -14,25 +14,28 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...model.cursor import Mark
-from ...model.errors import NotFound, StoreCorrupt
-from ...model.event import Event, InfoChanged
-from ...model.query import Position, Query
-from ...model.session import Session, Thread
-from ...model.text import Term
-from .. import finding, ranking
-from ..base import Ability, agent_id
-from ..finding import Origin
-from ..index import Damaged, Index
-from . import files, gather, live
-from .gather import Differences
-from .layout import SOURCE, Home, Project, every_project
+from segue.model.cursor import Mark
+from segue.model.errors import NotFound, StoreCorrupt
+from segue.model.event import Event, InfoChanged
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Thread
+from segue.sources.base import Ability, agent_id
+from segue.sources.index import query as finding
+from segue.sources.index import ranking
+from segue.sources.index.database import Damaged, Index
+from segue.sources.index.query import Origin
+
+from .format import processes, safe_io
+from .format.paths import SOURCE, Home, Project, every_project
+from .index import discovery
+from .index.discovery import Differences
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .histories import Histories
-    from .locate import Place
+    from .events.session_reader import Histories
+    from .format.locate import Place
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
@@ -180,7 +183,7 @@ class ClaudeSource:
 
     def _look_around(self) -> None:
         """See which sessions Claude Code works on."""
-        self.origin = self.origin._replace(running=live.working(self.home))
+        self.origin = self.origin._replace(running=processes.working(self.home))
 
     async def _read_out(self) -> None:
         """Wait for the end of a long reading; how it ended is told to whoever began it."""
@@ -191,8 +194,8 @@ class ClaudeSource:
 
     def _differences(self, index: Index, paths: Sequence[str] | None) -> Differences:
         if paths is None:
-            return gather.differences(index, self.home)
-        return gather.differences_of(index, paths)
+            return discovery.differences(index, self.home)
+        return discovery.differences_of(index, paths)
 
     def _update(self, index: Index, differences: Differences) -> None:
         try:
@@ -204,7 +207,7 @@ class ClaudeSource:
         if differences.agreed:
             index.agree(differences.agreed, differences.change)
         if differences.changed or differences.gone:
-            from .updating import Updating
+            from .index.index_update import Updating
 
             updating = Updating(self.workspace, self._overlay, self._progress, self._is_closing)
             updating.update(index, differences)
@@ -217,7 +220,7 @@ class ClaudeSource:
     async def get(self, id: str) -> Session | None:
         self._look_around()
         found = self._ask(lambda index: index.find(id))
-        if found is None or gather.key_of(found[0]) != found[1]:
+        if found is None or discovery.key_of(found[0]) != found[1]:
             await self.look([*([found[0]] if found else []), *self._places(id)])
             found = self._ask(lambda index: index.find(id))
         return found and self.origin.now(found[2])
@@ -287,7 +290,7 @@ class ClaudeSource:
 
     @cached_property
     def _histories(self) -> Histories:
-        from .histories import Histories  # which a list does without
+        from .events.session_reader import Histories  # which a list does without
 
         return Histories(self._ask)
 
@@ -316,31 +319,31 @@ class ClaudeSource:
     # Changes.
 
     async def change(self, id: str, info: InfoChanged) -> None:
-        from . import change
+        from .edit import edit
 
         await self.get(id)
         before = self._place(id)
-        change.change(self.home, before, info)
+        edit.change(self.home, before, info)
         await self.look([before.path, *self._now(id)])
 
     async def delete(self, id: str) -> None:
-        from . import change
+        from .edit import edit
 
         await self.get(id)
         before = self._place(id)
-        change.delete(self.home, before)
+        edit.delete(self.home, before)
         await self.look([before.path])
 
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> Session:
         """A new transcript beside that of a session, with its history up to the event `at`."""
-        from . import change
+        from .edit import edit
 
         await self.get(id)
         with self._histories.reader(id) as reader:
-            up_to = None if at is None else change.message_at(reader, at)
-        made = change.fork(self.home, self._place(id), new_id, up_to, cwd, title)
+            up_to = None if at is None else edit.message_at(reader, at)
+        made = edit.fork(self.home, self._place(id), new_id, up_to, cwd, title)
         await self.look([made])
         session = await self.get(new_id)
         assert session is not None  # it was written a moment ago
@@ -350,17 +353,20 @@ class ClaudeSource:
         found = self._ask(lambda index: index.find(id))
         if found is None:
             raise NotFound(f"no session {id}", session=id)
-        from .locate import Place
+        from .format.locate import Place
 
-        return Place(gather.named(found[0])[0], found[0], Project(os.path.dirname(found[0])))
+        return Place(discovery.named(found[0])[0], found[0], Project(os.path.dirname(found[0])))
 
     def _now(self, id: str) -> list[str]:
         """Where a session's transcript may be now, in the trash or out of it."""
-        rooms = [gather.kept(room.path) for room in files.names(self.home.trash)]
-        return [*self._places(id), *(room for room in rooms if gather.named(room)[0].lower() == id)]
+        rooms = [discovery.kept(room.path) for room in safe_io.names(self.home.trash)]
+        return [
+            *self._places(id),
+            *(room for room in rooms if discovery.named(room)[0].lower() == id),
+        ]
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        from .watch import watching
+        from .index.watch import watching
 
         self._listeners.append(listener)
         if self._watching is None:

@@ -1,6 +1,6 @@
 """The store for many machines: PostgreSQL through asyncpg, with a pool."""
 
-from ...model.errors import StoreError
+from segue.model.errors import StoreError
 
 try:
     from .store import PostgresStore

@@ -11,8 +11,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from ...model import errors
-from .. import migrations
+from segue.model import errors
+from segue.store import migrations
+
 from .migrate import prepare
 
 T = TypeVar("T")

@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...model import text
-from ...model.cursor import Mark
-from ...model.event import Event
-from ...model.query import Position, Query
-from ...model.session import Session, Shelf, decode_session
-from ...model.text import Term
-from .. import listing
-from ..base import Hit
-from . import words
+from segue.model import search_text
+from segue.model.cursor import Mark
+from segue.model.event import Event
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Shelf, decode_session
+from segue.store import query_sql
+from segue.store.base import Hit
+
+from . import tsquery
 from .connection import Database, Row
 from .sessions import as_event
 
 RARE = 5_000  # events; a term with no more is looked up whole
 WALK = 500  # sessions tried one by one for common terms before they too are looked up whole
 
-_build = listing.Builder(numbered=True, indexed_by=False)
+_build = query_sql.Builder(numbered=True, indexed_by=False)
 
 
 class Lists:
@@ -37,7 +38,7 @@ class Lists:
         self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
         arms = await self._arms(workspace, query)
-        wanted = None if query.text is None else text.terms(query.text)
+        wanted = None if query.text is None else search_text.terms(query.text)
         if not arms or wanted == []:
             return []
         if wanted:
@@ -65,8 +66,8 @@ class Lists:
 
     async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
-        arms = listing.checks(query)
-        wanted = None if query.text is None else text.terms(query.text)
+        arms = query_sql.checks(query)
+        wanted = None if query.text is None else search_text.terms(query.text)
         if not arms or wanted == []:
             return []
         since = "s.change >= ? AND (s.born < ? AND s.id > ?) IS TRUE"
@@ -78,32 +79,32 @@ class Lists:
     async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
         time = "active_at" if shelf == "live" else "shelved_at"
         sql = f"SELECT row FROM sessions WHERE workspace = $1 AND shelf = $2 AND {time} < $3"
-        sql += f" AND {listing.named(None)}" if shelf == "live" else ""
+        sql += f" AND {query_sql.named(None)}" if shelf == "live" else ""
         sql += f" ORDER BY {time}, id LIMIT $4"
-        args = (workspace, listing.SHELVES[shelf], before, limit)
+        args = (workspace, query_sql.SHELVES[shelf], before, limit)
         return [decode_session(row) for (row,) in await self._database.fetch(sql, *args)]
 
-    async def _arms(self, workspace: str, query: Query) -> list[listing.Arm]:
+    async def _arms(self, workspace: str, query: Query) -> list[query_sql.Arm]:
         drivers = {}
         for shelf in query.shelves():
-            wanted = listing.filters(query, shelf) or {}
+            wanted = query_sql.filters(query, shelf) or {}
             if len(wanted) > 1:
-                number = listing.SHELVES[shelf]
+                number = query_sql.SHELVES[shelf]
                 drivers[number] = await self._choose(workspace, number, wanted)
-        return listing.arms(query, lambda shelf, _: drivers[shelf])
+        return query_sql.arms(query, lambda shelf, _: drivers[shelf])
 
-    async def _choose(self, workspace: str, shelf: int, wanted: listing.Filters) -> str:
+    async def _choose(self, workspace: str, shelf: int, wanted: query_sql.Filters) -> str:
         """The most selective filter, by counting ever further along each index."""
         args: list[Any] = [workspace, shelf]
         counts = []
         for name, options in wanted.items():
             table, tag = (
-                ("links", "true") if name == "memory" else ("sessions", listing.named(name))
+                ("links", "true") if name == "memory" else ("sessions", query_sql.named(name))
             )
             parts = []
             for values in options:
                 tests = ["workspace = $1", "shelf = $2", tag]
-                for column, value in zip(listing.COLUMNS[name], values, strict=True):
+                for column, value in zip(query_sql.COLUMNS[name], values, strict=True):
                     args.append(value)
                     tests.append(f"{column} = ${len(args)}")
                 # In the index's order, or all of it might be read before the limit applies.
@@ -116,7 +117,7 @@ class Lists:
             count, name = min(zip(row, wanted, strict=True), key=lambda pair: pair[0])
             if count < bound:
                 return name
-        return next(name for name in listing.DRIVERS if name in wanted)
+        return next(name for name in query_sql.DRIVERS if name in wanted)
 
     # text
 
@@ -124,7 +125,7 @@ class Lists:
         self,
         workspace: str,
         query: Query,
-        arms: Sequence[listing.Arm],
+        arms: Sequence[query_sql.Arm],
         after: Position | None,
         backward: bool,
         wanted: Sequence[Term],
@@ -136,7 +137,7 @@ class Lists:
         common in few sessions, and these are looked up after all.
         """
         sql = "SELECT estimate(q) FROM unnest($1::text[]::tsquery[]) AS t (q)"
-        guesses = await self._database.fetch(sql, [words.query(term) for term in wanted])
+        guesses = await self._database.fetch(sql, [tsquery.query(term) for term in wanted])
         rare: list[Term] = []
         common: list[Term] = []
         for term, (guess,) in zip(wanted, guesses, strict=True):
@@ -154,22 +155,22 @@ class Lists:
               LATERAL (SELECT DISTINCT session FROM search WHERE words @@ t.q) AS w
             GROUP BY session HAVING count(*) = cardinality($1)
         """
-        found = await self._database.fetch(sql, [words.query(term) for term in rare])
+        found = await self._database.fetch(sql, [tsquery.query(term) for term in rare])
         if not found:
             return []
         among = ("s.pk = ANY(?)", [[pk for (pk,) in found]])
-        checks = listing.checks(query)
+        checks = query_sql.checks(query)
         statement = _build.page(
             workspace, query, checks, after, backward, None, "s.pk", among=among
         )
         return await self._with_terms(statement, common, order, query.limit)
 
-    async def _count(self, statement: listing.Statement) -> int:
+    async def _count(self, statement: query_sql.Statement) -> int:
         sql = f"SELECT count(*) FROM ({statement.sql}) AS c"
         return int((await self._database.fetch(sql, *statement.args))[0][0])
 
     async def _with_terms(
-        self, statement: listing.Statement, wanted: Sequence[Term], order: str, limit: int
+        self, statement: query_sql.Statement, wanted: Sequence[Term], order: str, limit: int
     ) -> list[Row]:
         """Those of a statement's sessions that no term is missing from, tried one by one."""
         terms, last = f"${len(statement.args) + 1}", f"${len(statement.args) + 2}"
@@ -185,12 +186,12 @@ class Lists:
             ) IS NULL
             ORDER BY {order} LIMIT {last}
         """
-        queries = [words.query(term) for term in wanted]
+        queries = [tsquery.query(term) for term in wanted]
         return await self._database.fetch(sql, *statement.args, queries, limit)
 
     async def ranked(self, workspace: str, query: Query) -> list[Hit]:
-        wanted = text.terms(query.text or "")
-        arms = listing.checks(query)
+        wanted = search_text.terms(query.text or "")
+        arms = query_sql.checks(query)
         if not wanted or not arms:
             return []
         among = ("s.pk = h.session", list[Any]())
@@ -219,9 +220,9 @@ class Lists:
             JOIN events e ON e.session = b.session AND e.seq = b.seq
             ORDER BY b.score DESC, b.session DESC
         """
-        queries = [words.query(term) for term in wanted]
+        queries = [tsquery.query(term) for term in wanted]
         rows = await self._database.fetch(
-            sql, *statement.args, words.any_of(wanted), queries, query.limit
+            sql, *statement.args, tsquery.any_of(wanted), queries, query.limit
         )
         return [Hit(decode_session(row), as_event(found), score) for row, score, *found in rows]
 
@@ -243,7 +244,7 @@ class Lists:
             ORDER BY a.number
         """
         ids = [session.id for session in sessions]
-        rows = await self._database.fetch(sql, workspace, ids, words.any_of(terms))
+        rows = await self._database.fetch(sql, workspace, ids, tsquery.any_of(terms))
         return [None if row[0] is None else as_event(row) for row in rows]
 
     async def occurrences(
@@ -260,6 +261,6 @@ class Lists:
             GROUP BY w.seq HAVING count(DISTINCT q) = $5
             ORDER BY w.seq DESC LIMIT $6
         """
-        queries = sorted({words.query(term) for term in terms})
+        queries = sorted({tsquery.query(term) for term in terms})
         rows = await self._database.fetch(sql, workspace, id, queries, before, len(queries), limit)
         return [seq for (seq,) in rows]

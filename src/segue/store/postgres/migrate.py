@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...model import errors
-from .. import migrations
+from segue.model import errors
+from segue.store import migrations
 
 _LOCK = 0x5E90E  # any number that no other program locks in this database
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from ...model import errors, event, text
-from ...model.terminal import ESCAPE
+from segue.model import errors, event, search_text
+from segue.model.ansi import ESCAPE
+
 from .connection import Database
-from .words import vectors
+from .tsquery import vectors
 
 log = logging.getLogger("segue.store")
 
@@ -60,7 +61,9 @@ async def _step(connection: Any) -> bool | None:
     async for session, seq, version, body in rows:
         place, count = (session, seq), count + 1
         if body is not None and (said := _said(body, version)):
-            coloured.append((session, seq, list(vectors(text.tokens(text.searchable(said))))))
+            coloured.append(
+                (session, seq, list(vectors(search_text.tokens(search_text.searchable(said)))))
+            )
             held += len(body)
             if held > HELD:
                 break
@@ -79,7 +82,7 @@ def _said(body: bytes, version: int) -> event.AnyBody | None:
         said = event.decode_body(body, version)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None  # damaged
-    return said if ESCAPE in text.searchable(said, codes=True) else None
+    return said if ESCAPE in search_text.searchable(said, codes=True) else None
 
 
 async def _replace(connection: Any, events: Sequence[tuple[int, int, Sequence[str]]]) -> None:

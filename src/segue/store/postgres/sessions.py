@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...model import clock, codec, errors, event, fold, text
-from ...model.event import Draft, Event
-from ...model.session import Session, decode_session
-from ..base import MAX_SEQ, NAMED, Decide, Drafts, Lease, Signal, begin, extend
-from ..listing import SHELVES, columns
+from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model.event import Draft, Event
+from segue.model.session import Session, decode_session
+from segue.store.base import MAX_SEQ, NAMED, Decide, Drafts, Lease, Signal, begin, extend
+from segue.store.query_sql import SHELVES, columns
+
 from .connection import Connection, Database, Row
-from .shared import HELD, PK, lease_lost, not_found
+from .sql import HELD, PK, lease_lost, not_found
+from .tsquery import vectors
 from .watch import Watcher
-from .words import vectors
 
 _COPIED = 2_000  # events of a fork that are fetched at a time
 # As `copied` has it.
@@ -55,7 +56,7 @@ class Sessions:
         return await self._insert(session, events, _CHANGE)
 
     async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return await self._insert(fold.fold(workspace, id, events), events, "0")
+        return await self._insert(projection.fold(workspace, id, events), events, "0")
 
     async def _insert(self, session: Session, events: Iterable[Event], born: str) -> Session:
         batches = _batches(events)
@@ -145,7 +146,7 @@ class Sessions:
             session, first = begin(workspace, new_id, [created], at)
             sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
             async for copied in connection.cursor(sql, parent, upto, prefetch=_COPIED):
-                session = fold.apply(session, as_event(copied))
+                session = projection.apply(session, as_event(copied))
             session, added = extend(session, tail(session), at)
             (batch,) = _batches(first)
             insertion = _insertion(session, batch, _CHANGE)
@@ -382,8 +383,8 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
     words = [
         (added.seq, part, vector)
         for added, _ in batch
-        if (found := text.searchable(added.body))
-        for part, vector in enumerate(vectors(text.tokens(found)))
+        if (found := search_text.searchable(added.body))
+        for part, vector in enumerate(vectors(search_text.tokens(found)))
     ]
     return (
         [added.seq for added, _ in batch],

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from ..base import Signal, Store
-from .beside import Beside
+from segue.store.base import Signal, Store
+
 from .connection import Database
 from .lists import Lists
+from .records import Beside
 from .reindex import reindex
 from .sessions import Sessions
 from .turns import Turns

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...model import clock, codec
-from ..base import Delta, InboxItem, InboxKind, Lease, Signal
+from segue.model import clock, codec
+from segue.store.base import Delta, InboxItem, InboxKind, Lease, Signal
+
 from .connection import Database, Row
-from .shared import HELD, NOW, PK, lease_lost, not_found
+from .sql import HELD, NOW, PK, lease_lost, not_found
 from .watch import Watcher
 
 # For what need not survive a crash of the server: its commit does not wait for the disk.

@@ -16,8 +16,9 @@ from typing import Self
 
 import msgspec
 
-from ...model import errors
-from ..base import Signal
+from segue.model import errors
+from segue.store.base import Signal
+
 from .connection import Connection, connect, translated
 
 CHANNEL = "segue"

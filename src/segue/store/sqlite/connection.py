@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from time import monotonic, sleep
 
-from ...logged import log_changes
-from ...model import errors
-from .. import migrations
-from . import indexing
+from segue.model import errors
+from segue.sqlite_wal import log_changes
+from segue.store import migrations
+
+from . import fts_index
 
 BUSY_SECONDS = 30.0
 QUIET_SECONDS = 2.0  # that long an opening says nothing of its work
@@ -101,7 +102,7 @@ def prepare(path: Path) -> None:
             )
             try:
                 if _current(connection, path):
-                    if way is not None or indexing.is_whole(connection.execute):
+                    if way is not None or fts_index.is_whole(connection.execute):
                         return
                 elif way is not None:
                     raise errors.StoreReadOnly(
@@ -219,7 +220,7 @@ def _reindex(connection: sqlite3.Connection, path: Path) -> None:
                 _say_reindexing(path)
             with _transaction(connection):
                 check_compat(connection, path)
-                more = indexing.step(connection.execute)
+                more = fts_index.step(connection.execute)
             if more:  # who waits for the lock looks for it now and then, and must find it free
                 sleep((monotonic() - begun) / 2)
 

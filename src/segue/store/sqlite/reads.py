@@ -14,16 +14,17 @@ from typing import Any
 
 import msgspec
 
-from ...model import clock, codec, errors, event, text
-from ...model.cursor import Mark
-from ...model.event import Event
-from ...model.query import Position, Query
-from ...model.session import Session, Shelf, decode_session
-from ...model.text import Term
-from .. import listing
-from ..base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
+from segue.model import clock, codec, errors, event, search_text
+from segue.model.cursor import Mark
+from segue.model.event import Event
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Shelf, decode_session
+from segue.store import query_sql
+from segue.store.base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
+
 from .connection import connect, translated
-from .finding import Wanted, expression
+from .fts_query import Wanted, expression
 
 RARER = 500  # events; a term with no more is looked up whole at once
 RARE = 2_000  # events; and one with no more, when the newest sessions do not fill a page
@@ -32,7 +33,7 @@ RANKED = 2_000  # events that a ranked search considers at a time
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
 
-_build = listing.Builder(numbered=False, indexed_by=True)
+_build = query_sql.Builder(numbered=False, indexed_by=True)
 _last = itemgetter(-1)
 _decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
@@ -85,7 +86,7 @@ class Reader:
         sql = "SELECT cwd, row FROM sessions INDEXED BY sessions_cwd_active"
         sql += " WHERE workspace = ? AND shelf = ? AND cwd > ? ORDER BY cwd LIMIT 1"
         found = set()
-        for shelf in (listing.SHELVES["live"], listing.SHELVES["archived"]):
+        for shelf in (query_sql.SHELVES["live"], query_sql.SHELVES["archived"]):
             key = b""
             while row := self.execute(sql, (workspace, shelf, key)).fetchone():
                 key = row[0]
@@ -139,8 +140,8 @@ class Reader:
     def page(
         self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
-        wanted = text.terms(query.text) if query.text is not None else []
-        arms = listing.arms(query, lambda shelf, wanted: self._choose(workspace, shelf, wanted))
+        wanted = search_text.terms(query.text) if query.text is not None else []
+        arms = query_sql.arms(query, lambda shelf, wanted: self._choose(workspace, shelf, wanted))
         if not arms or (query.text is not None and not wanted):
             return []
         if wanted:
@@ -161,8 +162,8 @@ class Reader:
 
     def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
-        arms = listing.checks(query)
-        wanted = text.terms(query.text) if query.text is not None else None
+        arms = query_sql.checks(query)
+        wanted = search_text.terms(query.text) if query.text is not None else None
         if not arms or wanted == []:
             return []
         since = "s.pk IN (SELECT pk FROM sessions WHERE change >= ? AND born < ? AND id > ?)"
@@ -177,7 +178,7 @@ class Reader:
         rows = [row for _, pk, row in found if pk in kept]
         return [decode_session(row) for row in rows[: query.limit]]
 
-    def _choose(self, workspace: str, shelf: int, wanted: listing.Filters) -> str:
+    def _choose(self, workspace: str, shelf: int, wanted: query_sql.Filters) -> str:
         """The most selective filter, by counting ever further along each index."""
         for bound in (100, 2_000, 40_000):
             counts = {
@@ -186,17 +187,17 @@ class Reader:
             name = min(counts, key=counts.__getitem__)
             if counts[name] < bound:
                 return name
-        return next(name for name in listing.DRIVERS if name in wanted)
+        return next(name for name in query_sql.DRIVERS if name in wanted)
 
     def _count(
-        self, workspace: str, shelf: int, name: str, options: Sequence[listing.Values], bound: int
+        self, workspace: str, shelf: int, name: str, options: Sequence[query_sql.Values], bound: int
     ) -> int:
         table, index = (
             ("links", "links_active")
             if name == "memory"
             else ("sessions", f"sessions_{name}_active")
         )
-        tests = " AND ".join(f"{column} = ?" for column in listing.COLUMNS[name])
+        tests = " AND ".join(f"{column} = ?" for column in query_sql.COLUMNS[name])
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} INDEXED BY {index}"
         sql += f" WHERE workspace = ? AND shelf = ? AND {tests} LIMIT ?)"
         total = 0
@@ -212,7 +213,7 @@ class Reader:
         self,
         workspace: str,
         query: Query,
-        arms: Sequence[listing.Arm],
+        arms: Sequence[query_sql.Arm],
         after: Position | None,
         backward: bool,
         terms: Sequence[Term],
@@ -248,7 +249,7 @@ class Reader:
         among = set(fewest).intersection(*others)
         if among:
             chosen = (f"s.pk {_AMONG}", [str(list(among))])
-            checks = listing.checks(query)
+            checks = query_sql.checks(query)
             limit = query.limit - len(found) if len(wanted) == 1 else None
             statement = _build.page(
                 workspace, query, checks, after, backward, limit, "s.pk", among=chosen
@@ -288,8 +289,8 @@ class Reader:
             self.execute("COMMIT")
 
     def ranked(self, workspace: str, query: Query) -> list[Hit]:
-        wanted = text.terms(query.text or "")
-        arms = listing.checks(query)
+        wanted = search_text.terms(query.text or "")
+        arms = query_sql.checks(query)
         if not wanted or not arms:
             return []
         tests = [Wanted(self._connection, term) for term in wanted]
@@ -356,7 +357,7 @@ class Reader:
         column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
         sql = f"SELECT row FROM sessions INDEXED BY sessions_{index}"
         sql += f" WHERE workspace = ? AND shelf = ? AND {column} < ? ORDER BY {column} LIMIT ?"
-        args = (workspace, listing.SHELVES[shelf], before, limit)
+        args = (workspace, query_sql.SHELVES[shelf], before, limit)
         return [decode_session(row) for (row,) in self.execute(sql, args)]
 
     # turns

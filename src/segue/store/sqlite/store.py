@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import msgspec
 
-from ...model.cursor import Mark
-from ...model.event import Draft, Event
-from ...model.query import Position, Query
-from ...model.session import Session, Shelf
-from ...model.text import Term
-from ..base import (
+from segue.model.cursor import Mark
+from segue.model.event import Draft, Event
+from segue.model.query import Position, Query
+from segue.model.search_text import Term
+from segue.model.session import Session, Shelf
+from segue.store.base import (
     Decide,
     Delta,
     Drafts,
@@ -26,6 +26,7 @@ from ..base import (
     Signal,
     Store,
 )
+
 from . import writes
 from .connection import prepare, translated
 from .reads import Reader

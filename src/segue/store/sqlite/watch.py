@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..base import Signal
+from segue.store.base import Signal
+
 from .reads import Reader
 
 INTERVAL = 0.02

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...model import clock, errors
-from ..base import Signal
+from segue.model import clock, errors
+from segue.store.base import Signal
+
 from .connection import check_compat, connect, translated
 
 if TYPE_CHECKING:

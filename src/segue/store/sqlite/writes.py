@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...model import codec, errors, event, fold
-from ...model.event import Draft, Event
-from ...model.session import Session, decode_session
-from ..base import (
+from segue.model import codec, errors, event, projection
+from segue.model.event import Draft, Event
+from segue.model.session import Session, decode_session
+from segue.store.base import (
     MAX_SEQ,
     Decide,
     Delta,
@@ -23,8 +23,9 @@ from ..base import (
     copied,
     extend,
 )
-from ..listing import columns
-from . import indexing
+from segue.store.query_sql import columns
+
+from . import fts_index
 from .writer import Transaction
 
 _KEPT_TOMBSTONES = 100_000
@@ -37,7 +38,7 @@ def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
 
 
 def load(tx: Transaction, workspace: str, id: str, events: Iterable[Event]) -> Session:
-    session = fold.fold(workspace, id, events)
+    session = projection.fold(workspace, id, events)
     insert(tx, session, events, new=False)
     return session
 
@@ -124,7 +125,7 @@ def fork(
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
         taken = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
-        session = fold.apply(session, taken)
+        session = projection.apply(session, taken)
         events.append(copied(taken, new_id))
     session, added = extend(session, tail(session), tx.at)
     insert(tx, session, events + added)
@@ -137,7 +138,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     low, high = pk << 24, pk << 24 | MAX_SEQ
     sql = "SELECT key, version, body FROM events WHERE key BETWEEN ? AND ?"
     for key, version, body in tx.execute(sql, (low, high)).fetchall():
-        indexing.remove(tx.execute, key, event.decode_body(body, version))
+        fts_index.remove(tx.execute, key, event.decode_body(body, version))
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
     for table in ("links", "leases", "inbox", "deltas"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
@@ -168,7 +169,7 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
             (key, added.id, added.at, added.type, event.VERSION, codec.encode(added.body)),
         )
-        indexing.add(tx.execute, key, added.body)
+        fts_index.add(tx.execute, key, added.body)
 
 
 def _held(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .beside import BesideContract
 from .forks import ForkContract
 from .harness import OpenStore
 from .history import HistoryContract
 from .lists import ListContract
+from .records import BesideContract
+from .search import TextContract
 from .sessions import SessionContract
-from .text import TextContract
 from .turns import TurnContract
 from .watching import WatchContract
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ...model import ids
-from ...model.closing import forked
-from ...model.errors import Conflict, InvalidInput, NotFound
-from ...model.event import (
+from segue.model import ids
+from segue.model.end_turn import forked
+from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model.event import (
     AnyBody,
     Created,
     Draft,
@@ -23,8 +23,9 @@ from ...model.event import (
     ToolResult,
     Usage,
 )
-from ...model.session import Session
-from ...store.base import Decide, Store
+from segue.model.session import Session
+from segue.store.base import Decide, Store
+
 from .harness import (
     HERE,
     THERE,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ...model import fold, ids
-from ...model.clock import LATEST, SECOND
-from ...model.content import as_content
-from ...model.event import (
+from segue.model import ids, projection
+from segue.model.clock import LATEST, SECOND
+from segue.model.content import as_content
+from segue.model.event import (
     AgentMessage,
     AnyBody,
     Created,
@@ -26,10 +26,10 @@ from ...model.event import (
     StatusChanged,
     UserMessage,
 )
-from ...model.lifecycle import Status
-from ...model.query import Query
-from ...model.session import Session
-from ...store.base import Drafts, Store
+from segue.model.lifecycle import Status
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.store.base import Drafts, Store
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -138,7 +138,7 @@ async def check_fold(store: Store, session: Session) -> None:
     """The row that is stored is what the stored events come to."""
     events = await history(store, session)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    row = fold.fold(session.workspace, session.id, events)
+    row = projection.fold(session.workspace, session.id, events)
     assert await store.get(session.workspace, session.id) == row
 
 

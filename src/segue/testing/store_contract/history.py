@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from ...model import ids
-from ...model.content import (
-    Audio,
-    Diff,
-    Image,
-    Other,
-    Resource,
-    ResourceLink,
-    Text,
-)
-from ...model.event import (
+from segue.model import ids
+from segue.model.content import Audio, Diff, Image, Other, Resource, ResourceLink, Text
+from segue.model.event import (
     AgentRef,
     AnyBody,
     ConfigChanged,
@@ -27,8 +19,9 @@ from ...model.event import (
     Usage,
     UserMessage,
 )
-from ...model.query import Query, position
-from ...store.base import Delta, Store
+from segue.model.query import Query, position
+from segue.store.base import Delta, Store
+
 from .harness import (
     HERE,
     MINUTE,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import combinations, product
 from typing import Any
 
-from ...model import ids
-from ...model.event import AgentRef, ConfigChanged, InfoChanged
-from ...model.query import Order, Position, Query, matches, position
-from ...model.session import Session
-from ...store.base import Store
+from segue.model import ids
+from segue.model.event import AgentRef, ConfigChanged, InfoChanged
+from segue.model.query import Order, Position, Query, matches, position
+from segue.model.session import Session
+from segue.store.base import Store
+
 from .harness import (
     HERE,
     THERE,

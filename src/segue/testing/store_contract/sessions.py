@@ -7,12 +7,13 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from ...model import clock, fold, ids, text
-from ...model.errors import Conflict, IllegalTransition, InvalidInput, NotFound
-from ...model.event import Created, Draft, Event, InfoChanged
-from ...model.query import Query
-from ...model.session import Session
-from ...store.base import Drafts, Store
+from segue.model import clock, ids, projection, search_text
+from segue.model.errors import Conflict, IllegalTransition, InvalidInput, NotFound
+from segue.model.event import Created, Draft, Event, InfoChanged
+from segue.model.query import Query
+from segue.model.session import Session
+from segue.store.base import Drafts, Store
+
 from .harness import (
     FAR,
     HERE,
@@ -122,7 +123,7 @@ class SessionContract(Contract):
         assert await listed(store) == []
         assert await found(store, "secret") == set()
         assert await store.ranked(HERE, Query(text="secret")) == []
-        assert await store.witness(HERE, [made], text.terms("secret")) == [None]
+        assert await store.witness(HERE, [made], search_text.terms("secret")) == [None]
         assert await store.stale(HERE, "live", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None
         for call in (
@@ -258,7 +259,7 @@ class SessionContract(Contract):
         events = await history(store, made)
         copy = await store.load(THERE, made.id, events)
         assert await history(store, copy) == events
-        assert copy == fold.fold(THERE, made.id, events) == replace(made, workspace=THERE)
+        assert copy == projection.fold(THERE, made.id, events) == replace(made, workspace=THERE)
         assert await store.get(THERE, made.id) == copy
         assert ids_of(await store.page(THERE, Query(text="two"))) == [made.id]
 
@@ -290,7 +291,7 @@ class SessionContract(Contract):
         for query in ({}, {"tag": "t"}, {"memory_store_id": "m"}, {"text": "word"}):
             assert await listed(store, **query) == []
         assert await store.ranked(HERE, Query(text="word")) == []
-        assert await store.witness(HERE, [made], text.terms("word")) == [None]
+        assert await store.witness(HERE, [made], search_text.terms("word")) == [None]
         assert await store.sweep(HERE, Query(), mark, "") == []
         assert await store.stale(HERE, "live", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None

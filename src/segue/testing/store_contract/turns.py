@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from ...model import clock, ids
-from ...model.errors import Conflict, LeaseLost, NotFound
-from ...model.event import Draft
-from ...model.session import Session
-from ...store.base import Delta, InboxKind, Lease, Store
+from segue.model import clock, ids
+from segue.model.errors import Conflict, LeaseLost, NotFound
+from segue.model.event import Draft
+from segue.model.session import Session
+from segue.store.base import Delta, InboxKind, Lease, Store
+
 from .harness import (
     FAR,
     HERE,

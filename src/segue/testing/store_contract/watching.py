@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ...model import ids
-from ...model.errors import NotFound
-from ...model.event import Created, Draft
-from ...store.base import Delta, InboxItem, Signal, Store
+from segue.model import ids
+from segue.model.errors import NotFound
+from segue.model.event import Created, Draft
+from segue.store.base import Delta, InboxItem, Signal, Store
+
 from .harness import (
     HERE,
     MINUTE,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from segue.sources.claude import write
+from segue.sources.claude.format import append
 
-_sanitize_unicode = write.clean_tag
+_sanitize_unicode = append.clean_tag
 
 
 def _try_append(path: Path, data: str) -> bool:
-    return write.append(str(path), data.encode())
+    return append.append(str(path), data.encode())

@@ -1,0 +1,119 @@
+"""What a child asks of us as its client: files, terminals and forms.
+
+An editor at our door that can do it is asked as the child asks us. Files are served here where
+there is no such editor, or it has not the session open: those of the session's directories, changed
+as our own tools would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
+from segue.acp.v1 import FORM, READ_FILE, TERMINALS
+from segue.agents.base import Turn
+from segue.agents.permission import permit, refusal
+from segue.agents.tools.files import MAX_FILE
+from segue.agents.tools.path_guard import Roots, ToolError
+from segue.model.errors import SegueError
+
+
+class Editor(Protocol):
+    """The client at our door, as far as it does things for agents."""
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """What may be asked of it."""
+        ...
+
+    @property
+    def forms(self) -> Mapping[str, Any]:
+        """The kinds of forms that it shows, as it said itself."""
+        ...
+
+    def has(self, session: str) -> bool:
+        """Whether it has one of our sessions open."""
+        ...
+
+    async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+        """Its answer for one of our sessions; RpcError if it refuses or has it not open."""
+        ...
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+
+def capabilities(editor: Editor | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a child is told that its client can do, in version 1 and in version 2."""
+    files: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}}
+    if editor is None:
+        return files, {}
+    forms = {"elicitation": dict(editor.forms)} if FORM in editor.methods else {}
+    return {**files, "terminal": TERMINALS[0] in editor.methods, **forms}, forms
+
+
+class Files:
+    """The files of a session, for the child that answers a turn of it."""
+
+    def __init__(self, turn: Turn, allowed: set[str]) -> None:
+        """What has been `allowed` already, by its path, is not asked about again."""
+        session = turn.session
+        self._turn = turn
+        self._allowed = allowed
+        self._over = False
+        self._roots = Roots((session.directory, *session.roots), strict=False)
+
+    async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            path = self._path(params.get("path"))
+            if method == READ_FILE:
+                return {"content": await self._read(path, params.get("line"), params.get("limit"))}
+            await self._write(path, params.get("content"))
+            return {}
+        except ToolError as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from None
+        except SegueError as error:
+            raise RpcError(INTERNAL_ERROR, error.message) from None
+
+    def close(self) -> None:
+        """The turn is over, if not for the child: nothing is changed any more."""
+        self._over = True
+
+    def _path(self, given: Any) -> str:
+        if not isinstance(given, str) or not os.path.isabs(given):
+            raise ToolError(f"path must be absolute, not {given!r}")
+        return self._roots.resolve(given).path
+
+    async def _read(self, path: str, line: Any, limit: Any) -> str:
+        if not os.path.lexists(path):
+            raise RpcError(NOT_FOUND, f"{path} does not exist", {"uri": path})
+        _, data, status = await asyncio.to_thread(self._roots.read, path, MAX_FILE)
+        if status.st_size > MAX_FILE:
+            raise ToolError(f"{path} is too large: {status.st_size} bytes")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            raise ToolError(f"{path} is not UTF-8 text") from None
+        if line is None and limit is None:
+            return text
+        first = max(line, 1) - 1 if isinstance(line, int) else 0
+        last = first + limit if isinstance(limit, int) else None
+        return "\n".join(text.split("\n")[first:last])
+
+    async def _write(self, path: str, content: Any) -> None:
+        if not isinstance(content, str):
+            raise ToolError("content must be text")
+        try:
+            data = content.encode()
+        except UnicodeEncodeError:
+            raise ToolError("the text holds characters that UTF-8 cannot") from None
+        if path not in self._allowed:
+            title = f"Write {path}"
+            answer = await permit(self._turn, None, title, "write", "edit", "auto")
+            if not answer.allowed or answer.input is not None:
+                raise RpcError(INTERNAL_ERROR, refusal(answer))
+        if self._over:
+            raise RpcError(INTERNAL_ERROR, "the turn is over")
+        await asyncio.to_thread(self._roots.replace, path, data)

@@ -1,7 +1,0 @@
-"""The ACP door: editors and other clients of the Agent Client Protocol, versions 1 and 2."""
-
-from .capabilities import Offers
-from .door import Door, Program
-from .serve import serve, serve_acp, serve_stdio
-
-__all__ = ["Door", "Offers", "Program", "serve", "serve_acp", "serve_stdio"]

@@ -1,7 +1,0 @@
-"""The session browser: pages for people, over the hub."""
-
-from __future__ import annotations
-
-from .door import Door
-
-__all__ = ["Door"]

@@ -1,0 +1,1 @@
+"""Parts that the HTTP interfaces share: metrics, logs and rate limits."""

@@ -1,0 +1,1 @@
+"""API keys, browser logins, share links, settings and diagnostics of a workspace."""

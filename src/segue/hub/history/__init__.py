@@ -1,0 +1,1 @@
+"""Follow sessions as they grow."""

@@ -1,0 +1,1 @@
+"""Records that sessions refer to: agents, environments, files, skills, vaults, memories, work."""

@@ -1,0 +1,117 @@
+"""Schedules: five fields of cron in a time zone, and when they next hold.
+
+A time that a zone leaps over counts as the one an hour later; one that comes twice counts once,
+unless every hour is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from segue.model import clock
+from segue.model.errors import InvalidInput
+
+# (name, least, greatest)
+_FIELDS = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of month", 1, 31),
+    ("month", 1, 12),
+    ("day of week", 0, 7),
+)
+_PART = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([0-9]{1,2}))?", re.ASCII)
+# A 29th of February on a given day of the week comes back within this many days.
+_HORIZON = 366 * 41
+
+
+class Cron(NamedTuple):
+    """When something is to be done."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int] | None  # None for any
+    months: frozenset[int]
+    weekdays: frozenset[int] | None
+    zone: tzinfo
+
+    def after(self, at: int) -> Iterator[int]:
+        """The times after one, in microseconds, in their order; there may be none."""
+        day = datetime.fromtimestamp(at // clock.SECOND, self.zone).date() - timedelta(1)
+        last = at
+        for _ in range(_HORIZON):
+            if day.year >= date.max.year:
+                return
+            if self._on(day):
+                for found in sorted(self._times(day)):
+                    if found > last:
+                        last = found
+                        yield found
+            day += timedelta(1)
+
+    def _on(self, day: date) -> bool:
+        if day.month not in self.months:
+            return False
+        of_month = self.days is None or day.day in self.days
+        of_week = self.weekdays is None or day.isoweekday() % 7 in self.weekdays
+        if self.days is not None and self.weekdays is not None:
+            return of_month or of_week  # as cron has it
+        return of_month and of_week
+
+    def _times(self, day: date) -> Iterator[int]:
+        folds = (0, 1) if len(self.hours) == 24 else (0,)
+        for hour in self.hours:
+            for minute in self.minutes:
+                for fold in folds:
+                    local = datetime(
+                        day.year, day.month, day.day, hour, minute, tzinfo=self.zone, fold=fold
+                    )
+                    yield int(local.astimezone(UTC).timestamp()) * clock.SECOND
+
+
+def parse(expression: str, timezone: str) -> Cron:
+    """The schedule that five fields say; InvalidInput says which one cannot be read."""
+    fields = expression.split()
+    if len(fields) != 5:
+        raise InvalidInput(f"expression: cron has 5 fields, and {expression!r} has {len(fields)}")
+    found = [_values(text, *field) for text, field in zip(fields, _FIELDS, strict=True)]
+    cron = Cron(
+        minutes=tuple(sorted(found[0])),
+        hours=tuple(sorted(found[1])),
+        days=None if fields[2] == "*" else found[2],
+        months=found[3],
+        weekdays=None if fields[4] == "*" else frozenset(value % 7 for value in found[4]),
+        zone=_zone(timezone),
+    )
+    if next(cron.after(clock.now()), None) is None:
+        raise InvalidInput(f"expression: {expression!r} never comes true")
+    return cron
+
+
+def _values(text: str, name: str, low: int, high: int) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise InvalidInput(f"expression: {part!r} is no {name}")
+        first, last, step = (None if each is None else int(each) for each in match.groups())
+        if first is None:
+            first, last = low, high
+        elif last is None:
+            last = first if step is None else high
+        if not low <= first <= last <= high or step == 0:
+            raise InvalidInput(f"expression: {part!r} is no {name}, which is {low} to {high}")
+        found |= set(range(first, last + 1, step or 1))
+    return frozenset(found)
+
+
+def _zone(name: str) -> tzinfo:
+    if name in ("UTC", "Etc/UTC"):  # which needs no database
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InvalidInput(f"timezone: {name!r} is no time zone of the IANA database") from None

@@ -1,0 +1,265 @@
+"""Skills: directories with a SKILL.md that agents name, each version kept as an archive.
+
+A version is never changed. It is named by its id or by its number, which counts from one and is
+not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import lzma
+import re
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from segue.model import clock, ids
+from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.store.base import Record, Store
+
+from .files import ARCHIVE, Files
+from .records import Records, new
+
+KIND = "skill"
+MAIN = "SKILL.md"
+MAX_BYTES = 30 * 1024 * 1024
+MAX_FILES = 1000
+LATEST = "latest"
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_HEAD = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|\Z)", re.DOTALL)
+# What reading a damaged archive, or one in a way that is not known here, comes to.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+)
+_PART = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+
+
+def versions_kind(skill: str) -> str:
+    return f"skill_version:{skill}"
+
+
+class Skills:
+    """The skills of a store, scoped by workspace."""
+
+    def __init__(self, store: Store, records: Records) -> None:
+        self._records = records
+        self._archives = Files(store, records, ARCHIVE)
+
+    async def create(self, workspace: str, files: Mapping[str, bytes], label: str | None) -> Record:
+        """A new skill with its first version; `label` is what people are shown."""
+        id = ids.new_id()
+        version = await self._version(workspace, id, 1, files)
+        body = {
+            "name": version.body["name"],
+            "label": label or version.body["name"],
+            "latest": 1,
+            "count": 1,
+        }
+        skill = new(workspace, KIND, body, id)
+        await self._put(version, skill, version)
+        return skill
+
+    async def add(self, skill: Record, files: Mapping[str, bytes]) -> Record:
+        """A further version, which must have the skill's name."""
+        for _ in range(20):
+            number = skill.body["count"] + 1
+            version = await self._version(skill.workspace, skill.id, number, files)
+            if version.body["name"] != skill.body["name"]:
+                await self._drop(version)
+                wanted = skill.body["name"]
+                raise InvalidInput(f"files: the skill's name is {wanted!r} and cannot be changed")
+            body = {**skill.body, "latest": number, "count": number}
+            try:
+                await self._put(version, _changed(skill, body), version)
+                return version
+            except Conflict:  # somebody else has added one
+                skill = await self._records.get(skill.workspace, KIND, skill.id)
+        raise Conflict("the skill is being changed by others")
+
+    async def _put(self, version: Record, *records: Record) -> None:
+        try:
+            await self._records.put(*records)
+        except BaseException:
+            await self._drop(version)
+            raise
+
+    async def _version(
+        self, workspace: str, skill: str, number: int, files: Mapping[str, bytes]
+    ) -> Record:
+        """A version that is not yet kept, but for its archive."""
+        about, packed = await asyncio.to_thread(_prepared, files)
+        archive = await self._archives.keep(workspace, _whole(packed), {})
+        body = {**about, "number": number, "archive": archive.id, "size": len(packed)}
+        return new(workspace, versions_kind(skill), body, version_id(skill, number))
+
+    async def _drop(self, version: Record) -> None:
+        """Let the archive of a version go."""
+        await self._archives.delete(await self._archive(version))
+
+    async def _archive(self, version: Record) -> Record:
+        return await self._records.get(version.workspace, ARCHIVE, version.body["archive"])
+
+    async def version(self, skill: Record, named: str | None = None) -> Record:
+        """A version by its number or its id; the newest one without a name."""
+        id: str | None
+        if named in (None, LATEST):
+            id = version_id(skill.id, skill.body["latest"])
+        elif named is not None and named.isascii() and named.isdigit() and len(named) < 10:
+            id = version_id(skill.id, int(named))
+        else:
+            id = ids.parse(named or "", "skver")
+        try:
+            return await self._records.get(skill.workspace, versions_kind(skill.id), id or "")
+        except NotFound:
+            raise NotFound(f"version {named} of the skill not found") from None
+
+    async def read(self, version: Record) -> AsyncIterator[bytes]:
+        """A version's archive, a part at a time."""
+        async for part in self._archives.read(await self._archive(version)):
+            yield part
+
+    async def files(self, version: Record) -> dict[str, bytes]:
+        """What is in a version, by its path in the skill's directory."""
+        data = b"".join([part async for part in self.read(version)])
+        packed = await asyncio.to_thread(unpacked, data)
+        top = version.body["name"] + "/"
+        return {name.removeprefix(top): inside for name, inside in packed.items()}
+
+    async def forget(self, skill: Record, version: Record) -> None:
+        """Delete a version; a skill keeps at least one."""
+        for _ in range(20):
+            numbers = [each.body["number"] async for each in self.versions(skill)]
+            left = [number for number in numbers if number != version.body["number"]]
+            if not left:
+                raise InvalidInput("it is the skill's only version; delete the skill instead")
+            body = {**skill.body, "latest": max(left)}
+            try:
+                await self._records.put(_changed(skill, body), drop=[version])
+                await self._drop(version)
+                return
+            except Conflict:
+                skill = await self._records.get(skill.workspace, KIND, skill.id)
+                version = await self.version(skill, str(version.body["number"]))
+        raise Conflict("the skill is being changed by others")
+
+    def versions(self, skill: Record) -> AsyncIterator[Record]:
+        return self._records.all(skill.workspace, versions_kind(skill.id))
+
+    async def delete(self, skill: Record) -> None:
+        await self._records.delete(skill)
+        async for version in self.versions(skill):
+            await self._records.delete(version)
+            await self._drop(version)
+
+
+def _prepared(files: Mapping[str, bytes]) -> tuple[dict[str, str], bytes]:
+    about, inside = understood(files)
+    return about, packed_up(about["name"], inside)
+
+
+def _changed(skill: Record, body: dict[str, Any]) -> Record:
+    return replace(skill, body=body, version=skill.version + 1, updated_at=clock.now())
+
+
+def version_id(skill: str, number: int) -> str:
+    """The id of a skill's version, whether or not there is one."""
+    return ids.derived_id("skill_version", skill, str(number))
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def understood(files: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, bytes]]:
+    """What a skill's files say of it, and the files by their path in its directory."""
+    if len(files) == 1 and next(iter(files)).lower().endswith(".zip"):
+        files = unpacked(*files.values())
+    if not files:
+        raise InvalidInput("files: at least one is needed")
+    parts = {path: path.split("/") for path in files}
+    for path, names in parts.items():
+        if not all(_PART.fullmatch(name) and name not in (".", "..") for name in names):
+            raise InvalidInput(f"files: {path!r} is no path in a skill's directory")
+    tops = {names[0] for names in parts.values()}
+    if len(tops) != 1 or any(len(names) < 2 for names in parts.values()):
+        raise InvalidInput("files: all must be in one directory at the top")
+    inside = {"/".join(parts[path][1:]): data for path, data in files.items()}
+    if MAIN not in inside:
+        raise InvalidInput(f"files: the directory must have a {MAIN}")
+    _check_sizes(inside)
+    (directory,) = tops
+    about = _headed(inside[MAIN])
+    name = about.get("name") or directory
+    if not _NAME.fullmatch(name) or len(name) > 64:
+        raise InvalidInput(f"{MAIN}: name: 1 to 64 small letters, digits and single dashes")
+    description = about.get("description", "")
+    if not 1 <= len(description) <= 1024:
+        raise InvalidInput(f"{MAIN}: description: 1 to 1024 characters")
+    return {"name": name, "description": description, "directory": directory}, inside
+
+
+def _check_sizes(inside: Mapping[str, bytes]) -> None:
+    if len(inside) > MAX_FILES or sum(map(len, inside.values())) > MAX_BYTES:
+        raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
+    for path in inside:
+        above = path.split("/")[:-1]
+        if any("/".join(above[:depth]) in inside for depth in range(1, len(above) + 1)):
+            raise InvalidInput(f"files: {path!r} lies below a file")
+
+
+def _headed(main: bytes) -> dict[str, str]:
+    """Name and description, from the head of a SKILL.md."""
+    import yaml
+
+    try:
+        found = _HEAD.match(main.decode("utf-8-sig"))
+        head = yaml.safe_load(found[1]) if found else None
+    except (UnicodeError, ValueError, RecursionError, yaml.YAMLError):
+        raise InvalidInput(f"{MAIN}: its head cannot be read as YAML in UTF-8") from None
+    if not isinstance(head, dict):
+        raise InvalidInput(f"{MAIN}: must begin with a head between two lines of ---")
+    given = {key: head[key] for key in ("name", "description") if head.get(key) is not None}
+    if not all(isinstance(value, str) for value in given.values()):
+        raise InvalidInput(f"{MAIN}: name and description must be text")
+    return {key: value.strip() for key, value in given.items()}
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """The files in an archive that somebody sent."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > MAX_BYTES:
+                raise InvalidInput(f"files: at most {MAX_FILES}, of {MAX_BYTES} bytes together")
+            return {entry.filename: _entry(archive, entry) for entry in entries}
+    except _DAMAGED:
+        raise InvalidInput("files: the archive cannot be read") from None
+
+
+def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """An entry's bytes, never more than it says it has."""
+    with archive.open(entry) as file:
+        return file.read(entry.file_size + 1)[: entry.file_size]
+
+
+def packed_up(name: str, inside: Mapping[str, bytes]) -> bytes:
+    """An archive with everything below one directory, the same for the same files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in sorted(inside.items()):
+            entry = zipfile.ZipInfo(f"{name}/{path}", (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = (0o755 if data.startswith(b"#!") else 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return out.getvalue()

@@ -1,0 +1,1 @@
+"""Find, list, search, edit and delete sessions."""

@@ -1,0 +1,1 @@
+"""Move sessions between the store, other tools and files."""

@@ -1,0 +1,240 @@
+"""Claude Code's transcripts: read into the store, and written out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from segue.hub.sessions.lookup import Base
+from segue.model.errors import (
+    Busy,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    SegueError,
+    StoreError,
+    Unauthorized,
+)
+from segue.model.event import Draft, InfoChanged, ModelCalled, Usage
+from segue.model.principal import Principal
+from segue.model.session import Session
+
+if TYPE_CHECKING:
+    from segue.sources.claude.exchange.bundle import Whole
+
+    from .mirror import Mirror
+
+CLAUDE = "claude"
+T = TypeVar("T")
+
+
+class Transcripts(Base):
+    """What passes between the store and Claude Code's own files."""
+
+    def mirror(self, principal: Principal, row: Session | None = None) -> Mirror:
+        """The transcripts of the principal's workspace; `row` is what a source says of one."""
+        from .mirror import Mirror
+
+        author = self.records.author(principal.workspace, CLAUDE)
+        if author is not None and row is not None and row.agent is not None:
+            author = replace(author, overrides={**row.agent.overrides, **author.overrides})
+        return Mirror(self.store, principal.workspace, author)
+
+    async def import_claude(self, principal: Principal, named: str) -> tuple[Session, int]:
+        """A session of Claude Code's, by its id or its file, whole; and how many lines were new.
+
+        It keeps its id, so what is in the store stands before the files from now on. Importing
+        it again adds what the files have beyond that.
+        """
+        _local(principal)
+        return await self._take(principal, named, lambda: _read(named))
+
+    async def _take_claude(
+        self, principal: Principal, session: Session, *, at_rest: bool = False
+    ) -> Session:
+        """The same for a session of a source, which whoever sees it there may have copied."""
+        taken, _ = await self._take(principal, session.id, lambda: _of(session), at_rest=at_rest)
+        return taken
+
+    async def _caught_up(self, principal: Principal, session: Session) -> Session:
+        """A copy with what Claude Code said in the session since; not while either is at work."""
+        copied = session.origin == CLAUDE != session.source and session.shelf != "trash"
+        if not copied or session.turn is not None:
+            return session
+        name = session.workspace, session.id
+        for source in await self._sources(principal):
+            there = await source.get(session.id) if source.name == CLAUDE else None
+            if there is None or there.status != "idle" or there.shelf == "trash":
+                continue
+            if self._had.get(name) == there.last_seq:
+                continue
+            last = there.active_at
+            if not await self.store.events(*name, since=last, until=last, limit=1, backward=True):
+                try:
+                    session = await self._take_claude(principal, session, at_rest=True)
+                except Busy:  # since a moment ago
+                    continue
+                except SegueError as error:
+                    import logging
+
+                    log = logging.getLogger("segue.hub")
+                    log.info("session %s: its file was not read: %s", session.id, error.message)
+            # Whatever came of it, once is enough. Only now: who asks meanwhile, or after one who
+            # went away, must have what is there.
+            self._had[name] = there.last_seq
+        return session
+
+    async def _take(
+        self,
+        principal: Principal,
+        named: str,
+        read: Callable[[], Whole],
+        *,
+        at_rest: bool = False,
+    ) -> tuple[Session, int]:
+        from segue.sources.claude.format.safe_io import Unreadable
+
+        row = await self._row_there(principal, named)
+        try:
+            bundle = await _aside(read)
+            session, new = await self.mirror(principal, row).take(bundle, at_rest=at_rest)
+        except Unreadable:
+            raise NotFound(f"the file of {named} went while it was read") from None
+        return session if row is None else await self._told_apart(row, session), new
+
+    async def _row_there(self, principal: Principal, id: str) -> Session | None:
+        """The row of a session that only a source has."""
+        try:
+            session, source = await self._find(principal, id)
+        except NotFound:
+            return None
+        return None if source is None else session
+
+    async def _told_apart(self, row: Session, copy: Session) -> Session:
+        """A new copy with what its source knew from elsewhere than the lines of its history.
+
+        That is a title, what the session's agents used, and what all of it cost.
+        """
+        from segue.sources.claude.exchange.event_codec import MORE
+
+        drafts: list[Draft] = []
+        if row.title != copy.title:
+            by = row.title_by or "auto"
+            drafts.append(Draft(body=InfoChanged(title=row.title, by=by, extra=MORE)))
+        for model, used in row.models.items():
+            rest = used - copy.models.get(model, Usage())
+            if rest != Usage():
+                called = ModelCalled(model=model, usage=rest, extra=MORE)
+                drafts.append(Draft(at=row.active_at, body=called))
+        if drafts:
+            copy, _ = await self.store.change(copy.workspace, copy.id, lambda _: drafts)
+        return copy
+
+    async def export_claude(self, principal: Principal, id: str) -> str:
+        """Write a session so that Claude Code can resume it; gives the transcript's path.
+
+        Conflict when Claude Code has a session of that id: nothing is written over.
+        """
+        import tempfile
+
+        _local(principal)
+        session = await self._stored(principal, id)
+        mirror = self.mirror(principal)
+        agents = await mirror.agents(session)
+        # Beside the data, where there is room for it: it need not fit into memory.
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=self.data_dir) as room:
+            path = os.path.join(room, "transcript")
+            with open(path, "wb") as file:
+                async for line in mirror.lines(session):
+                    file.write(line.data() + b"\n")
+
+            def write() -> str:
+                from segue.sources.claude.exchange import bundle, event_codec
+                from segue.sources.claude.format.paths import Home
+
+                made = bundle.Whole(
+                    event_codec.project(session),
+                    event_codec.name(session),
+                    bundle.Lines(path),
+                    agents,
+                )
+                try:
+                    return bundle.write(Home.current(), made)
+                except FileExistsError as error:
+                    raise Conflict(str(error), session=id) from None
+                except ValueError as error:
+                    raise InvalidInput(str(error), session=id) from None
+                except OSError as error:
+                    raise StoreError(f"the transcript cannot be written: {error}") from error
+
+            return await _aside(write)
+
+    async def claude_transcript(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
+        """The lines of the transcript that `export_claude` would write, or that Claude Code has."""
+        found, source = await self._find(principal, id)
+        if source is not None and source.name == CLAUDE:
+            for line in (await _aside(lambda: _of(found))).lines:
+                yield line.data() + b"\n"
+            return
+        session = await self._stored(principal, id)
+        async for line in self.mirror(principal).lines(session):
+            yield line.data() + b"\n"
+
+    async def _stored(self, principal: Principal, id: str) -> Session:
+        session, source = await self._find(principal, id)
+        if source is not None:
+            raise Conflict(f"session {id} is in the files of {source.name} already", session=id)
+        return session
+
+
+def _local(principal: Principal) -> None:
+    if not principal.local:
+        raise Unauthorized("only the user of this machine may have its files read and written")
+
+
+def _read(named: str) -> Whole:
+    """A session by its id or its file."""
+    from segue.sources.claude.format.paths import is_uuid
+
+    is_id = is_uuid(named) and not os.path.isfile(named)
+    return _at_home(named) if is_id else _in(named, named)
+
+
+def _of(session: Session) -> Whole:
+    """A session by the name that Claude Code has for it, whatever lies in the current directory."""
+    from segue.sources.claude.exchange import event_codec
+
+    return _at_home(session.native_id or event_codec.name(session))
+
+
+def _at_home(name: str) -> Whole:
+    from segue.sources.claude.format import locate
+    from segue.sources.claude.format.paths import Home
+
+    place = locate.find(Home.current(), name)
+    if place is None:
+        raise NotFound(f"Claude Code has no session {name}")
+    return _in(place.path, name)
+
+
+def _in(path: str, named: str) -> Whole:
+    from segue.sources.claude.exchange import bundle
+    from segue.sources.claude.format import safe_io
+
+    try:
+        return bundle.read(path)
+    except safe_io.Unreadable:
+        raise NotFound(f"there is no file {named} to read") from None
+    except ValueError as error:
+        raise InvalidInput(f"{named}: {error}") from None
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """Do what waits for files beside the event loop."""
+    import asyncio
+
+    return await asyncio.to_thread(work)

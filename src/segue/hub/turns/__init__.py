@@ -1,0 +1,1 @@
+"""Run turns: one at a time per session, under a lease."""

@@ -1,0 +1,1 @@
+"""Format sessions, events and tables for a terminal or a program."""

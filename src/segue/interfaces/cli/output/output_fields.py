@@ -1,0 +1,90 @@
+"""What `--format` shows of sessions and events: names and meanings that stay.
+
+Fields are only ever added. Times are RFC 3339 in UTC; money is in US dollars.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from segue.hub import Found
+from segue.model import clock
+from segue.model.event import Event, Usage
+from segue.model.session import Session
+from segue.store.base import Key
+
+
+def session_fields(session: Session) -> dict[str, Any]:
+    agent = session.agent
+    return {
+        "id": session.id,
+        "title": session.title,
+        "status": session.status,
+        "cwd": session.cwd,
+        "created_at": clock.to_rfc3339(session.created_at),
+        "active_at": clock.to_rfc3339(session.active_at),
+        "updated_at": clock.to_rfc3339(session.updated_at),
+        "archived_at": _time(session.archived_at),
+        "deleted_at": _time(session.deleted_at),
+        "messages": session.messages,
+        "turns": session.turns,
+        "tag": session.tag,
+        "source": session.source,
+        "origin": session.origin,
+        "agent_id": None if agent is None else agent.id,
+        "agent_version": None if agent is None else agent.version,
+        "environment_id": session.environment_id,
+        "git_branch": session.git_branch,
+        "forked_from": None if session.fork is None else session.fork.session,
+        "stop_reason": session.stop_reason,
+        "pending": list(session.pending),
+        "metadata": session.metadata,
+        "usage": usage_fields(session.usage),
+    }
+
+
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_5m_tokens + usage.cache_1h_tokens,
+        "cost": usage.cost / 1e6 if usage.is_priced else None,
+    }
+
+
+def found_fields(found: Found) -> dict[str, Any]:
+    """A session that a search found, with its snippet and where the words stand in it."""
+    return {
+        **session_fields(found.session),
+        "event_id": None if found.event is None else found.event.id,
+        "snippet": found.snippet,
+        "marks": [[mark.start, mark.stop] for mark in found.marks],
+    }
+
+
+def event_fields(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "id": event.id,
+        "at": clock.to_rfc3339(event.at),
+        "type": event.type,
+        "body": event.body,
+    }
+
+
+def key_fields(key: Key) -> dict[str, Any]:
+    """An API key without what opens anything."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "workspace": key.workspace,
+        "hint": key.hint,
+        "created_at": clock.to_rfc3339(key.created_at),
+        "revoked_at": _time(key.revoked_at),
+        "expires_at": _time(key.expires_at),
+    }
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else clock.to_rfc3339(at)

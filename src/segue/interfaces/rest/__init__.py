@@ -1,0 +1,5 @@
+"""The REST door: `/v1/sessions` and its family, as the official `anthropic` clients call it."""
+
+from .app import Door
+
+__all__ = ["Door"]

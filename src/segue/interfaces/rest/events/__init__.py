@@ -1,0 +1,1 @@
+"""Translate events between the model and the REST API."""

@@ -1,0 +1,261 @@
+"""What clients send to a session, as calls of the hub.
+
+Everything in a request is checked before any of it is done: all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import to_builtins
+
+from segue.hub.turns.budgets import check_left
+from segue.hub.turns.inbox import Said
+from segue.interfaces.rest import records
+from segue.interfaces.rest.request import MAX_BODY, Call
+from segue.interfaces.rest.schemas.session import status, thread_id
+from segue.model import clock, event, ids
+from segue.model.content import Content
+from segue.model.errors import InvalidInput, NotFound
+from segue.model.session import Session
+
+from . import blocks, event_requests
+from .event_lookup import Lookups, tool_id
+from .event_requests import (
+    Confirmation,
+    CustomToolResult,
+    DefineOutcome,
+    FileRubric,
+    Incoming,
+    Initial,
+    Interrupt,
+    Opening,
+    SystemMessage,
+    ToolResult,
+    UserMessage,
+)
+
+__all__ = ["Initial", "Opening", "openings", "send"]
+
+Step = Callable[[Session], Awaitable[dict[str, Any]]]
+
+
+async def send(call: Call) -> dict[str, Any]:
+    """`POST …/events`: the events, as they were taken in."""
+    given = await call.body(event_requests.Send)
+    session = await call.session()
+    if status(session) == "terminated":
+        raise InvalidInput(
+            f"session {ids.spell('sesn', session.id)} is terminated and takes no more events"
+        )
+    if any(isinstance(each, Initial) for each in given.events):
+        check_left(session)
+    system = _system(given.events)
+    last = len(given.events) - (2 if system else 1)
+    steps = [
+        await _step(call, session, each, system if place == last else None)
+        for place, each in enumerate(given.events[: last + 1])
+    ]
+    echoes = [await step(session) for step in steps]
+    if system is not None:
+        content = blocks.words(system.content)
+        echoes.append(_echo("system.message", system.id, None, content=content))
+    return {"data": echoes}
+
+
+async def openings(call: Call, events: Sequence[Opening]) -> list[Step]:
+    """What is to be done first with a session that is still to be made."""
+    system = _system(events)
+    first = [each for each in events if not isinstance(each, SystemMessage)]
+    if sum(isinstance(each, DefineOutcome) for each in events) > 1:
+        raise InvalidInput("initial_events: at most one may be a user.define_outcome")
+    return [
+        await _outcome(call, each)
+        if isinstance(each, DefineOutcome)
+        else await _message(call, each, system if each is first[-1] else None)
+        for each in first
+    ]
+
+
+def _system(events: Sequence[Incoming | Opening]) -> Said | None:
+    """The system message of a request, which belongs to what stands before it."""
+    for place, each in enumerate(events):
+        if isinstance(each, SystemMessage):
+            before = events[place - 1] if place else None
+            if place != len(events) - 1:
+                raise InvalidInput("system.message: must be the last of the events")
+            if not isinstance(before, UserMessage | CustomToolResult | ToolResult):
+                raise InvalidInput("system.message: must follow a user.message or a tool's result")
+            return Said(id=ids.new_id(), content=blocks.read(each.content))
+    return None
+
+
+async def _step(call: Call, session: Session, given: Incoming, system: Said | None) -> Step:
+    thread = getattr(given, "session_thread_id", None)
+    if thread is not None and thread != thread_id(session.id):
+        raise InvalidInput(f"session_thread_id: {thread} is no thread of this session")
+    match given:
+        case UserMessage():
+            return await _message(call, given, system)
+        case Interrupt():
+            return _interrupt(call, thread)
+        case Confirmation():
+            return await _confirmation(call, session, given)
+        case CustomToolResult() | ToolResult():
+            return await _result(call, session, given, system)
+        case DefineOutcome():
+            return await _outcome(call, given)
+        case SystemMessage():
+            raise AssertionError("it is no step of its own")
+
+
+async def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step:
+    content = await _content(call, given.content)
+
+    async def step(session: Session) -> dict[str, Any]:
+        turn = await call.hub.prompt(call.principal, session.id, content, system=system, later=True)
+        # When it begins, the same event comes again with its time.
+        return _echo("user.message", turn, None, content=blocks.write(content))
+
+    return step
+
+
+async def _content(call: Call, given: Sequence[blocks.BlockIn | blocks.SearchResultIn]) -> Content:
+    """Blocks, with the files that they name."""
+    files: dict[str, blocks.Uploaded] = {}
+    for id in set(blocks.named(given)):
+        file = await records.find(call, "file", id, field="content")
+        size = file.body["size"] + sum(len(each.data) for each in files.values())
+        if size > MAX_BODY:
+            told = f"content: files in messages may have {MAX_BODY} bytes; mount longer ones"
+            raise InvalidInput(told)
+        data = b"".join([part async for part in call.hub.files.read(file)])
+        files[id] = blocks.Uploaded(file.body["mime_type"], data)
+    return blocks.read(given, files)
+
+
+async def _outcome(call: Call, given: DefineOutcome) -> Step:
+    rubric: dict[str, Any] = to_builtins(given.rubric)
+    if isinstance(given.rubric, FileRubric):
+        rubric["content"] = await _read(call, given.rubric.file_id)
+
+    async def step(session: Session) -> dict[str, Any]:
+        id = ids.new_id()
+        made = await call.hub.define_outcome(
+            call.principal,
+            session.id,
+            given.description,
+            rubric,
+            given.max_iterations or 3,
+            turn_id=id,
+        )
+        return _echo(
+            "user.define_outcome",
+            id,
+            clock.now(),
+            outcome_id=ids.spell("outc", made.outcome_id),
+            description=made.description,
+            rubric=to_builtins(given.rubric),
+            max_iterations=made.max_iterations,
+        )
+
+    return step
+
+
+async def _read(call: Call, file_id: str) -> str:
+    """What a rubric's file says."""
+    file = await records.find(call, "file", file_id, field="rubric.file_id")
+    data = b""
+    async for part in call.hub.files.read(file):
+        data += part
+        if len(data) > 4 * event_requests.MAX_RUBRIC:
+            break
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("rubric.file_id: the file is no text") from None
+    if len(text) > event_requests.MAX_RUBRIC:
+        raise InvalidInput(f"rubric.file_id: longer than {event_requests.MAX_RUBRIC} characters")
+    return text
+
+
+def _interrupt(call: Call, thread: str | None) -> Step:
+    async def step(session: Session) -> dict[str, Any]:
+        cancelled = await call.hub.cancel(call.principal, session.id)
+        # With nothing to interrupt it is over as soon as it came.
+        done = None if cancelled else clock.now()
+        return _echo("user.interrupt", cancelled or ids.new_id(), done, session_thread_id=thread)
+
+    return step
+
+
+async def _confirmation(call: Call, session: Session, given: Confirmation) -> Step:
+    asked = await _asked(call, session, given.tool_use_id)
+    kinds = ("allow_once", "allow") if given.result == "allow" else ("reject_once", "reject")
+    option = next(
+        (option for kind in kinds for option in asked.options if option.kind.startswith(kind)), None
+    )
+    if option is None and given.result == "allow":
+        raise InvalidInput(f"tool call {given.tool_use_id} cannot be allowed")
+
+    async def step(session: Session) -> dict[str, Any]:
+        chosen = None if option is None else option.id
+        answer = await call.hub.answer(
+            call.principal, session.id, asked.ask_id, chosen, given.deny_message
+        )
+        return _echo("user.tool_confirmation", answer, None, **_fields(given))
+
+    return step
+
+
+async def _asked(call: Call, session: Session, tool_use_id: str) -> event.PermissionAsked:
+    """The open question about a tool call."""
+    lookups = Lookups(call.hub, call.principal, session.id)
+    for ask_id in session.open_asks:
+        asked = await lookups.asked(ask_id)
+        if asked is not None and ids.parse(tool_use_id, "sevt") == tool_id(asked):
+            return asked
+    raise InvalidInput(f"tool_use_id: {tool_use_id} does not wait for a confirmation")
+
+
+async def _result(
+    call: Call, session: Session, given: CustomToolResult | ToolResult, system: Said | None
+) -> Step:
+    custom = isinstance(given, CustomToolResult)
+    named = given.custom_tool_use_id if isinstance(given, CustomToolResult) else given.tool_use_id
+    called = await Lookups(call.hub, call.principal, session.id).shown_as(named)
+    # Another tool's result is the client's to give only while the turn waits for it.
+    waits = called is not None and called.custom == custom
+    others = custom or (called is not None and called.extra.get(event.ELSEWHERE))
+    if called is None or not waits or not (others or called.call_id in session.pending):
+        field = "custom_tool_use_id" if custom else "tool_use_id"
+        raise InvalidInput(f"{field}: {named} does not wait for a result")
+    result = event.ToolResult(
+        call_id=called.call_id,
+        status="failed" if given.is_error else "completed",
+        content=await _content(call, given.content or ()),
+        extra={} if custom else {"rest": {"given": True}},
+    )
+    kind = "user.custom_tool_result" if custom else "user.tool_result"
+
+    async def step(session: Session) -> dict[str, Any]:
+        try:
+            id = await call.hub.give(call.principal, session.id, result, system=system)
+        except NotFound:  # it has one already, which counts
+            id = ids.new_id()
+        return _echo(kind, id, clock.now(), **_fields(given))
+
+    return step
+
+
+def _fields(given: Confirmation | CustomToolResult | ToolResult) -> dict[str, Any]:
+    found: dict[str, Any] = to_builtins(given)
+    del found["type"]
+    return found
+
+
+def _echo(kind: str, id: str, at: int | None, **fields: Any) -> dict[str, Any]:
+    """An event as it was taken in; without a time it is still to be processed."""
+    done = None if at is None else clock.to_rfc3339(at)
+    return {"type": kind, "id": ids.spell("sevt", id), **fields, "processed_at": done}

@@ -1,0 +1,1 @@
+"""The request handlers of the REST API, one module per resource."""

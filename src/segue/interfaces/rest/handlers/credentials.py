@@ -1,0 +1,366 @@
+"""Credentials in vaults: what is secret in them is sealed when it comes and never shown again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from segue.hub.resources.credentials import MOST, kind
+from segue.interfaces.rest import records
+from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.schemas import agent_settings
+from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
+from segue.model import clock, ids
+from segue.model.errors import Conflict, InvalidInput
+from segue.store.base import Record
+
+Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
+URL = Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]
+Host = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")]
+DisplayName = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Anywhere(Body, frozen=True, tag_field="type", tag="unrestricted"):
+    """On requests to any host."""
+
+
+class Hosts(Body, frozen=True, tag_field="type", tag="limited"):
+    allowed_hosts: Annotated[tuple[Host, ...], Meta(min_length=1, max_length=16)]
+
+
+class Places(Body, frozen=True):
+    header: bool | None = None
+    body: bool | None = None
+
+
+class NoSecret(Body, frozen=True, tag_field="type", tag="none"):
+    """The token endpoint asks for none."""
+
+
+class Basic(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
+    client_secret: Secret
+
+
+class Post(Body, frozen=True, tag_field="type", tag="client_secret_post"):
+    client_secret: Secret
+
+
+class Refresh(Body, frozen=True):
+    client_id: Annotated[str, Meta(min_length=1, max_length=2048)]
+    refresh_token: Secret
+    token_endpoint: URL
+    token_endpoint_auth: NoSecret | Basic | Post
+    resource: str | None = None
+    scope: str | None = None
+
+
+class OAuth(Body, frozen=True, tag_field="type", tag="mcp_oauth"):
+    mcp_server_url: URL
+    access_token: Secret
+    expires_at: str | None = None
+    refresh: Refresh | None = None
+
+
+class Bearer(Body, frozen=True, tag_field="type", tag="static_bearer"):
+    mcp_server_url: URL
+    token: Secret
+
+
+class Variable(Body, frozen=True, tag_field="type", tag="environment_variable"):
+    secret_name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
+    secret_value: Secret
+    networking: Anywhere | Hosts
+    injection_location: Places | None = None
+
+
+class BasicUpdate(Body, frozen=True, tag_field="type", tag="client_secret_basic"):
+    client_secret: Secret | None = None
+
+
+class PostUpdate(Body, frozen=True, tag_field="type", tag="client_secret_post"):
+    client_secret: Secret | None = None
+
+
+class RefreshUpdate(Body, frozen=True):
+    refresh_token: Secret | None = None
+    scope: str | None = None
+    token_endpoint_auth: BasicUpdate | PostUpdate | None = None
+
+
+class OAuthUpdate(Body, frozen=True, tag_field="type", tag="mcp_oauth"):
+    access_token: Secret | None = None
+    expires_at: str | UnsetType | None = UNSET
+    refresh: RefreshUpdate | None = None
+
+
+class BearerUpdate(Body, frozen=True, tag_field="type", tag="static_bearer"):
+    token: Secret | None = None
+
+
+class VariableUpdate(Body, frozen=True, tag_field="type", tag="environment_variable"):
+    secret_value: Secret | None = None
+    networking: Anywhere | Hosts | None = None
+    injection_location: Places | None = None
+
+
+class Create(Body, frozen=True):
+    auth: OAuth | Bearer | Variable
+    display_name: DisplayName | None = None
+    metadata: Metadata = msgspec.field(default_factory=dict)
+
+
+class Update(Body, frozen=True):
+    auth: OAuthUpdate | BearerUpdate | VariableUpdate | UnsetType = UNSET
+    display_name: DisplayName | UnsetType | None = UNSET
+    metadata: MetadataPatch | UnsetType | None = UNSET
+
+
+class BasicOut(Out, frozen=True, tag_field="type", tag="client_secret_basic"):
+    """With a secret that is not shown."""
+
+
+class PostOut(Out, frozen=True, tag_field="type", tag="client_secret_post"):
+    """With a secret that is not shown."""
+
+
+class RefreshOut(Out, frozen=True):
+    client_id: str
+    token_endpoint: str
+    token_endpoint_auth: NoSecret | BasicOut | PostOut
+    resource: str | None
+    scope: str | None
+
+
+class OAuthOut(Out, frozen=True, tag_field="type", tag="mcp_oauth"):
+    mcp_server_url: str
+    expires_at: str | None
+    refresh: RefreshOut | None
+
+
+class BearerOut(Out, frozen=True, tag_field="type", tag="static_bearer"):
+    mcp_server_url: str
+
+
+class PlacesOut(Out, frozen=True):
+    header: bool
+    body: bool
+
+
+class VariableOut(Out, frozen=True, tag_field="type", tag="environment_variable"):
+    secret_name: str
+    networking: Anywhere | Hosts
+    injection_location: PlacesOut
+
+
+class Credential(Out, frozen=True, tag_field="type", tag="vault_credential"):
+    id: str
+    vault_id: str
+    auth: OAuthOut | BearerOut | VariableOut
+    display_name: str | None
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class CredentialDeleted(Deleted, frozen=True, tag_field="type", tag="vault_credential_deleted"):
+    """It is gone, and what was secret with it."""
+
+
+class Validation(Out, frozen=True, tag_field="type", tag="vault_credential_validation"):
+    credential_id: str
+    vault_id: str
+    status: Literal["valid", "invalid", "unknown"]
+    has_refresh_token: bool
+    validated_at: str
+    mcp_probe: None = None
+    refresh: None = None
+
+
+def show(record: Record) -> Credential:
+    return Credential(
+        id=records.spell(record),
+        vault_id=ids.spell("vlt", record.kind.partition(":")[2]),
+        auth=msgspec.convert(record.body["auth"], OAuthOut | BearerOut | VariableOut),
+        display_name=record.body["display_name"],
+        metadata=record.body["metadata"],
+        **records.times(record),
+    )
+
+
+def split(given: OAuth | Bearer | Variable) -> tuple[dict[str, Any], dict[str, str]]:
+    """What may be shown, and what may not."""
+    auth: dict[str, Any] = msgspec.to_builtins(given)
+    secrets: dict[str, str] = {}
+    match given:
+        case OAuth():
+            auth["expires_at"] = _time(given.expires_at)
+            secrets["access_token"] = auth.pop("access_token")
+            if given.refresh is not None:
+                secrets["refresh_token"] = auth["refresh"].pop("refresh_token")
+                held = auth["refresh"]["token_endpoint_auth"]
+                if "client_secret" in held:
+                    secrets["client_secret"] = held.pop("client_secret")
+        case Bearer():
+            secrets["token"] = auth.pop("token")
+        case Variable():
+            secrets["secret_value"] = auth.pop("secret_value")
+            auth["injection_location"] = _places({"header": True, "body": False}, auth)
+    return auth, secrets
+
+
+def _places(before: dict[str, bool], auth: dict[str, Any]) -> dict[str, bool]:
+    given = auth.get("injection_location") or {}
+    after = {**before, **{name: value for name, value in given.items() if value is not None}}
+    if not any(after.values()):
+        raise InvalidInput("injection_location: at least one location must be enabled")
+    return after
+
+
+def _time(given: str | None) -> str | None:
+    if given is None:
+        return None
+    try:
+        at = clock.from_rfc3339(given)
+        return clock.to_rfc3339(at)
+    except (ValueError, OverflowError):
+        raise InvalidInput("expires_at: must be an RFC 3339 time") from None
+
+
+def change(
+    auth: dict[str, Any], given: OAuthUpdate | BearerUpdate | VariableUpdate
+) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """What may be shown after an update, and the secrets that are new."""
+    if given.__struct_config__.tag != auth["type"]:
+        raise InvalidInput(f"auth.type: is {auth['type']}, and cannot be changed")
+    after = dict(auth)
+    match given:
+        case BearerUpdate():
+            return after, {"token": given.token}
+        case VariableUpdate():
+            if given.networking is not None:
+                after["networking"] = msgspec.to_builtins(given.networking)
+            after["injection_location"] = _places(
+                auth["injection_location"], msgspec.to_builtins(given)
+            )
+            return after, {"secret_value": given.secret_value}
+        case OAuthUpdate():
+            if not isinstance(given.expires_at, UnsetType):
+                after["expires_at"] = _time(given.expires_at)
+            fresh: dict[str, str | None] = {"access_token": given.access_token}
+            if given.refresh is not None:
+                if auth["refresh"] is None:
+                    raise InvalidInput("auth.refresh: the credential has none to change")
+                held = dict(auth["refresh"])
+                if given.refresh.scope is not None:
+                    held["scope"] = given.refresh.scope or None
+                secret = given.refresh.token_endpoint_auth
+                if secret is not None:
+                    if held["token_endpoint_auth"]["type"] == "none":
+                        raise InvalidInput("auth.refresh: the token endpoint takes no secret")
+                    fresh["client_secret"] = secret.client_secret
+                fresh["refresh_token"] = given.refresh.refresh_token
+                after["refresh"] = held
+            return after, fresh
+
+
+async def create(call: Call) -> Credential:
+    given = await call.body(Create)
+    vault = await _vault(call)
+    records.usable(vault, "vault_id")
+    auth, secrets = split(given.auth)
+    active = await call.hub.records.list(call.workspace, kind(vault.id), limit=MOST)
+    if len(active) >= MOST:
+        raise InvalidInput(f"a vault holds at most {MOST} credentials")
+    name = _subject(auth)
+    if any(_subject(each.body["auth"]) == name for each in active):
+        raise Conflict(f"the vault has a credential for {name} already")
+    id = ids.new_id()
+    body = {
+        "auth": auth,
+        "secrets": {key: _seal(call, id, key, value) for key, value in secrets.items()},
+        "display_name": given.display_name,
+        "metadata": given.metadata,
+    }
+    return show(await call.hub.records.create(call.workspace, kind(vault.id), body, id))
+
+
+def _subject(auth: dict[str, Any]) -> str:
+    """What a credential is for: a vault has one for each."""
+    found: str = auth.get("mcp_server_url") or auth["secret_name"]
+    return found
+
+
+def _seal(call: Call, id: str, key: str, value: str) -> str:
+    return call.hub.credentials.seal(call.workspace, id, key, value)
+
+
+async def update(call: Call) -> Credential:
+    given = await call.body(Update)
+
+    def edit(record: Record) -> dict[str, Any]:
+        body = dict(record.body)
+        if not isinstance(given.auth, UnsetType):
+            body["auth"], fresh = change(body["auth"], given.auth)
+            sealed = {
+                key: _seal(call, record.id, key, value)
+                for key, value in fresh.items()
+                if value is not None
+            }
+            body["secrets"] = {**body["secrets"], **sealed}
+        if not isinstance(given.display_name, UnsetType):
+            body["display_name"] = given.display_name
+        if not isinstance(given.metadata, UnsetType):
+            body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
+        return body
+
+    # Earlier versions would keep the old secrets.
+    return show(await records.change(call, await _find(call), edit, only=True))
+
+
+async def retrieve(call: Call) -> Credential:
+    return show(await _find(call))
+
+
+async def list_(call: Call) -> Page[Credential]:
+    return await records.page(call, kind((await _vault(call)).id), show)
+
+
+async def archive(call: Call) -> Credential:
+    return show(await forget(call, await _find(call)))
+
+
+async def forget(call: Call, record: Record) -> Record:
+    """Archive a credential: what was secret in it goes at once."""
+    return await call.hub.records.retire(record, {"secrets": {}})
+
+
+async def delete(call: Call) -> CredentialDeleted:
+    record = await _find(call)
+    await call.hub.records.delete(record)
+    return CredentialDeleted(id=records.spell(record))
+
+
+async def validate(call: Call) -> Validation:
+    """Whether a credential works is not tried from here, so it is not known."""
+    record = await _find(call)
+    if record.body["auth"]["type"] != "mcp_oauth":
+        raise InvalidInput("only an mcp_oauth credential can be validated")
+    return Validation(
+        credential_id=records.spell(record),
+        vault_id=call.path["vault_id"],
+        status="unknown",
+        has_refresh_token="refresh_token" in record.body["secrets"],
+        validated_at=clock.to_rfc3339(clock.now()),
+    )
+
+
+async def _vault(call: Call) -> Record:
+    return await records.find(call, "vault", call.path["vault_id"])
+
+
+async def _find(call: Call) -> Record:
+    vault = await _vault(call)
+    return await records.find(call, kind(vault.id), call.path["credential_id"])

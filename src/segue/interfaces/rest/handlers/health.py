@@ -1,0 +1,35 @@
+"""What supervisors ask: is the process alive, can it serve, and what has it done?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse, Response
+
+from segue.http import metrics as exposition
+from segue.model.errors import StoreError
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+
+if TYPE_CHECKING:
+    from segue.interfaces.rest.app import Door
+
+
+async def healthz(door: Door) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def readyz(door: Door) -> Response:
+    """Whether requests would be answered: not with a store that fails, nor while shutting down."""
+    if door.closing.is_set():
+        return PlainTextResponse("shutting down\n", 503)
+    try:
+        await door.hub.list(LOCAL, Query(limit=1))
+    except StoreError as error:
+        return PlainTextResponse(f"{error.message}\n", 503)
+    return PlainTextResponse("ready\n")
+
+
+async def metrics(door: Door) -> Response:
+    told = exposition.text(door.series())
+    return PlainTextResponse(told, media_type="text/plain; version=0.0.4")

@@ -1,0 +1,99 @@
+"""Memory stores: what sessions can have attached."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from segue.interfaces.rest import records
+from segue.interfaces.rest.request import MANAGED, Call
+from segue.interfaces.rest.schemas import agent_settings
+from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
+from segue.store.base import Record
+
+from . import memories
+
+BETAS = MANAGED | {"agent-memory-2026-07-22"}
+
+Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Description = Annotated[str, Meta(max_length=1024)]
+
+
+class Create(Body, frozen=True):
+    name: Name
+    description: Description = ""
+    metadata: Metadata = msgspec.field(default_factory=dict)
+
+
+class Update(Body, frozen=True):
+    name: Name | UnsetType | None = UNSET
+    description: Description | UnsetType | None = UNSET
+    metadata: MetadataPatch | UnsetType | None = UNSET
+
+
+class MemoryStore(Out, frozen=True, tag_field="type", tag="memory_store"):
+    id: str
+    name: str
+    description: str
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class MemoryStoreDeleted(Deleted, frozen=True, tag_field="type", tag="memory_store_deleted"):
+    """It is gone, and all memories with it."""
+
+
+def show(record: Record) -> MemoryStore:
+    return MemoryStore(
+        id=records.spell(record),
+        name=record.body["name"],
+        description=record.body["description"],
+        metadata=record.body["metadata"],
+        **records.times(record),
+    )
+
+
+async def create(call: Call) -> MemoryStore:
+    given = await call.body(Create)
+    body = msgspec.to_builtins(given)
+    return show(await call.hub.records.create(call.workspace, "memory_store", body))
+
+
+async def update(call: Call) -> MemoryStore:
+    given = await call.body(Update)
+    record = await memories.the_store(call)
+
+    def edit(current: Record) -> dict[str, Any]:
+        body = dict(current.body)
+        if not isinstance(given.name, UnsetType) and given.name is not None:
+            body["name"] = given.name
+        if not isinstance(given.description, UnsetType):
+            body["description"] = given.description or ""
+        if not isinstance(given.metadata, UnsetType):
+            body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
+        return body
+
+    return show(await records.change(call, record, edit))
+
+
+async def retrieve(call: Call) -> MemoryStore:
+    return show(await memories.the_store(call))
+
+
+async def list_(call: Call) -> Page[MemoryStore]:
+    return await records.page(call, "memory_store", show)
+
+
+async def archive(call: Call) -> MemoryStore:
+    return show(await call.hub.records.retire(await memories.the_store(call)))
+
+
+async def delete(call: Call) -> MemoryStoreDeleted:
+    record = await memories.the_store(call)
+    await call.hub.records.delete(record)
+    await call.hub.memories.forget(record)
+    return MemoryStoreDeleted(id=records.spell(record))

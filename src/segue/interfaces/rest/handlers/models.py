@@ -1,0 +1,71 @@
+"""The models that are configured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.schemas.agent_settings import DEMO
+from segue.interfaces.rest.schemas.requests import Out
+from segue.model.errors import NotFound
+
+
+class Model(Out, frozen=True, tag_field="type", tag="model"):
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: str = "active"
+    line: None = None
+    capabilities: None = None
+    allowed_fallback_models: None = None
+    max_input_tokens: int | None = None
+    max_tokens: int | None = None
+    deprecated_at: str | None = None
+    retires_at: str | None = None
+
+
+class Models(Out, frozen=True):
+    data: Sequence[Model]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+_DEMO = Model(
+    id=DEMO,
+    display_name="The demo agent: no model, it repeats what it is told",
+    created_at="2026-01-01T00:00:00Z",
+)
+
+
+async def _models(call: Call) -> tuple[Model, ...]:
+    """The configured one, or what answers where none is."""
+    id = (await call.hub.config.all(call.workspace)).get("model")
+    if id is None:
+        return (_DEMO,)
+    name = id.partition(":")[2] or id
+    return (Model(id=id, display_name=name, created_at=_DEMO.created_at),)
+
+
+async def list_(call: Call) -> Models:
+    limit = call.params.limit(20, 1000)
+    models = await _models(call)
+    names = [model.id for model in models]
+    after, before = call.params.text("after_id"), call.params.text("before_id")
+    start = names.index(after) + 1 if after in names else 0
+    stop = names.index(before) if before in names else len(names)
+    found = models[start:stop]
+    shown = found[:limit] if before is None else found[-limit:]
+    return Models(
+        data=shown,
+        has_more=len(found) > limit,
+        first_id=shown[0].id if shown else None,
+        last_id=shown[-1].id if shown else None,
+    )
+
+
+async def retrieve(call: Call) -> Model:
+    for model in await _models(call):
+        if model.id == call.path["model_id"]:
+            return model
+    raise NotFound(f"model {call.path['model_id']} not found")

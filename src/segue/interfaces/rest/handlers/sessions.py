@@ -1,0 +1,328 @@
+"""Sessions: create, list, retrieve, update, archive, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from segue.hub.resources.work_queue import self_hosted
+from segue.hub.turns.agent_registry import CLAUDE_CODE
+from segue.hub.turns.budgets import CENT, changing
+from segue.interfaces.rest import paging, records
+from segue.interfaces.rest.events import send
+from segue.interfaces.rest.params import CREATED_AT
+from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.schemas import agent_settings, requests
+from segue.interfaces.rest.schemas.session import SessionOut, show, status
+from segue.model import clock, ids, search_text
+from segue.model.errors import Busy, InvalidInput
+from segue.model.event import AgentRef, ConfigChanged, InfoChanged
+from segue.model.lifecycle import STATUSES, Status
+from segue.model.query import Query
+from segue.model.session import Session
+
+from . import agents, resources
+
+# The hosted parameters, then our own: directory, tag, source, and words to search for.
+FILTERS = (
+    "agent_id",
+    "agent_version",
+    *CREATED_AT,
+    "deployment_id",
+    "include_archived",
+    "limit",
+    "memory_store_id",
+    "order",
+    "page",
+    "statuses[]",
+    "cwd",
+    "tag",
+    "source",
+    "q",
+)
+# Stands for an id that cannot be one: it matches nothing.
+_NOTHING = "-"
+
+
+class Money(requests.Body, frozen=True):
+    """Whole cents, as text."""
+
+    amount: Annotated[str, Meta(pattern="^[1-9][0-9]*$", max_length=14)]
+    currency: Literal["USD"]
+
+
+class Budget(requests.Body, frozen=True, tag_field="type", tag="limit"):
+    max_list_cost: Money
+
+
+class Setup(requests.Body, frozen=True):
+    """What sessions are made with, by a request or by a deployment."""
+
+    agent: str | requests.AgentById | requests.AgentWithOverrides
+    environment_id: str
+    metadata: requests.Metadata = msgspec.field(default_factory=dict)
+    vault_ids: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
+    resources: Annotated[tuple[resources.Resource, ...], Meta(max_length=500)] = ()
+    budget: Budget | None = None
+
+
+class Create(Setup, frozen=True):
+    title: str | None = None
+    initial_events: Annotated[tuple[send.Initial, ...], Meta(max_length=50)] = ()
+
+
+class AgentChange(requests.Body, frozen=True):
+    tools: requests.Tools | UnsetType | None = UNSET
+    mcp_servers: requests.Servers | UnsetType | None = UNSET
+
+
+class Update(requests.Body, frozen=True):
+    title: str | UnsetType | None = UNSET
+    metadata: requests.MetadataPatch | UnsetType | None = UNSET
+    agent: AgentChange | UnsetType = UNSET
+    budget: Budget | UnsetType | None = UNSET
+    vault_ids: tuple[str, ...] | UnsetType | None = UNSET
+
+
+async def one(call: Call, session: Session) -> SessionOut:
+    agent = await call.door.agents.resolve(call.workspace, session.agent)
+    return show(session, agent, session.environment_id or await _here(call), clock.now())
+
+
+async def _here(call: Call) -> str:
+    return await call.hub.records.built_in_environment(call.workspace)
+
+
+class SessionPage(requests.Page[SessionOut], frozen=True):
+    """It can be left both ways."""
+
+    prev_page: str | None
+
+
+class SessionDeleted(requests.Deleted, frozen=True, tag_field="type", tag="session_deleted"):
+    """It is gone, with all that was its own."""
+
+
+async def list_(call: Call) -> dict[str, Any]:
+    token = call.params.text("page")
+    page = await call.hub.list(
+        call.principal,
+        query(call),
+        None if token is None else paging.strip(token),
+        bind_filters=False,
+    )
+    now, here = clock.now(), await _here(call)
+    agents, kept = call.door.agents, call.door.kept
+    shown = []
+    for session in page.sessions:
+        agent = agents.kept(call.workspace, session.agent)
+        if agent is None:
+            agent = await agents.resolve(call.workspace, session.agent)
+        shown.append(kept.show(session, agent, session.environment_id or here, now))
+    return {
+        "data": shown,
+        "next_page": None if page.next is None else paging.PREFIX + page.next,
+        "prev_page": None if page.prev is None else paging.PREFIX + page.prev,
+    }
+
+
+def query(call: Call) -> Query:
+    """A list's parameters as the hub's filters."""
+    params = call.params
+    window = params.window()
+    agent = _filter(params.text("agent_id"), "agent")
+    version = params.number("agent_version", 0, 1 << 31)
+    words = params.text("q")
+    if words is not None and not search_text.terms(words):
+        raise InvalidInput("q: a search needs at least one word")
+    return Query(
+        agent_id=agent,
+        agent_version=version if agent else None,
+        created_gt=window.gt,
+        created_gte=window.gte,
+        created_lt=window.lt,
+        created_lte=window.lte,
+        deployment_id=_filter(params.text("deployment_id"), "depl"),
+        memory_store_id=_filter(params.text("memory_store_id"), "memstore"),
+        archived="include" if params.flag("include_archived") else "exclude",
+        archived_as="terminated",
+        statuses=tuple(_status(name) for name in params.many("statuses")),
+        cwd=params.text("cwd"),
+        tag=params.text("tag"),
+        source=params.text("source"),
+        text=words,
+        order="created",
+        descending=params.choice("order", "desc", "asc") == "desc",
+        limit=params.limit(20, 1000),
+    )
+
+
+def _filter(given: str | None, prefix: str) -> str | None:
+    return None if given is None else ids.parse(given, prefix) or _NOTHING
+
+
+def _status(name: str) -> Status:
+    for known in get_args(Status):
+        if name == known:
+            found: Status = known
+            return found
+    raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
+
+
+async def create(call: Call) -> SessionOut:
+    given = await call.body(Create)
+    made_with = await prepare(call, given)
+    return await one(call, await make(call, made_with, given.initial_events, title=given.title))
+
+
+class MadeWith(NamedTuple):
+    """What a session is made with, once all that it refers to has been found."""
+
+    agent: AgentRef
+    environment_id: str
+    vault_ids: tuple[str, ...]
+    attached: resources.Attached
+    metadata: dict[str, str]
+    budget: int | None = None
+    deployment_id: str | None = None
+
+
+async def prepare(call: Call, given: Setup) -> MadeWith:
+    """Find what a session refers to; an error leaves nothing behind."""
+    agent = await agents.chosen(call, given.agent)
+    place = await records.find(call, "environment", given.environment_id, field="environment_id")
+    records.usable(place, "environment_id")
+    vaults = []
+    for name in given.vault_ids:
+        vault = await records.find(call, "vault", name, field="vault_ids")
+        vaults.append(records.usable(vault, "vault_ids").id)
+    attached = await resources.find(call, given.resources)
+    if self_hosted(place):
+        if any(each["type"] != "memory_store" for each in attached.resources):
+            raise InvalidInput("resources: files and repositories need a cloud environment")
+        record = await call.hub.records.get(call.workspace, "agent", agent.id, agent.version)
+        if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
+            raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
+    if given.budget is not None:
+        await _check_prices(call, agent)
+    budget = _most(given.budget)
+    return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata), budget)
+
+
+def _most(budget: Budget | None) -> int | None:
+    return None if budget is None else int(budget.max_list_cost.amount) * CENT
+
+
+async def _check_prices(call: Call, agent: AgentRef) -> None:
+    """Refuse a budget where the agent, or one that it may call, has a model without a price."""
+    roster = await agents.roster(call, agent)
+    await call.hub.check_budget(call.workspace, agent, *roster)
+
+
+async def make(
+    call: Call,
+    made_with: MadeWith,
+    first: Sequence[send.Opening],
+    *,
+    title: str | None = None,
+    id: str | None = None,
+) -> Session:
+    """A new session that has been sent its first events."""
+    openings = await send.openings(call, first)
+    fields = made_with._asdict()
+    attached = fields.pop("attached")
+    id = id or ids.new_id()
+    session = await call.hub.create(
+        call.principal,
+        id=id,
+        title=(title or "").strip() or None,
+        origin="rest",
+        resources=await resources.copies(call, id, attached),
+        memory_store_ids=attached.memory_store_ids,
+        **fields,
+    )
+    await resources.mount(call, session, attached.tokens)
+    for opening in openings:
+        await opening(session)
+    # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.
+    return replace(session, status="running") if openings else session
+
+
+async def retrieve(call: Call) -> SessionOut:
+    return await one(call, await call.session())
+
+
+async def update(call: Call) -> SessionOut:
+    given = await call.body(Update)
+    session = await call.session()
+    if not isinstance(given.vault_ids, UnsetType):
+        raise InvalidInput("vault_ids: cannot be changed after a session was created")
+    if status(session) == "terminated":
+        raise InvalidInput("a terminated session cannot be changed")
+    info = InfoChanged(
+        title=UNSET if isinstance(given.title, UnsetType) else (given.title or "").strip() or None,
+        metadata=UNSET if isinstance(given.metadata, UnsetType) else given.metadata or {},
+    )
+    if not isinstance(info.metadata, UnsetType):
+        agent_settings.metadata(session.metadata, info.metadata)
+    if not isinstance(given.budget, UnsetType):
+        await _check_budget(call, session, given.budget)
+    if not isinstance(given.agent, UnsetType):
+        ref = await _changed(call, session, given.agent)
+        session = await call.hub.configure(call.principal, session.id, ConfigChanged(agent=ref))
+    if info != InfoChanged():
+        session = await call.hub.set_info(call.principal, session.id, info)
+    if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
+        session = await call.hub.set_budget(call.principal, session.id, _most(given.budget))
+    return await one(call, session)
+
+
+async def _check_budget(call: Call, session: Session, given: Budget | None) -> None:
+    """Refuse what would be refused in the end, before anything else is changed."""
+    if changing(session, _most(given)) and given is not None:
+        usual = await call.hub.records.built_in_agent(call.workspace)
+        await _check_prices(call, session.agent or usual)
+
+
+async def _changed(call: Call, session: Session, given: AgentChange) -> AgentRef:
+    if session.status != "idle" or session.turn is not None:
+        raise InvalidInput("agent: can only be changed while the session is idle")
+    ref = session.agent or await call.hub.records.built_in_agent(call.workspace)
+    changes = agent_settings.resolve(
+        requests.Settings(tools=given.tools, mcp_servers=given.mcp_servers)
+    )
+    overrides = {**ref.overrides, **changes}
+    agent_settings.check({**await call.door.agents.snapshot(call.workspace, ref), **overrides})
+    return msgspec.structs.replace(ref, overrides=overrides)
+
+
+async def archive(call: Call) -> SessionOut:
+    session = await call.session()
+    try:
+        archived = await call.hub.archive(call.principal, session.id)
+    except Busy as busy:
+        raise InvalidInput(
+            f"Session {ids.spell('sesn', session.id)} cannot be archived while its status is"
+            f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
+        ) from None
+    if archived.turn is not None:
+        await call.hub.cancel(call.principal, session.id)  # it waits for an answer: none will come
+    return await one(call, archived)
+
+
+async def delete(call: Call) -> SessionDeleted:
+    """For good, but for what another tool keeps: its files go to the trash beside them."""
+    session = await call.session()
+    kept = await call.hub.keeper(call.principal, session.id) is not None
+    try:
+        await (call.hub.trash if kept else call.hub.purge)(call.principal, session.id)
+    except Busy:
+        raise InvalidInput(
+            "Cannot delete session while it is running."
+            " Send an interrupt event or wait for the session to complete."
+        ) from None
+    return SessionDeleted(id=ids.spell("sesn", session.id))

@@ -1,0 +1,216 @@
+"""Skills: uploaded with their files, version by version, for agents to name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UnsetType
+from starlette.datastructures import UploadFile
+from starlette.responses import Response, StreamingResponse
+
+from segue.hub.resources.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, version_id, versions_kind
+from segue.interfaces.rest import records
+from segue.interfaces.rest.multipart import read
+from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.schemas import requests
+from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
+from segue.model import clock, ids
+from segue.model.errors import InvalidInput, NotFound
+from segue.store.base import Record
+
+# Clients that send this know another shape: the source as a word, and versions by their numbers.
+FORMER = "skills-2025-10-02"
+FILTERS = ("limit", "page", "source")
+Source = Literal["custom", "anthropic", "anthropic_example", "plugin"]
+
+
+class SkillSource(Out, frozen=True):
+    type: Source
+
+
+class Skill(Out, frozen=True, tag_field="type", tag="skill"):
+    """A skill, in both of the shapes that clients know."""
+
+    id: str
+    display_name: str
+    display_title: str
+    latest_version_id: str
+    latest_version: str
+    source: SkillSource | Source
+    created_at: str
+    updated_at: str
+
+
+class SkillVersion(Out, frozen=True, tag_field="type", tag="skill_version"):
+    id: str
+    skill_id: str
+    version: str
+    name: str
+    description: str
+    directory: str
+    created_at: str
+
+
+class SkillDeleted(Deleted, frozen=True, tag_field="type", tag="skill_deleted"):
+    """It is gone, with all its versions. Agents that name it make no more sessions."""
+
+
+class SkillVersionDeleted(Deleted, frozen=True, tag_field="type", tag="skill_version_deleted"):
+    """It is gone."""
+
+
+def _former(call: Call) -> bool:
+    return FORMER in call.request.headers.get("anthropic-beta", "")
+
+
+def show(record: Record, former: bool) -> Skill:
+    body = record.body
+    return Skill(
+        id=records.spell(record),
+        display_name=body["label"],
+        display_title=body["label"],
+        latest_version_id=ids.spell("skver", version_id(record.id, body["latest"])),
+        latest_version=str(body["latest"]),
+        source="custom" if former else SkillSource(type="custom"),
+        created_at=clock.to_rfc3339(record.created_at),
+        updated_at=clock.to_rfc3339(record.updated_at),
+    )
+
+
+def show_version(record: Record) -> SkillVersion:
+    return SkillVersion(
+        id=records.spell(record),
+        skill_id=ids.spell("skill", record.kind.partition(":")[2]),
+        version=str(record.body["number"]),
+        name=record.body["name"],
+        description=record.body["description"],
+        directory=record.body["directory"],
+        created_at=clock.to_rfc3339(record.created_at),
+    )
+
+
+async def create(call: Call) -> Skill:
+    files, label = await _uploaded(call, ("display_name", "display_title"))
+    return show(await call.hub.skills.create(call.workspace, files, label), _former(call))
+
+
+async def create_version(call: Call) -> SkillVersion:
+    skill = await _find(call)
+    files, _ = await _uploaded(call, ())
+    return show_version(await call.hub.skills.add(skill, files))
+
+
+async def _uploaded(call: Call, labels: tuple[str, ...]) -> tuple[dict[str, bytes], str | None]:
+    """The files of a form by their paths, and the label that is given with them."""
+    async with read(call.request, MAX_BYTES, files=MAX_FILES) as form:
+        files: dict[str, bytes] = {}
+        label: str | None = None
+        for name, value in form.multi_items():
+            if name in ("files", "files[]") and isinstance(value, UploadFile):
+                path = (value.filename or "").removeprefix("./")
+                if path in files:
+                    raise InvalidInput(f"files: {path!r} comes twice")
+                files[path] = await value.read()
+            elif name in labels and isinstance(value, str):
+                label = _label(name, value)
+            else:
+                raise InvalidInput(f"{name}: unknown field, or not of the kind that it must be")
+    if not files:
+        raise InvalidInput("files[]: field is required, as files in multipart/form-data")
+    return files, label
+
+
+def _label(name: str, value: str) -> str:
+    if len(value) > 255 or any(ord(char) < 32 for char in value):
+        raise InvalidInput(f"{name}: at most 255 characters, in one line")
+    return value.strip()
+
+
+async def retrieve(call: Call) -> Skill:
+    return show(await _find(call), _former(call))
+
+
+async def list_(call: Call) -> Page[Skill]:
+    former = _former(call)
+    source = call.params.text("source")
+
+    def keep(_: Record) -> bool:
+        return source in (None, "custom")  # the others' are nowhere here
+
+    return await records.page(call, KIND, lambda record: show(record, former), most=1000, keep=keep)
+
+
+async def delete(call: Call) -> SkillDeleted:
+    skill = await _find(call)
+    await call.hub.skills.delete(skill)
+    return SkillDeleted(id=records.spell(skill))
+
+
+async def retrieve_version(call: Call) -> SkillVersion:
+    return show_version((await _version(call))[1])
+
+
+async def list_versions(call: Call) -> Page[SkillVersion]:
+    """Newest first."""
+    kind = versions_kind((await _find(call)).id)
+    return await records.page(call, kind, show_version, most=1000)
+
+
+async def delete_version(call: Call) -> SkillVersionDeleted:
+    skill, version = await _version(call)
+    await call.hub.skills.forget(skill, version)
+    return SkillVersionDeleted(id=records.spell(version))
+
+
+async def content(call: Call) -> Response:
+    _, version = await _version(call)
+    headers = {
+        "content-length": str(version.body["size"]),
+        "content-disposition": f'attachment; filename="{version.body["name"]}.zip"',
+        "x-content-type-options": "nosniff",
+    }
+    archive = call.hub.skills.read(version)
+    return StreamingResponse(archive, headers=headers, media_type="application/zip")
+
+
+async def _find(call: Call) -> Record:
+    return await records.find(call, KIND, call.path["skill_id"])
+
+
+async def _version(call: Call) -> tuple[Record, Record]:
+    skill = await _find(call)
+    return skill, await _of(call, skill, call.path["version"])
+
+
+async def _of(call: Call, skill: Record, named: str | None) -> Record:
+    try:
+        return await call.hub.skills.version(skill, named)
+    except NotFound:
+        told = f"version {named} of {records.spell(skill)} not found"
+        raise NotFound(told, missing="skill") from None
+
+
+async def pinned(
+    call: Call, given: requests.Skills | UnsetType | None
+) -> list[dict[str, Any]] | UnsetType:
+    """The skills that an agent is given, each pinned to the version that it names or has now."""
+    if isinstance(given, UnsetType):
+        return given
+    found = []
+    for skill in given or ():
+        version = skill.version or LATEST
+        if isinstance(skill, requests.CustomSkill):
+            record = await records.find(call, KIND, skill.skill_id, field="skills")
+            known = await _of(call, record, version)
+            version = str(known.body["number"]) if version == LATEST else version
+        kind = "custom" if isinstance(skill, requests.CustomSkill) else "anthropic"
+        found.append({"type": kind, "skill_id": skill.skill_id, "version": version})
+    return found
+
+
+async def check(call: Call, skills: list[dict[str, Any]]) -> None:
+    """That what an agent names is still there, for a session to be made with it."""
+    for skill in skills:
+        if skill["type"] == "custom":
+            record = await records.find(call, KIND, skill["skill_id"], field="agent.skills")
+            await _of(call, record, skill["version"])

@@ -1,0 +1,255 @@
+"""Every address, with what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from . import openapi
+from .events import event_requests, send, stream
+from .handlers import (
+    agents,
+    credentials,
+    deployments,
+    environments,
+    events,
+    files,
+    health,
+    memories,
+    memory_stores,
+    memory_versions,
+    models,
+    resources,
+    sessions,
+    skills,
+    threads,
+    vaults,
+    work,
+)
+from .openapi import Binary, Stream
+from .params import CREATED_AT
+from .request import Endpoint
+from .schemas import requests
+from .schemas.events import EventPage, Sent
+
+if TYPE_CHECKING:
+    from .app import Door
+
+_PAGE = ("limit", "page")
+_SESSIONS = "/v1/sessions"
+_SESSION = "/v1/sessions/{session_id}"
+_RESOURCE = _SESSION + "/resources/{resource_id}"
+_THREAD = _SESSION + "/threads/{thread_id}"
+_AGENT = "/v1/agents/{agent_id}"
+_ENVIRONMENT = "/v1/environments/{environment_id}"
+_WORK = _ENVIRONMENT + "/work"
+_ITEM = _WORK + "/{work_id}"
+_STORE = "/v1/memory_stores/{memory_store_id}"
+_MEMORY = _STORE + "/memories/{memory_id}"
+_VERSION = _STORE + "/memory_versions/{memory_version_id}"
+_VAULT = "/v1/vaults/{vault_id}"
+_CREDENTIAL = _VAULT + "/credentials/{credential_id}"
+_DEPLOYMENT = "/v1/deployments/{deployment_id}"
+_RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
+_FILE = "/v1/files/{file_id}"
+_SKILL = "/v1/skills/{skill_id}"
+_SKILL_VERSION = _SKILL + "/versions/{version}"
+_NONE: frozenset[str] = frozenset()
+_MEMORIES = memory_stores.BETAS
+
+ROUTES = (
+    Endpoint("GET", _SESSIONS, sessions.list_, sessions.FILTERS, gives=sessions.SessionPage),
+    Endpoint("POST", _SESSIONS, sessions.create, takes=sessions.Create),
+    Endpoint("GET", _SESSION, sessions.retrieve),
+    Endpoint("POST", _SESSION, sessions.update, takes=sessions.Update),
+    Endpoint("DELETE", _SESSION, sessions.delete),
+    Endpoint("POST", _SESSION + "/archive", sessions.archive),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=EventPage),
+    Endpoint("POST", _SESSION + "/events", send.send, takes=event_requests.Send, gives=Sent),
+    Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, gives=Stream),
+    Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE, gives=resources.ResourcePage),
+    Endpoint(
+        "POST",
+        _SESSION + "/resources",
+        resources.add,
+        takes=resources.File,
+        gives=resources.FileOut,
+    ),
+    Endpoint("GET", _RESOURCE, resources.retrieve, gives=resources.ResourceOut),
+    Endpoint(
+        "POST", _RESOURCE, resources.update, takes=resources.Update, gives=resources.ResourceOut
+    ),
+    Endpoint("DELETE", _RESOURCE, resources.delete),
+    Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
+    Endpoint("GET", _THREAD, threads.retrieve),
+    Endpoint("POST", _THREAD + "/archive", threads.archive),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, gives=EventPage),
+    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, gives=Stream),
+    Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
+    Endpoint("POST", "/v1/agents", agents.create, takes=requests.AgentCreate),
+    Endpoint("GET", _AGENT, agents.retrieve, ("version",)),
+    Endpoint("POST", _AGENT, agents.update, takes=requests.AgentUpdate),
+    Endpoint("POST", _AGENT + "/archive", agents.archive),
+    Endpoint("GET", _AGENT + "/versions", agents.versions, _PAGE),
+    Endpoint("GET", "/v1/environments", environments.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", "/v1/environments", environments.create, takes=requests.EnvironmentCreate),
+    Endpoint("GET", _ENVIRONMENT, environments.retrieve),
+    Endpoint("POST", _ENVIRONMENT, environments.update, takes=requests.EnvironmentUpdate),
+    Endpoint("DELETE", _ENVIRONMENT, environments.delete),
+    Endpoint("POST", _ENVIRONMENT + "/archive", environments.archive),
+    Endpoint("GET", _WORK, work.list_, _PAGE),
+    Endpoint(
+        "GET",
+        _WORK + "/poll",
+        work.poll,
+        ("block_ms", "reclaim_older_than_ms"),
+        gives=work.Polled,
+    ),
+    Endpoint("GET", _WORK + "/stats", work.stats),
+    Endpoint("GET", _ITEM, work.retrieve),
+    Endpoint("POST", _ITEM, work.update, takes=work.Update),
+    Endpoint("POST", _ITEM + "/ack", work.acknowledge),
+    Endpoint(
+        "POST",
+        _ITEM + "/heartbeat",
+        work.heartbeat,
+        ("desired_ttl_seconds", "expected_last_heartbeat"),
+    ),
+    Endpoint("POST", _ITEM + "/stop", work.stop, takes=work.Stop),
+    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, _MEMORIES),
+    Endpoint(
+        "POST",
+        "/v1/memory_stores",
+        memory_stores.create,
+        betas=_MEMORIES,
+        takes=memory_stores.Create,
+    ),
+    Endpoint("GET", _STORE, memory_stores.retrieve, betas=_MEMORIES),
+    Endpoint("POST", _STORE, memory_stores.update, betas=_MEMORIES, takes=memory_stores.Update),
+    Endpoint("DELETE", _STORE, memory_stores.delete, betas=_MEMORIES),
+    Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=_MEMORIES),
+    Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, _MEMORIES),
+    Endpoint(
+        "POST",
+        _STORE + "/memories",
+        memories.create,
+        ("view",),
+        _MEMORIES,
+        takes=memories.Create,
+    ),
+    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), _MEMORIES),
+    Endpoint("POST", _MEMORY, memories.update, ("view",), _MEMORIES, takes=memories.Update),
+    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), _MEMORIES),
+    Endpoint(
+        "GET",
+        _STORE + "/memory_versions",
+        memory_versions.list_,
+        memory_versions.FILTERS,
+        _MEMORIES,
+    ),
+    Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), _MEMORIES),
+    Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=_MEMORIES),
+    Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", "/v1/vaults", vaults.create, takes=vaults.Create),
+    Endpoint("GET", _VAULT, vaults.retrieve),
+    Endpoint("POST", _VAULT, vaults.update, takes=vaults.Update),
+    Endpoint("DELETE", _VAULT, vaults.delete),
+    Endpoint("POST", _VAULT + "/archive", vaults.archive),
+    Endpoint("GET", _VAULT + "/credentials", credentials.list_, (*_PAGE, "include_archived")),
+    Endpoint("POST", _VAULT + "/credentials", credentials.create, takes=credentials.Create),
+    Endpoint("GET", _CREDENTIAL, credentials.retrieve),
+    Endpoint("POST", _CREDENTIAL, credentials.update, takes=credentials.Update),
+    Endpoint("DELETE", _CREDENTIAL, credentials.delete),
+    Endpoint("POST", _CREDENTIAL + "/archive", credentials.archive),
+    Endpoint("POST", _CREDENTIAL + "/mcp_oauth_validate", credentials.validate),
+    Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
+    Endpoint("POST", "/v1/deployments", deployments.create, takes=deployments.Create),
+    Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
+    Endpoint("POST", _DEPLOYMENT, deployments.update, takes=deployments.Update),
+    Endpoint("POST", _DEPLOYMENT + "/archive", deployments.archive),
+    Endpoint("POST", _DEPLOYMENT + "/pause", deployments.pause),
+    Endpoint("POST", _DEPLOYMENT + "/unpause", deployments.unpause),
+    Endpoint("POST", _DEPLOYMENT + "/run", deployments.run),
+    Endpoint(
+        "GET",
+        "/v1/deployment_runs",
+        deployments.list_runs,
+        (*_PAGE, *CREATED_AT, "deployment_id", "has_error", "trigger_type"),
+    ),
+    Endpoint("GET", "/v1/deployment_runs/{deployment_run_id}", deployments.retrieve_run),
+    Endpoint("GET", "/v1/files", files.list_, files.FILTERS, betas=_NONE),
+    Endpoint("POST", "/v1/files", files.upload, betas=_NONE),
+    Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
+    Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
+    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, gives=Binary),
+    Endpoint("GET", "/v1/skills", skills.list_, skills.FILTERS, betas=_NONE),
+    Endpoint("POST", "/v1/skills", skills.create, betas=_NONE),
+    Endpoint("GET", _SKILL, skills.retrieve, betas=_NONE),
+    Endpoint("DELETE", _SKILL, skills.delete, betas=_NONE),
+    Endpoint("GET", _SKILL + "/versions", skills.list_versions, _PAGE, betas=_NONE),
+    Endpoint("POST", _SKILL + "/versions", skills.create_version, betas=_NONE),
+    Endpoint("GET", _SKILL_VERSION, skills.retrieve_version, betas=_NONE),
+    Endpoint("DELETE", _SKILL_VERSION, skills.delete_version, betas=_NONE),
+    Endpoint("GET", _SKILL_VERSION + "/content", skills.content, betas=_NONE, gives=Binary),
+    Endpoint(
+        "GET",
+        "/v1/models",
+        models.list_,
+        ("after_id", "before_id", "lifecycle", "limit"),
+        betas=_NONE,
+    ),
+    Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NONE),
+)
+
+
+async def describe(_: Door) -> Response:
+    return Response(openapi.encoded(ROUTES), media_type="application/json")
+
+
+# Addresses without any gate.
+OPEN: dict[str, Callable[[Door], Awaitable[Response]]] = {
+    "/healthz": health.healthz,
+    "/readyz": health.readyz,
+    "/metrics": health.metrics,
+    "/openapi.json": describe,
+}
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.parts: dict[str, _Node] = {}
+        self.any: _Node | None = None
+        self.methods: dict[str, Endpoint] = {}
+
+
+class Routes:
+    """Addresses as a tree: one step a segment, however many addresses there are."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._root = _Node()
+        for endpoint in endpoints:
+            node = self._root
+            for part in endpoint.path.split("/")[1:]:
+                if part.startswith("{"):
+                    node.any = node.any or _Node()
+                    node = node.any
+                else:
+                    node = node.parts.setdefault(part, _Node())
+            node.methods[endpoint.method] = endpoint
+
+    def find(self, path: str) -> tuple[dict[str, Endpoint], list[str]] | None:
+        """The methods of an address, and the values in it; None for one that is not known."""
+        node: _Node | None = self._root
+        values: list[str] = []
+        for part in path.split("/")[1:]:
+            assert node is not None  # or the loop below has ended
+            if part in node.parts:
+                node = node.parts[part]
+            else:
+                node = node.any if part else None
+                values.append(part)
+            if node is None:
+                return None
+        return (node.methods, values) if node is not None and node.methods else None

@@ -1,0 +1,1 @@
+"""The request and response types of the REST API."""

@@ -1,0 +1,99 @@
+"""Agents as answers show them: every default filled in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .requests import CustomTool, EffortLevel, MCPServer, Out, Policy, Tool
+
+
+class ModelOut(Out, frozen=True):
+    id: str
+    speed: Literal["standard", "fast"]
+    effort: EffortLevel
+    inference_geo: str | None
+
+
+class SwitchOut(Out, frozen=True):
+    enabled: bool
+    permission_policy: Policy
+
+
+class ToolSwitchOut(SwitchOut, frozen=True):
+    type: Tool
+    name: Tool
+
+
+class MCPToolSwitchOut(SwitchOut, frozen=True):
+    name: str
+
+
+class AgentToolsetOut(Out, frozen=True, tag_field="type", tag="agent_toolset_20260401"):
+    configs: list[ToolSwitchOut]
+    default_config: SwitchOut
+
+
+class MCPToolsetOut(Out, frozen=True, tag_field="type", tag="mcp_toolset"):
+    mcp_server_name: str
+    configs: list[MCPToolSwitchOut]
+    default_config: SwitchOut
+
+
+class AnthropicSkillOut(Out, frozen=True, tag_field="type", tag="anthropic"):
+    skill_id: str
+    version: str
+
+
+class CustomSkillOut(Out, frozen=True, tag_field="type", tag="custom"):
+    skill_id: str
+    version: str
+
+
+class ServiceAccountOut(Out, frozen=True, tag_field="type", tag="service_account"):
+    """The only execution identity there is here."""
+
+
+class AgentReference(Out, frozen=True, tag_field="type", tag="agent"):
+    id: str
+    version: int
+
+
+class CoordinatorOut(Out, frozen=True, tag_field="type", tag="coordinator"):
+    agents: list[AgentReference]
+
+
+class SettingsOut(Out, frozen=True):
+    id: str
+    version: int
+    name: str
+    description: str | None
+    system: str | None
+    model: ModelOut
+    tools: list[AgentToolsetOut | MCPToolsetOut | CustomTool]
+    mcp_servers: list[MCPServer]
+    skills: list[AnthropicSkillOut | CustomSkillOut]
+    execution_identity: ServiceAccountOut
+
+
+class AgentOut(SettingsOut, frozen=True, tag_field="type", tag="agent"):
+    """An agent, at its own address."""
+
+    multiagent: CoordinatorOut | None
+    metadata: dict[str, str]
+    created_at: str
+    updated_at: str
+    archived_at: str | None
+
+
+class ThreadAgent(SettingsOut, frozen=True, tag_field="type", tag="agent"):
+    """The agent of a thread, and a member of a roster."""
+
+
+class RosterOut(Out, frozen=True, tag_field="type", tag="coordinator"):
+    agents: list[ThreadAgent]
+
+
+class SessionAgent(SettingsOut, frozen=True, tag_field="type", tag="agent"):
+    """The agent of a session, as it was when the session was made."""
+
+    multiagent: RosterOut | None

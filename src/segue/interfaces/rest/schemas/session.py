@@ -1,0 +1,230 @@
+"""The session, and its one thread, as this dialect shows them: every key, nulls included."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from segue.hub.turns.budgets import CENT
+from segue.model import clock, codec, ids
+from segue.model.event import Usage
+from segue.model.session import Outcome, Session
+
+
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    active_seconds: float
+    duration_seconds: float
+
+
+class CacheCreation(msgspec.Struct, frozen=True, gc=False):
+    ephemeral_1h_input_tokens: int
+    ephemeral_5m_input_tokens: int
+
+
+class Money(msgspec.Struct, frozen=True, gc=False):
+    """Whole cents, as text."""
+
+    amount: str
+    currency: str = "USD"
+
+
+class BudgetOut(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="limit"):
+    max_list_cost: Money
+
+
+class ServerToolUse(msgspec.Struct, frozen=True, gc=False):
+    web_search_requests: int = 0
+    web_fetch_requests: int = 0
+
+
+class UsageOut(msgspec.Struct, frozen=True, gc=False):
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int
+    cache_creation: CacheCreation | None
+    active_seconds: float
+    list_cost: Money
+    server_tool_use: ServerToolUse = ServerToolUse()
+
+
+class OutcomeOut(msgspec.Struct, frozen=True, tag_field="type", tag="outcome_evaluation"):
+    outcome_id: str
+    description: str
+    iteration: int
+    result: str
+    explanation: str | None
+    completed_at: datetime | None
+
+
+class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
+    """`source`, `cwd` and `tag` are ours: clients keep fields that they do not know."""
+
+    id: str
+    agent: msgspec.Raw
+    environment_id: str
+    title: str | None
+    metadata: dict[str, str]
+    vault_ids: list[str]
+    deployment_id: str | None
+    resources: tuple[dict[str, Any], ...]
+    outcome_evaluations: list[OutcomeOut]
+    status: str
+    usage: UsageOut
+    budget: BudgetOut | None
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+    source: str
+    cwd: str
+    tag: str | None
+    stats: Stats  # the last, for Kept
+
+
+def status(session: Session) -> str:
+    """An archived session takes nothing more, which this dialect calls terminated."""
+    return session.status if session.archived_at is None else "terminated"
+
+
+def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) -> SessionOut:
+    archived = session.archived_at
+    active = session.active_seconds(now)
+    moment = clock.to_datetime
+    deployment = session.deployment_id
+    return SessionOut(
+        ids.spell("sesn", session.id),
+        agent,
+        _environment(environment_id),
+        session.title,
+        session.metadata,
+        [ids.spell("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
+        None if deployment is None else _spelt("depl", deployment),
+        session.resources,
+        [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
+        session.status if archived is None else "terminated",
+        usage(session.usage, active),
+        budget(session.budget),
+        moment(session.created_at),
+        moment(session.updated_at),
+        None if archived is None else moment(archived),
+        session.source,
+        session.cwd,
+        session.tag,
+        Stats(active, _duration(session, now)),
+    )
+
+
+class Kept:
+    """What sessions show as, encoded, for as long as their rows stay the same.
+
+    Lists are asked for over and over. Of a session at rest only the duration moves by itself: it
+    comes last.
+    """
+
+    MOST = 5000
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[object, ...], bytes] = {}
+
+    def show(
+        self, session: Session, agent: msgspec.Raw, environment_id: str, now: int
+    ) -> msgspec.Raw | SessionOut:
+        if session.running_since is not None:
+            return show(session, agent, environment_id, now)
+        # A row changes with its last event; a source's, or one whose directory is spelt as the
+        # client spells it, with the others too.
+        name = (
+            session.workspace,
+            session.id,
+            session.last_seq,
+            session.updated_at,
+            session.archived_at,
+            session.status,
+            session.title,
+            session.tag,
+            session.cwd,
+        )
+        head = self._heads.get(name)
+        if head is None:
+            whole = codec.encode(show(session, agent, environment_id, now))
+            head = whole[: whole.rindex(b":") + 1]
+            if len(self._heads) >= self.MOST:
+                self._heads.clear()
+            self._heads[name] = head
+        return msgspec.Raw(b"%b%.6f}}" % (head, _duration(session, now)))
+
+
+def _duration(session: Session, now: int) -> float:
+    ended = session.terminated_at if session.archived_at is None else session.archived_at
+    return max(0, (now if ended is None else ended) - session.created_at) / 1e6
+
+
+@lru_cache(1024)  # a list names a few of them over and over
+def _environment(id: str) -> str:
+    return ids.spell("env", id)
+
+
+def usage(spent: Usage, active_seconds: float) -> UsageOut:
+    """Tokens, time and money."""
+    cached = None
+    if spent.cache_1h_tokens or spent.cache_5m_tokens:
+        cached = CacheCreation(spent.cache_1h_tokens, spent.cache_5m_tokens)
+    return UsageOut(
+        spent.input_tokens,
+        spent.output_tokens,
+        spent.cache_read_tokens,
+        cached,
+        active_seconds,
+        _money(spent.cost),
+    )
+
+
+def budget(most: int | None) -> BudgetOut | None:
+    """What a session may cost, if it has such a limit."""
+    return None if most is None else BudgetOut(_money(most))
+
+
+def _money(cost: int) -> Money:
+    return Money(str((cost + CENT // 2) // CENT))
+
+
+def thread_id(session_id: str) -> str:
+    """The primary thread, which every session has."""
+    return ids.spell("sthr", ids.derived_id(session_id, "thread"))
+
+
+def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, Any]:
+    shown = show(session, msgspec.Raw(b"null"), session.id, now)
+    return {
+        "type": "session_thread",
+        "id": thread_id(session.id),
+        "session_id": shown.id,
+        "parent_thread_id": None,
+        "workflow_run_id": None,
+        "agent": agent,
+        "status": shown.status,
+        "stats": {**msgspec.structs.asdict(shown.stats), "startup_seconds": 0.0},
+        "usage": shown.usage,
+        "created_at": shown.created_at,
+        "updated_at": shown.updated_at,
+        "archived_at": shown.archived_at,
+    }
+
+
+def _outcome(outcome: Outcome) -> OutcomeOut:
+    done = outcome.completed_at
+    return OutcomeOut(
+        _spelt("outc", outcome.outcome_id),
+        outcome.description,
+        outcome.iteration,
+        outcome.result,
+        outcome.explanation,
+        None if done is None else clock.to_datetime(done),
+    )
+
+
+def _spelt(prefix: str, id: str) -> str:
+    known = ids.parse(id)
+    return id if known is None else ids.spell(prefix, known)

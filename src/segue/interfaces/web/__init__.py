@@ -1,0 +1,7 @@
+"""The session browser: pages for people, over the hub."""
+
+from __future__ import annotations
+
+from .app import Door
+
+__all__ = ["Door"]

@@ -1,0 +1,272 @@
+"""One stream a page: the session that is open, as it grows, and the rows of the list that change.
+
+One and not two, because a browser opens only six connections to a server; and a page that nobody
+looks at closes its stream. What was missed meanwhile comes after the seq that the page had last.
+A session that was taken into the store has other seqs than where it was: the page is told to begin
+anew. A stream lasts no longer than the login and the key that opened it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from segue.model import clock, codec, ids
+from segue.model.errors import NotFound, Unauthorized
+from segue.model.event import Event
+from segue.model.session import Session
+from segue.render import format, items
+from segue.render.chunks import REACH, View
+from segue.render.markdown import markdown
+from segue.store.base import Delta
+
+from . import rows, templates
+from .filters import Filters
+from .pages import listing, transcript
+from .request import Call, natural
+
+log = logging.getLogger("segue.web")
+
+ViewOf = Callable[[Session], Awaitable[View]]
+PING_SECONDS = 15.0
+SHARED_SECONDS = 1.0  # between two looks whether a link still holds, each at one record
+SOON = 10 * 60 * clock.SECOND  # before a login ends by itself, its page says so
+# A message that is being written is rendered anew at most this often.
+PAUSE_SECONDS = 0.06
+_END = object()
+_HEAD = frozenset(
+    {"info_changed", "status_changed", "model_called", "permission_asked", "permission_answered"}
+    | {"user_message", "agent_message", "config_changed"}
+)
+
+
+async def stream(call: Call) -> Response:
+    """What a page shows: the list, and the session that is open."""
+    filters = await listing.filters_of(call)
+    parts = [_rows(call, filters, call.number("as-of") or 0)]
+    if id := ids.parse(call.param("session")):
+        session = await call.hub.get(call.principal, id)
+        parts.append(_session(call, session, _after(call), partial(transcript.view_of, call)))
+    return _streaming(call, parts, partial(call.hub.visits.ends, call.token), PING_SECONDS)
+
+
+def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
+    """One session, for whoever has its link."""
+
+    async def as_shared(session: Session) -> View:
+        if session.shelf == "trash":
+            raise NotFound("its session was deleted")
+        return view._replace(session=session)
+
+    part = _session(call, view.session, _after(call), as_shared)
+    return _streaming(call, [part], ends, SHARED_SECONDS)
+
+
+def _after(call: Call) -> int:
+    """The seq that a page has."""
+    last = call.request.headers.get("last-event-id")
+    return natural(last, "that is no event's number") if last else call.number("after") or 0
+
+
+def _streaming(
+    call: Call,
+    parts: Sequence[AsyncIterator[bytes]],
+    ends: Callable[[], Awaitable[int]],
+    every: float,
+) -> Response:
+    return StreamingResponse(
+        _frames(call, parts, ends, every),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
+
+
+async def _frames(
+    call: Call,
+    parts: Sequence[AsyncIterator[bytes]],
+    ends: Callable[[], Awaitable[int]],
+    every: float,
+) -> AsyncIterator[bytes]:
+    """Frames of all parts as they come. `ends` says until when whoever asks may see them.
+
+    It is asked again every so many seconds.
+    """
+    # Bounded, so that a slow browser holds back its own stream and not the server's memory.
+    queue: asyncio.Queue[Any] = asyncio.Queue(16)
+    pumps = [asyncio.create_task(_pump(part, queue)) for part in parts]
+    closing = asyncio.create_task(call.door.closing.wait())
+    getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
+    try:
+        yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
+        until = checked = 0.0
+        warned = False
+        while True:
+            if clock.now() >= until or time.monotonic() - checked >= every:
+                try:
+                    until = await ends()
+                except (Unauthorized, NotFound) as error:
+                    yield _frame("out", {"words": error.message})
+                    return
+                checked = time.monotonic()
+                if not warned and 0 < (soon := until - clock.now()) <= SOON:
+                    warned = True
+                    yield _frame("soon", {"minutes": max(1, round(soon / (60 * clock.SECOND)))})
+            left = min(every, (until - clock.now()) / clock.SECOND)
+            await asyncio.wait(
+                [getting, closing], timeout=left, return_when=asyncio.FIRST_COMPLETED
+            )
+            if closing.done():
+                return
+            if not getting.done():
+                yield b": still here\n\n"
+                continue
+            frame = getting.result()
+            if frame is _END:
+                return
+            yield frame
+            getting = asyncio.create_task(queue.get())
+    finally:
+        for task in (*pumps, getting, closing):
+            task.cancel()
+        await asyncio.gather(*pumps, getting, closing, return_exceptions=True)
+
+
+async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None:
+    try:
+        async for frame in frames:
+            await queue.put(frame)
+    except Exception:
+        log.exception("a stream broke off")
+        await queue.put(_END)  # the browser comes back, and goes on after what it has
+
+
+async def _session(
+    call: Call, session: Session, after: int, view_of: ViewOf
+) -> AsyncIterator[bytes]:
+    """What happens to the session that is open."""
+    kept_by = call.param("kept-by", session.source)
+    if session.source != kept_by:
+        yield _frame("moved", {"session": session.id})
+        return
+    after = min(after, session.last_seq)
+    agent = await transcript.agent_name(call, session)
+    begun: dict[str, Event] = {}
+    writing: dict[str, str] = {}
+    async for thing in call.hub.follow(call.principal, session.id, after, deltas=True):
+        if isinstance(thing, Delta):
+            text = writing.get(thing.message, "") + thing.text
+            writing[thing.message] = text
+            html = str(markdown(text))
+            yield _frame("writing", {"message": thing.message, "kind": thing.kind, "html": html})
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        writing.pop(thing.id, None)
+        try:
+            session = await call.hub.get(call.principal, session.id)
+            view = await view_of(session)
+        except NotFound:
+            break
+        if session.source != kept_by:
+            yield _frame("moved", {"session": session.id})
+            return
+        yield await _item(call, view, thing, begun)
+        if thing.type in _HEAD:
+            head = await _head(call, view, agent) if view.writable else _shared_head(view)
+            yield _frame("head", head)
+    yield _frame("gone", {"session": session.id})
+
+
+async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -> bytes:
+    """An event as what it adds to the page, or as what it changes there."""
+    data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
+    name = items.key(event)
+    show = templates.macros("items.html").item
+    if event.type in items.PAIRS and name is not None:
+        begun[name] = event
+    elif event.type in items.PAIRS.values() and name is not None:
+        first = begun.pop(name, None) or await _beginning(call, view.session, event)
+        if first is not None:
+            made = items.items(view.session, [first], {name: event})
+            data |= {"of": first.seq, "html": str(show(view, made[0]))}
+            return _frame("item", data, event.seq)
+    for item in items.items(view.session, [event], {}):
+        data["html"] = str(show(view, item))
+    return _frame("item", data, event.seq)
+
+
+async def _beginning(call: Call, session: Session, event: Event) -> Event | None:
+    """The event that this one completes."""
+    kind = next(kind for kind, ending in items.PAIRS.items() if ending == event.type)
+    found = await call.hub.events(
+        call.principal,
+        session.id,
+        before=event.seq,
+        types=(kind,),
+        limit=REACH,
+        backward=True,
+    )
+    return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
+
+
+async def _head(call: Call, view: View, agent: str) -> dict[str, Any]:
+    bits = templates.macros("session_bits.html")
+    session = view.session
+    return {
+        "title": session.title or "Untitled",
+        "meta": str(bits.meta(view, agent, format.tokens(session.usage))),
+        "notices": str(bits.notices(view)),
+        "composer": str(bits.composer(view)),
+        "shelf": str(bits.shelving(view)),
+        "tag": session.tag or "",
+        "status": session.status,
+        "waiting": await transcript.waiting(call, view),
+    }
+
+
+def _shared_head(view: View) -> dict[str, Any]:
+    meta = templates.macros("session_bits.html").shared_meta(view.session)
+    return {"title": view.session.title or "Untitled", "meta": str(meta)}
+
+
+async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes]:
+    """Rows of the list that changed since a moment, and then those that do."""
+    changes = call.hub.changes(call.principal)
+    coming = asyncio.ensure_future(anext(changes))
+    await asyncio.sleep(0)  # from here on it hears of changes, so that none is missed
+    try:
+        if since:
+            for session in await listing.first(call, filters):
+                if session.updated_at >= since:
+                    yield _row(call, session, filters)
+        while True:
+            change = await coming
+            coming = asyncio.ensure_future(anext(changes))
+            if change.gone:
+                yield _frame("row", {"session": change.session, "html": None})
+                continue
+            try:
+                session = await call.hub.get(call.principal, change.session)
+            except NotFound:
+                continue
+            yield _row(call, session, filters)
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+
+
+def _row(call: Call, session: Session, filters: Filters) -> bytes:
+    group, label = rows.group_of(session, filters, clock.now(), call.ahead)
+    html = listing.row_of(call.principal, session, filters)
+    data = {"session": session.id, "html": html, "group": group, "label": label}
+    return _frame("row", data)
+
+
+def _frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:
+    place = b"" if seq is None else b"id: %d\n" % seq
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, codec.encode(data))

@@ -1,0 +1,1 @@
+"""The request handlers of the session browser's pages."""

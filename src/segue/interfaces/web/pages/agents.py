@@ -1,0 +1,145 @@
+"""What the agents did that a session started: folded into the session, or on pages of their own.
+
+It may be much, so pages of it are made beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import HTMLResponse, Response
+
+from segue.interfaces.web import rows, templates
+from segue.interfaces.web.request import Call
+from segue.model import search_text
+from segue.model.errors import NotFound
+from segue.model.event import Event
+from segue.model.session import Thread
+from segue.render import items
+from segue.render.chunks import View
+from segue.render.markdown import sendable
+
+from . import listing, transcript
+
+PAGE = 200  # events on one page
+BEFORE = 20  # of them ahead of the one that a link leads to
+FOUND = 50
+
+
+async def page(call: Call) -> Response:
+    """A page of what one of them did; for our script, that alone."""
+    view = await transcript.view_of(call, await call.session())
+    values = await _values(call, view)
+    if call.request.headers.get("x-segue") == "aside":
+        return await asyncio.to_thread(_inside, values)
+    if call.scripted:
+        return await asyncio.to_thread(call.page, "agent.html", **values)
+    filters = await listing.filters_of(call)
+    sidebar = await listing.sidebar(call, filters)
+    return await asyncio.to_thread(call.page, "app.html", inner="agent.html", **sidebar, **values)
+
+
+async def shared_page(call: Call, view: View) -> Response:
+    """The same for whoever has a link to the session."""
+    values = await _values(call, view)
+    if call.scripted:
+        return await asyncio.to_thread(_inside, values)
+    return await asyncio.to_thread(call.page, "shared_agent.html", **values)
+
+
+async def whole(call: Call) -> Response:
+    """All of what a page has the beginning of."""
+    return await whole_in(call, await transcript.view_of(call, await call.session()))
+
+
+async def whole_in(call: Call, view: View) -> Response:
+    return transcript.text_of(view.session, await _event(call, view))
+
+
+async def blob(call: Call) -> Response:
+    return await blob_in(call, await transcript.view_of(call, await call.session()))
+
+
+async def blob_in(call: Call, view: View) -> Response:
+    return transcript.blob_of(await _event(call, view), call.place("index"))
+
+
+async def found(call: Call) -> Response:
+    """Where they have the words that are looked for."""
+    return await found_in(call, await transcript.view_of(call, await call.session()))
+
+
+async def found_in(call: Call, view: View) -> Response:
+    words = call.param("q")
+    if not search_text.terms(words):
+        return HTMLResponse("")
+    hits = await call.hub.find_in_threads(call.principal, view.session.id, words, limit=FOUND)
+    made = [(thread, hit.event, rows.found(hit).snippet) for thread, hit in hits]
+    return HTMLResponse(str(templates.macros("session_bits.html").elsewhere(view, made, FOUND)))
+
+
+def _inside(values: Mapping[str, Any]) -> Response:
+    show = templates.macros("items.html").did
+    return HTMLResponse(str(show(values["own"], values["items"], values["later"])))
+
+
+async def _values(call: Call, view: View) -> dict[str, Any]:
+    threads = await call.hub.threads(call.principal, view.session.id)
+    thread = _named(call, threads)
+    base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
+    events, earlier, later = await _window(call, view, thread)
+    ended = {str(items.key(event)): event for event in events if event.type == "tool_result"}
+    return {
+        "view": view,
+        "own": view._replace(base=base, writable=False, thread=thread.id),
+        "session": view.session,
+        "thread": thread,
+        "items": items.items(view.session, events, ended),
+        "earlier": earlier,
+        "later": later,
+        "others": [each for each in threads if each.parent == thread.id],
+    }
+
+
+def _named(call: Call, threads: Iterable[Thread]) -> Thread:
+    name = call.path["thread"]
+    thread = next((each for each in threads if each.id == name), None)
+    if thread is None:
+        raise NotFound("This session started no such agent.")
+    return thread
+
+
+async def _event(call: Call, view: View) -> Event:
+    thread = _named(call, await call.hub.threads(call.principal, view.session.id))
+    seq = call.place("seq")
+    async for event in call.hub.thread(call.principal, view.session.id, thread.id):
+        if event.seq == seq:
+            return event
+    raise NotFound("There is no such message.")
+
+
+async def _window(
+    call: Call, view: View, thread: Thread
+) -> tuple[list[Event], int | None, int | None]:
+    """Some of its events around `at` or before `before`, and the seqs that lead on from there."""
+    at, before = call.number("at"), call.number("before")
+    held: deque[Event] = deque(maxlen=PAGE if before is not None else BEFORE)
+    shown: list[Event] = []
+    later: int | None = None
+    dropped = False
+    async for event in call.hub.thread(call.principal, view.session.id, thread.id):
+        ahead = event.seq < (before if before is not None else at or 0)
+        if ahead and not shown:
+            dropped = dropped or len(held) == held.maxlen
+            held.append(event)
+        elif before is not None or len(held) + len(shown) >= PAGE:
+            later = event.seq
+            break
+        else:
+            shown.append(event)
+    window = [*held, *shown]
+    return window, window[0].seq if dropped and window else None, later

@@ -1,0 +1,235 @@
+"""A session's page, and the parts of its history that the page asks for as one scrolls.
+
+A page has the parts of a history near what is looked at and nothing else, so that it costs the same
+however long the history is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import HTMLResponse, Response
+
+from segue.interfaces.web import rows, templates
+from segue.interfaces.web.request import Call
+from segue.model import search_text
+from segue.model.content import Audio, Block, Image, Resource, plain
+from segue.model.errors import NotFound
+from segue.model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
+from segue.model.session import Session
+from segue.render import format, items
+from segue.render.chunks import Part, View, part_of, part_size, read_parts, rendered
+from segue.render.markdown import sendable
+from segue.render.relative_paths import nearby
+from segue.render.templates import PICTURES
+
+from . import listing
+
+AROUND = 2  # parts on either side of a message that a link leads to
+LAST = 6  # parts at the end that a page may begin with
+SCREEN = 80  # lines that fill a screen, and something above it
+MOST = 12  # parts that a page may ask for at once
+TURNS = 200
+
+
+async def main(call: Call, view: View) -> dict[str, Any]:
+    """What the template of a session's page needs: the parts around `at`, or the last ones."""
+    session = view.session
+    at = call.number("at")
+    size = part_size(session)
+    last = part_of(session, session.last_seq)
+    here = last if at is None else min(part_of(session, at), last)
+    first = max(0, here - (LAST - 1 if at is None else AROUND))
+    upto = min(last, here + AROUND)
+    parts = await read_parts(call.hub, call.principal, session, first, upto)
+    if at is None:
+        parts = _filling(parts)
+        first = parts[0].number
+    return {
+        "view": view,
+        "session": session,
+        "transcript": await rendered(view, parts),
+        "first": first,
+        "upto": upto,
+        "last": last,
+        "PART": size,
+        "earlier": max(0, first - 1 - AROUND) * size + 1 if first else None,
+        "later": min(last, upto + 1 + AROUND) * size + 1 if upto < last else None,
+        "at": at,
+        "tokens": format.tokens(session.usage),
+    }
+
+
+async def view_of(call: Call, session: Session) -> View:
+    keeper = await call.hub.keeper(call.principal, session.id)
+    return View(session, f"/s/{session.id}", True, call.csrf, keeper=keeper)
+
+
+async def waiting(call: Call, view: View) -> Sequence[str]:
+    """The ids of messages that have not begun."""
+    return () if view.keeper else await call.hub.waiting(call.principal, view.session.id)
+
+
+async def page(call: Call) -> Response:
+    """A session, with the list beside it unless our script has that already."""
+    session = await call.session()
+    agent = await agent_name(call, session)
+    view = await view_of(call, session)
+    values = await main(call, view)
+    values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
+    values["hint"] = "" if view.keeper else call.hint
+    values["coming"] = (session.turn or call.param("sent")) and not session.open_asks
+    values["waiting"] = await waiting(call, view) if session.turn else ()
+    if call.scripted:
+        return call.page("session.html", **values)
+    filters = await listing.filters_of(call)
+    return call.page(
+        "app.html", inner="session.html", **await listing.sidebar(call, filters), **values
+    )
+
+
+async def part(call: Call) -> Response:
+    """Some parts, for a page that is being scrolled."""
+    return await parts_of(call, await view_of(call, await call.session()))
+
+
+async def parts_of(call: Call, view: View) -> Response:
+    first = call.number("number") or 0
+    upto = min(first + MOST - 1, max(first, call.number("upto") or 0))
+    upto = min(upto, part_of(view.session, view.session.last_seq))
+    if first > upto:
+        return HTMLResponse("")
+    parts = await read_parts(call.hub, call.principal, view.session, first, upto)
+    return HTMLResponse(await rendered(view, parts))
+
+
+async def turns(call: Call) -> Response:
+    """The prompts of a session, or the messages with some words, to jump to one."""
+    return await turns_of(call, await view_of(call, await call.session()))
+
+
+async def turns_of(call: Call, view: View) -> Response:
+    if search_text.terms(words := call.param("q")):
+        return await _found(call, view, words)
+    after = call.number("after") or 0
+    found = await call.hub.events(
+        call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
+    )
+    lines = [
+        (event.seq, event.at, items.first_line(event.body.content))
+        for event in found
+        if isinstance(event.body, UserMessage) and items.begins(event.body)
+    ]
+    more = found[-1].seq if len(found) == TURNS else None
+    made = templates.macros("session_bits.html").turns(view, lines, more)
+    return HTMLResponse(str(made))
+
+
+async def _found(call: Call, view: View, words: str) -> Response:
+    """The messages in which some words occur, the newest first."""
+    found = await call.hub.find(
+        call.principal, view.session.id, words, before=call.number("before"), limit=TURNS
+    )
+    hits = [
+        (hit.event, rows.found(hit).snippet)
+        for hit in found
+        if hit.event is not None and not isinstance(hit.event.body, Foreign)  # its agents' lines
+    ]
+    more = found[-1].event.seq if len(found) == TURNS and found[-1].event else None
+    made = templates.macros("session_bits.html").found(view, words, hits, more)
+    return HTMLResponse(str(made))
+
+
+async def whole(call: Call) -> Response:
+    """All of an event's text, where a page has only the beginning."""
+    session = await call.session()
+    return text_of(session, await _event(call, session))
+
+
+def text_of(session: Session, event: Event) -> Response:
+    match nearby(event, session).body:
+        case ToolCall() as body:
+            texts = [part.code or _text(part.block) for part in items.given(body)]
+        case ToolResult() as body:
+            texts = [part.code or _text(part.block) for part in items.gave(body)]
+        case body:
+            texts = [_text(*getattr(body, "content", getattr(body, "summary", ())))]
+    code = "\n\n".join(each for each in texts if each)
+    return Response(sendable(code), media_type="text/plain; charset=utf-8")
+
+
+def _text(*content: Block | None) -> str:
+    return plain([block for block in content if block is not None])
+
+
+async def blob(call: Call) -> Response:
+    """A picture or a file in an event, by its place in there."""
+    return blob_of(await _event(call, await call.session()), call.place("index"))
+
+
+def blob_of(event: Event, index: int) -> Response:
+    content = getattr(event.body, "content", ())
+    block = content[index] if index < len(content) else None
+    if not isinstance(block, Image | Audio | Resource) or block.data is None:
+        raise NotFound("There is no such picture.")
+    try:
+        data = base64.b64decode(block.data)
+    except (ValueError, binascii.Error):
+        raise NotFound("That picture is damaged.") from None
+    headers = {
+        "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": "private, max-age=31536000, immutable",
+    }
+    mime = block.mime or ""
+    if mime not in PICTURES:
+        mime = "application/octet-stream"
+        headers["content-disposition"] = "attachment"
+    return Response(data, media_type=mime, headers=headers)
+
+
+def command(call: Call, view: View) -> str:
+    """What to type to go on with a session in the tool that keeps it."""
+    import shlex
+
+    session = view.session
+    if view.keeper == "claude":
+        home = os.environ.get("CLAUDE_CONFIG_DIR") if call.principal.local else None
+        own = f"CLAUDE_CONFIG_DIR={shlex.quote(home)} " if home else ""
+        resume = f"{own}claude --resume {session.native_id or session.id}"
+        return f"cd {shlex.quote(session.cwd)} && {resume}"
+    return call.command("resume", session.id)
+
+
+async def _event(call: Call, session: Session) -> Event:
+    seq = call.place("seq")
+    if seq > session.last_seq:
+        raise NotFound("There is no such message.")
+    found = await call.hub.events(
+        call.principal, session.id, after=seq - 1, before=seq + 1, limit=1
+    )
+    if not found:
+        raise NotFound("There is no such message.")
+    return found[0]
+
+
+async def agent_name(call: Call, session: Session) -> str:
+    """What the session's agent is called, if it has one."""
+    if session.agent is None:
+        return ""
+    return (await listing.agent_names(call, [session.agent.id])).get(session.agent.id, "")
+
+
+def _filling(parts: list[Part]) -> list[Part]:
+    """The last parts, as many as fill a screen: what is above comes when it is scrolled to."""
+    lines = 0
+    for at in range(len(parts) - 1, -1, -1):
+        for item in parts[at].items:
+            said = item.kind in ("user", "agent")
+            lines += 3 + (len(plain(item.event.body.content)) // 100 if said else 0)  # type: ignore[union-attr]  # both have content
+        if lines >= SCREEN:
+            return parts[at:]
+    return parts

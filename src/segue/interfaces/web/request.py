@@ -1,0 +1,226 @@
+"""One request, as a handler sees it; and an address, as the door knows it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from segue.factory import data_dir
+from segue.hub import Hub
+from segue.model import clock, ids
+from segue.model.errors import InvalidInput, NotFound
+from segue.model.principal import LOCAL, Principal
+from segue.model.session import Session
+
+from . import templates
+from .auth import csrf
+
+if TYPE_CHECKING:
+    from .app import Door
+
+VARIABLE = "$SEGUE_DATABASE_URL"
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # as long as every store takes them
+_MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
+_MOST_AHEAD = 14 * 60
+AHEAD = "segue-ahead"  # the cookie with the minutes by which a reader is ahead of UTC
+MAX_FORM = 64 * 1024
+MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
+
+
+def without_password(address: str) -> str:
+    """A database's address that can be shown, or the variable that has it where none is safe."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return VARIABLE
+    if "@" in parts.path + parts.query + parts.fragment:
+        return VARIABLE  # an unquoted character in the password may have led us astray
+    place = f"[{host}]" if ":" in host else host
+    user = "" if parts.username is None else f"{parts.username}@"
+    pairs = [
+        pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower()
+    ]
+    where = f"{user}{place}{'' if port is None else f':{port}'}"
+    return f"{parts.scheme}://{where}{parts.path}{'?' if any(pairs) else ''}{'&'.join(pairs)}"
+
+
+def natural(given: str, otherwise: str) -> int:
+    """A number that somebody wrote; InvalidInput, with these words, if it is none."""
+    if not _NUMBER.fullmatch(given):
+        raise InvalidInput(otherwise)
+    return int(given)
+
+
+class Endpoint(NamedTuple):
+    """A method on an address; `open` ones need no login. A form may have `most` bytes."""
+
+    method: str
+    path: str
+    handle: Callable[[Call], Awaitable[Response]]
+    open: bool = False
+    most: int = MAX_FORM
+
+
+class Call:
+    """A request that has passed the gates."""
+
+    def __init__(
+        self,
+        door: Door,
+        request: Request,
+        path: Mapping[str, str],
+        principal: Principal | None = None,
+        token: str = "",
+        most: int = MAX_FORM,
+    ) -> None:
+        self.door = door
+        self.request = request
+        self.path = path
+        self.token = token
+        self._most = most
+        self._principal = principal
+        self._form: dict[str, list[str]] | None = None
+
+    @property
+    def hub(self) -> Hub:
+        return self.door.hub
+
+    @property
+    def principal(self) -> Principal:
+        assert self._principal is not None, "an open address has no principal"
+        return self._principal
+
+    @property
+    def csrf(self) -> str:
+        return csrf(self.token) if self.token else ""
+
+    @property
+    def scripted(self) -> bool:
+        """Whether our own script asks, which wants a piece and not a page."""
+        return self.request.headers.get("x-segue") is not None
+
+    @cached_property
+    def ahead(self) -> int:
+        """How far the reader's clock is ahead of UTC, as our script noted it: microseconds."""
+        given = self.request.cookies.get(AHEAD, "")
+        minutes = int(given) if _MINUTES.fullmatch(given) else 0
+        return max(-_MOST_AHEAD, min(_MOST_AHEAD, minutes)) * 60 * clock.SECOND
+
+    def param(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str) -> int | None:
+        """A parameter that is a natural number."""
+        given = self.param(name)
+        if not given:
+            return None
+        return natural(given, f"{name} must be a number, not {given!r}")
+
+    def place(self, name: str) -> int:
+        """A number in the address itself."""
+        if not _NUMBER.fullmatch(self.path[name]):
+            raise NotFound("There is no such page.")
+        return int(self.path[name])
+
+    async def session(self) -> Session:
+        """The session that the address names."""
+        given = self.path["id"]
+        id = ids.parse(given)
+        if id is None:
+            raise NotFound(f"{given!r} is no session")
+        return await self.hub.get(self.principal, id)
+
+    async def form(self) -> dict[str, str]:
+        """The fields that were sent; of several that are named alike, the last."""
+        return {name: values[-1] for name, values in (await self.fields()).items()}
+
+    async def fields(self) -> dict[str, list[str]]:
+        """The fields that were sent, with all their values."""
+        if self._form is None:
+            data = bytearray()
+            async for part in self.request.stream():
+                data += part
+                if len(data) > self._most:
+                    raise InvalidInput("that is more than can be sent at once")
+            if len(data) > MAX_FORM:  # beside the event loop, so that others go on
+                self._form = await asyncio.to_thread(_parsed, data)
+            else:
+                self._form = _parsed(data)
+        return self._form
+
+    def command(self, *words: str) -> str:
+        """A `segue` command as one types it to reach this data and this workspace.
+
+        Where the data is on the server's disk is told to its own user alone.
+        """
+        import shlex
+
+        where = []
+        database = self._database()
+        if database:
+            where += ["--database-url", database]
+        if self.principal.local and self._elsewhere:
+            where += ["--data-dir", str(self.hub.data_dir)]
+        if self.principal.workspace != LOCAL.workspace:
+            where += ["--workspace", self.principal.workspace]
+        verb, *rest = words
+        made = shlex.join(["segue", verb, *where, *rest])
+        return made.replace(shlex.quote(VARIABLE), f'"{VARIABLE}"')
+
+    @property
+    def hint(self) -> str:
+        """What a command leaves out, and how to give it."""
+        database = self._database()
+        if database == VARIABLE:
+            return "SEGUE_DATABASE_URL is the address of the server's database."
+        if database and database != self.hub.database:
+            return "The database's password is left out: give it in PGPASSWORD or ~/.pgpass."
+        if not database and self._elsewhere and not self.principal.local:
+            return "On the server's computer, with SEGUE_DATA_DIR set to its data directory."
+        return ""
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the data is in another place than where commands look for it."""
+        return self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
+
+    def _database(self) -> str | None:
+        """The database's address without its password; a variable's name for others than us."""
+        if self.hub.database is None:
+            return None
+        return without_password(self.hub.database) if self.principal.local else VARIABLE
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        values.setdefault("csrf", self.csrf)
+        values.setdefault("principal", self._principal)
+        return HTMLResponse(templates.render(template, **values), status)
+
+    def went(self, address: str, event: str | None = None) -> Response:
+        """On to another page; our script is told where, and goes by itself.
+
+        It is also told the id of the event that comes of this.
+        """
+        if self.scripted:
+            headers = {"x-location": address} | ({"x-event": event} if event else {})
+            return Response(status_code=204, headers=headers)
+        return RedirectResponse(address, 303)
+
+
+def _parsed(data: bytearray) -> dict[str, list[str]]:
+    try:
+        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise InvalidInput("the form cannot be read") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return fields

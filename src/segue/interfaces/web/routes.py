@@ -1,0 +1,70 @@
+"""Every address, and what answers there."""
+
+from __future__ import annotations
+
+from . import live, static
+from .pages import actions, agents, dashboard, exports, home, listing, login, shares, transcript
+from .request import MAX_PROMPT, Endpoint
+
+ROUTES = [
+    Endpoint("GET", "/static/{version}/{name}", static.file, open=True),
+    Endpoint("GET", "/favicon.ico", static.icon, open=True),
+    Endpoint("GET", "/login", login.login, open=True),
+    Endpoint("POST", "/login", login.sign_in, open=True),
+    Endpoint("POST", "/logout", login.sign_out),
+    Endpoint("GET", "/", home.home),
+    Endpoint("GET", "/rows", listing.page),
+    Endpoint("GET", "/facets", listing.facets),
+    Endpoint("GET", "/live", live.stream),
+    Endpoint("GET", "/dashboard", dashboard.page),
+    Endpoint("POST", "/new", actions.new),
+    Endpoint("GET", "/s/{id}", transcript.page),
+    Endpoint("GET", "/s/{id}/part", transcript.part),
+    Endpoint("GET", "/s/{id}/turns", transcript.turns),
+    Endpoint("GET", "/s/{id}/agents", agents.found),
+    Endpoint("GET", "/s/{id}/agent/{thread}", agents.page),
+    Endpoint("GET", "/s/{id}/agent/{thread}/whole/{seq}", agents.whole),
+    Endpoint("GET", "/s/{id}/agent/{thread}/blob/{seq}/{index}", agents.blob),
+    Endpoint("GET", "/s/{id}/whole/{seq}", transcript.whole),
+    Endpoint("GET", "/s/{id}/blob/{seq}/{index}", transcript.blob),
+    Endpoint("GET", "/s/{id}/export.{format}", exports.export),
+    Endpoint("GET", "/s/{id}/share", shares.page),
+    Endpoint("POST", "/s/{id}/share", shares.share),
+    Endpoint("POST", "/s/{id}/unshare", shares.unshare),
+    Endpoint("POST", "/s/{id}/prompt", actions.prompt, most=MAX_PROMPT),
+    Endpoint("POST", "/s/{id}/take", actions.take),
+    Endpoint("POST", "/s/{id}/cancel", actions.cancel),
+    Endpoint("POST", "/s/{id}/answer", actions.answer),
+    Endpoint("POST", "/s/{id}/rename", actions.rename),
+    Endpoint("POST", "/s/{id}/tag", actions.tag),
+    Endpoint("POST", "/s/{id}/archive", actions.archive),
+    Endpoint("POST", "/s/{id}/unarchive", actions.unarchive),
+    Endpoint("POST", "/s/{id}/delete", actions.delete),
+    Endpoint("POST", "/s/{id}/restore", actions.restore),
+    Endpoint("POST", "/s/{id}/fork", actions.fork),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/part", shares.part, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/live", shares.stream, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, open=True),
+    Endpoint(
+        "GET",
+        "/shared/{workspace}/{id}/{secret}/agent/{thread}/whole/{seq}",
+        shares.agent_whole,
+        open=True,
+    ),
+    Endpoint(
+        "GET",
+        "/shared/{workspace}/{id}/{secret}/agent/{thread}/blob/{seq}/{index}",
+        shares.agent_blob,
+        open=True,
+    ),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq}", shares.whole, open=True),
+    Endpoint(
+        "GET",
+        "/shared/{workspace}/{id}/{secret}/blob/{seq}/{index}",
+        shares.blob,
+        open=True,
+    ),
+]

@@ -1,0 +1,31 @@
+"""The page's own files: scripts, styles, the icon."""
+
+from __future__ import annotations
+
+from starlette.responses import RedirectResponse, Response
+
+from segue.model.errors import NotFound
+
+from . import templates
+from .request import Call
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+async def file(call: Call) -> Response:
+    """A file that never changes under its address, which has its version in it."""
+    path = templates.static().get(call.path["name"])
+    if path is None or path.suffix not in TYPES:
+        raise NotFound("There is no such file.")
+    current = call.path["version"] == templates.version()
+    kept = "public, max-age=31536000, immutable" if current else "no-cache"
+    headers = {"cache-control": kept}
+    return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=headers)
+
+
+async def icon(call: Call) -> Response:
+    return RedirectResponse(f"/static/{templates.version()}/icon.svg")

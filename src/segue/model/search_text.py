@@ -1,0 +1,250 @@
+"""What of an event can be found by its words, and what a search means.
+
+Text is taken from events and cut into tokens here, for every store, so that a query finds the
+same sessions everywhere: folded case, compatibility forms unified, words split at anything that
+is neither letter nor digit, and Chinese, Japanese and Korean script character by character.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import NamedTuple
+
+from .ansi import without_codes
+from .content import Block, Diff, ResourceLink, plain
+from .event import (
+    AgentMessage,
+    AgentThought,
+    Body,
+    Compacted,
+    Failed,
+    Foreign,
+    InfoChanged,
+    PlanChanged,
+    SystemMessage,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+
+MAX_TEXT = 256_000  # characters of one event that are searchable
+MAX_OUTPUT = 16_000  # of one tool result
+_MOST: dict[type, int | None] = {ToolResult: MAX_OUTPUT, InfoChanged: None}
+MAX_TOKEN = 64
+MIN_PREFIX = 2
+
+# Letters and digits; scripts written without spaces one by one, the rest in runs.
+_CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+_CJK += "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+_ASCII_TOKEN = re.compile(r"[a-z0-9]+")
+_ODD_SPACE = re.compile(r"[^\S ]")
+_PART = re.compile(r'"([^"]*)"?|(\S+)')
+_start = attrgetter("start")
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Compiled when a text first needs it, which takes as long as a list of sessions."""
+    return re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+
+
+class Term(NamedTuple):
+    """One thing that must occur: tokens in a row, the last perhaps only begun."""
+
+    tokens: tuple[str, ...]
+    prefix: bool = False
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text, in order."""
+    if text.isascii():
+        found = _ASCII_TOKEN.findall(text.lower())
+    else:
+        found = _token().findall(unicodedata.normalize("NFKC", text).casefold())
+    return [token[:MAX_TOKEN] for token in found]
+
+
+def terms(query: str) -> list[Term]:
+    """What a search asks for.
+
+    Every term must occur somewhere in a session. A quoted part is a phrase. The last word, when
+    it is not quoted and nothing follows it, also matches words that it begins.
+    """
+    found: list[Term] = []
+    for match in _PART.finditer(query):
+        words = tuple(tokens(match[0]))
+        if words:
+            open_ended = match[2] is not None and match.end() == len(query)
+            long_enough = len(words[-1]) >= MIN_PREFIX
+            found.append(Term(words, prefix=open_ended and long_enough))
+    return found
+
+
+def occurs(term: Term, words: Sequence[str]) -> bool:
+    """Whether a term occurs in a text's words: what every store's index is held to."""
+    size = len(term.tokens)
+    *exact, last = term.tokens
+    for start in range(len(words) - size + 1):
+        end = words[start + size - 1]
+        ends = end == last or (term.prefix and end.startswith(last))
+        if ends and list(words[start : start + size - 1]) == exact:
+            return True
+    return False
+
+
+def stands(term: Term, text: str) -> bool:
+    """Whether a term occurs in a text: what `occurs` says of its words, without taking them all."""
+    if not text.isascii():
+        folded = unicodedata.normalize("NFKC", text).casefold()
+        return all(token in folded for token in term.tokens) and occurs(term, tokens(text))
+    return any(_places(term, text.lower()))
+
+
+def times(term: Term, text: str) -> int:
+    """How often a term occurs in a text."""
+    if text.isascii():
+        return sum(1 for _ in _places(term, text.lower()))
+    size, words = len(term.tokens), tokens(text)
+    return sum(occurs(term, words[at : at + size]) for at in range(len(words) - size + 1))
+
+
+def _places(term: Term, folded: str) -> Iterator[range]:
+    """Where a term begins in ASCII."""
+    first = term.tokens[0]
+    if first not in folded:
+        return
+    alone = len(term.tokens) == 1
+    begun = (alone and term.prefix) or len(first) == MAX_TOKEN
+    row = None if alone else _row(term)
+    for place in _standing(first, begun, folded, len(folded)):
+        if row is None or row.match(folded, place.start):
+            yield place
+
+
+@lru_cache(64)
+def _row(term: Term) -> re.Pattern[str]:
+    """The words of a term in a row, in ASCII."""
+    words = [token + ("[a-z0-9]*" if len(token) == MAX_TOKEN else "") for token in term.tokens]
+    end = "" if term.prefix else "(?![a-z0-9])"
+    return re.compile("[^a-z0-9]+".join(words) + end)
+
+
+def has_begun(prefix: str, text: str) -> bool:
+    """Whether a word of a text begins so."""
+    if text.isascii():
+        return any(_standing(prefix, True, text.lower(), 0))
+    return any(word.startswith(prefix) for word in tokens(text))
+
+
+def searchable(body: Body, *, codes: bool = False) -> str:
+    """The text by which an event can be found; empty for most kinds.
+
+    Without the codes that drive terminals, unless an older index is asked about, which has them.
+    """
+    said, most = _said(body), _MOST.get(type(body), MAX_TEXT)
+    return said[:most] if codes else without_codes(said, most)
+
+
+def _said(body: Body) -> str:
+    match body:
+        case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
+            return _text(body.content)
+        case ToolCall():
+            return " ".join(filter(None, (body.title, body.name, _text(body.content))))
+        case InfoChanged():
+            return " ".join(part for part in (body.title, body.tag) if isinstance(part, str))
+        case PlanChanged():
+            return "\n".join(entry.content for entry in body.entries)
+        case Compacted():
+            return _text(body.summary)
+        case Failed():
+            return body.message
+        case Foreign():
+            return body.words
+    return ""
+
+
+def _text(content: Sequence[Block]) -> str:
+    parts = [plain(content)]
+    for block in content:
+        if isinstance(block, Diff):
+            parts.append(block.path)
+        elif isinstance(block, ResourceLink):
+            parts.append(f"{block.name} {block.uri}")
+    return " ".join(part for part in parts if part)
+
+
+def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
+    """A piece of `text` around the first term found, and where in it the terms' words stand."""
+    hits = _hits(text, _words(tuple(wanted)), width)
+    first = hits[0].start if hits else 0
+    start = max(0, first - width // 3)
+    if start:
+        space = text.find(" ", start, first)
+        start = space + 1 if space >= 0 else start
+    piece = text[start : start + width]
+    head = "…" if start else ""
+    tail = "…" if start + width < len(text) else ""
+    moved = len(head) - start
+    marks = [
+        range(hit.start + moved, hit.stop + moved)
+        for hit in hits
+        if hit.start >= start and hit.stop <= start + len(piece)
+    ]
+    # One character for another, so that the marks stay where they are.
+    even = piece if piece.isprintable() else _ODD_SPACE.sub(" ", piece)
+    return head + even + tail, marks
+
+
+@lru_cache(64)
+def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
+    """The words of terms, each with whether others that it begins will do."""
+    return frozenset(
+        (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN)
+        for term in wanted
+        for index, token in enumerate(term.tokens)
+    )
+
+
+def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[range]:
+    """Where the words stand, from the first of them on for as far as `width`."""
+    if text.isascii():  # then folding moves nothing
+        folded = text.lower()
+        if len(words) == 1:
+            ((token, begun),) = words
+            return list(_standing(token, begun, folded, width))
+        found = {hit for token, begun in words for hit in _standing(token, begun, folded, width)}
+    else:
+        found = _folded_hits(text, words)
+    hits = sorted(found, key=_start)
+    return [hit for hit in hits if hit.start <= hits[0].start + width]
+
+
+def _standing(token: str, begun: bool, folded: str, width: int) -> Iterator[range]:
+    """Where a word stands in ASCII, or others that it begins, from the first on."""
+    at, stop = folded.find(token), len(folded)
+    while 0 <= at <= stop:
+        end = at + len(token)
+        if not at or not folded[at - 1].isalnum():
+            while begun and folded[end : end + 1].isalnum():
+                end += 1
+            if not folded[end : end + 1].isalnum():
+                stop = min(stop, at + width)
+                yield range(at, end)
+        at = folded.find(token, end)
+
+
+def _folded_hits(text: str, words: Collection[tuple[str, bool]]) -> set[range]:
+    exact = {token for token, begun in words if not begun}
+    begun = tuple(token for token, begun in words if begun)
+    hits: set[range] = set()
+    for match in _token().finditer(text):
+        # Folding word by word keeps the positions of the original text.
+        for token in tokens(match[0])[:1]:
+            if token in exact or (begun and token.startswith(begun)):
+                hits.add(range(match.start(), match.end()))
+    return hits

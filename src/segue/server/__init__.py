@@ -1,0 +1,1 @@
+"""Serve the HTTP interfaces in one or several processes."""

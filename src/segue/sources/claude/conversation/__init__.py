@@ -1,0 +1,1 @@
+"""Rebuild the conversation from the tree of messages in a transcript."""

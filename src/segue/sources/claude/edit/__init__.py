@@ -1,0 +1,1 @@
+"""Rename, tag, fork, move, repair and delete Claude Code's sessions."""

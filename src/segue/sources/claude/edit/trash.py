@@ -1,0 +1,161 @@
+"""Deleting that can be taken back.
+
+A session goes to the trash with all that belongs to it. What went where is written down before
+anything moves, so a restore puts back whatever had been moved, even after a crash in between.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from segue.model import clock, codec
+from segue.sources.claude.format import jsonl, locate, processes, related_files, safe_io
+from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.paths import Home, Project
+from segue.sources.claude.format.sidecar import MANIFEST
+
+
+@dataclass
+class TrashedSession:
+    """A session in the trash."""
+
+    session_id: str
+    summary: str
+    cwd: str | None
+    trashed_at: int  # milliseconds
+    # Its directory in the trash, and where its transcript was.
+    path: str
+    original_path: str
+
+
+def directory(home: Home) -> str:
+    """Where it is."""
+    return home.trash
+
+
+def trash(home: Home, place: Place) -> TrashedSession:
+    """Move a session and its belongings to the trash. Raises SessionIsLive."""
+    processes.refuse_live(home, place.id)
+    now = clock.now()
+    room = os.path.join(directory(home), f"{now}-{place.id}")
+    os.makedirs(room, 0o700)
+    moved = [os.path.relpath(path, home.root) for path in related_files.paths(home, place)]
+    lines = related_files.history(home, place.id)
+    described = locate.describe(place)
+    told = {
+        "sessionId": place.id,
+        "trashedAt": now // 1000,
+        "summary": described.summary if described else "",
+        "cwd": described.cwd if described else None,
+        "transcript": os.path.relpath(place.path, home.root),
+        "moved": moved,
+        "history": [line.decode("utf-8", "surrogateescape") for line in lines],
+        "indexed": related_files.indexed(place),
+    }
+    _write(os.path.join(room, MANIFEST), codec.encode(told))
+    for number, path in enumerate(moved):
+        os.rename(os.path.join(home.root, path), os.path.join(room, str(number)))
+    related_files.forget_history(home, place.id)
+    related_files.forget_indexed(place)
+    return _shown(home, room, told)
+
+
+def trashed(home: Home) -> list[TrashedSession]:
+    """What is in the trash, the newest first."""
+    return [_shown(home, room, told) for room, told in _rooms(home)]
+
+
+def restore(home: Home, id: str) -> str:
+    """Put the session that was trashed last under this id back; gives its transcript's path.
+
+    Raises FileNotFoundError, and FileExistsError when something is in its place now.
+    """
+    found = next(((room, told) for room, told in _rooms(home) if told["sessionId"] == id), None)
+    if found is None:
+        raise FileNotFoundError(f"Session {id} not found in the trash")
+    room, told = found
+    moves = [
+        (os.path.join(room, str(number)), os.path.join(home.root, path))
+        for number, path in enumerate(told["moved"])
+        if os.path.lexists(os.path.join(room, str(number)))
+    ]
+    for _, target in moves:
+        if os.path.lexists(target):
+            raise FileExistsError(f"Session {id} cannot be restored: {target} exists")
+    # The transcript, which is the first, comes last: then the session is whole.
+    for kept, target in reversed(moves):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(kept, target)
+    path = os.path.join(home.root, told["transcript"])
+    place = Place(id, path, Project(os.path.dirname(path)))
+    lines = [line for line in told.get("history") or [] if isinstance(line, str)]
+    related_files.remember_history(
+        home, [line.encode("utf-8", "surrogateescape") for line in lines]
+    )
+    related_files.remember_indexed(place, told.get("indexed") or [])
+    shutil.rmtree(room)
+    return path
+
+
+def discard(home: Home, id: str) -> bool:
+    """Delete for good what was trashed last under this id; False when there is nothing."""
+    room = next((room for room, told in _rooms(home) if told["sessionId"] == id), None)
+    if room is not None:
+        shutil.rmtree(room)
+    return room is not None
+
+
+def empty(home: Home, days: float) -> int:
+    """Delete for good what was trashed more than some days ago; gives how many sessions."""
+    before = clock.now() - int(days * clock.DAY)
+    old = [room for room, told in _rooms(home) if told["trashedAt"] * 1000 <= before]
+    for room in old:
+        shutil.rmtree(room)
+    return len(old)
+
+
+def _rooms(home: Home) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        names = sorted(os.listdir(directory(home)), reverse=True)
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        room = os.path.join(directory(home), name)
+        data = safe_io.small(os.path.join(room, MANIFEST), 1 << 30)
+        found += [(room, told) for told in jsonl.entries(data or b"") if _is_list(told)]
+    found.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
+    return found
+
+
+def _is_list(told: dict[str, Any]) -> bool:
+    """Whether this is a list that we wrote: what it names is moved, so it must not lead out."""
+    paths = told.get("moved")
+    return (
+        isinstance(told.get("sessionId"), str)
+        and isinstance(told.get("trashedAt"), int)
+        and isinstance(paths, list)
+        and all(
+            isinstance(path, str) and _inside(path) for path in [*paths, told.get("transcript")]
+        )
+    )
+
+
+def _inside(path: str) -> bool:
+    return not os.path.isabs(path) and ".." not in path.split(os.sep)
+
+
+def _shown(home: Home, room: str, told: dict[str, Any]) -> TrashedSession:
+    original = os.path.join(home.root, told["transcript"])
+    summary, at = told.get("summary") or "", told["trashedAt"]
+    return TrashedSession(told["sessionId"], summary, told.get("cwd"), at, room, original)
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""Translate transcript lines to events."""

@@ -1,0 +1,1 @@
+"""Copy sessions between Claude Code's files and the store."""

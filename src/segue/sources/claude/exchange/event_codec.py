@@ -1,0 +1,441 @@
+"""A transcript in a session's history, and back without a loss.
+
+Each entry becomes the events that it tells (see `events`), and the first of them carries the entry
+itself, in `extra["claude"]["kept"]`. Entries of the agents that a session started are kept but
+not told. What a session of any other make says is composed (see `compose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from segue.model import codec, ids
+from segue.model.event import (
+    BEGINS,
+    LEFT,
+    AgentRef,
+    AnyBody,
+    ConfigChanged,
+    Created,
+    Draft,
+    Event,
+    Foreign,
+    ForkPoint,
+    InfoChanged,
+    ModelCalled,
+    UserMessage,
+)
+from segue.model.search_text import searchable
+from segue.model.session import Session
+from segue.sources.claude.events.translator import Translator
+from segue.sources.claude.format import jsonl, sidecar
+from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.format.paths import is_uuid, project_key, real
+from segue.sources.claude.format.prompt import prompt
+
+from .jsonl_writer import DIALECT, Composer
+
+RELOCATED = "relocated"  # the type of the entry that says where a session's project went
+ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
+_KEPT = "kept"
+MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
+
+
+class Line(NamedTuple):
+    """A line of a transcript: its entry; none if it cannot be read, several if lines are glued.
+
+    `text` is there only where the line is not just what its entry would be written as. `left` says
+    that it is on a branch which the conversation has left.
+    """
+
+    entries: tuple[Entry, ...]
+    text: str | None = None
+    left: bool = False
+
+    def data(self) -> bytes:
+        """The line as it is in a file, without its end."""
+        if self.text is not None:
+            return self.text.encode("utf-8", "surrogateescape")
+        return codec.encode(self.entries[0])
+
+
+def is_about(line: Line) -> bool:
+    """Whether a line stands for the small file beside an agent's transcript."""
+    return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
+
+
+def line(data: bytes) -> Line:
+    """A line of a file."""
+    found = tuple(jsonl.entries(data))
+    if len(found) == 1 and codec.encode(found[0]) == data:
+        return Line(found)
+    return Line(found, data.decode("utf-8", "surrogateescape"))
+
+
+# Into a history.
+
+
+def created(
+    project: str,
+    session: str,
+    lines: Iterable[Line],
+    elsewhere: str,
+    author: AgentRef | None = None,
+) -> list[Draft]:
+    """How a session begins: its creation and, until somebody gives it one, a title.
+
+    `elsewhere` is its directory when the entries do not say, and `author` its agent.
+    """
+    cwd = moved = branch = title = at = parent = None
+    aside: bool | None = None
+    for entry in _entries(lines):
+        aside = entry.get("isSidechain") is True if aside is None else aside
+        cwd = cwd or text_of(entry.get("cwd"))
+        moved = relocated(entry) or moved
+        at = jsonl.moment(entry.get("timestamp")) if at is None else at
+        branch = text_of(entry.get("gitBranch")) or branch
+        title = title or _title(entry)
+        parent = parent or _parent(entry)
+    cwd = moved or cwd or elsewhere
+    real_cwd = real(cwd)
+    body = Created(
+        cwd=cwd,
+        real_cwd=None if real_cwd == cwd else real_cwd,
+        origin=DIALECT,
+        agent=author,
+        native_id=None if is_uuid(session) else session,
+        git_branch=branch,
+        fork=None if parent is None else ForkPoint(session=parent, seq=1),
+        extra={DIALECT: {"project": project, "session": session}},
+    )
+    more: list[AnyBody] = _titled(title)
+    if aside:  # an agent's own, which no list shows
+        more.append(InfoChanged(archived=True, by="auto", extra=MORE))
+    return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in more)]
+
+
+def noted(session: Session, project: str, lines: Iterable[Line]) -> list[AnyBody]:
+    """What further lines say of a session as such."""
+    moved = found_in = branch = title = None
+    elsewhere = project_key(session.directory) != project
+    for entry in _entries(lines):
+        moved = relocated(entry) or moved
+        cwd = text_of(entry.get("cwd")) if elsewhere and found_in is None else None
+        if cwd and project_key(cwd) == project:
+            found_in = cwd
+        branch = text_of(entry.get("gitBranch")) or branch
+        if session.title is None:
+            title = title or _title(entry)
+    found: list[AnyBody] = []
+    if (cwd := moved or found_in) and real(cwd) != session.directory:
+        extra = {DIALECT: {**MORE[DIALECT], "project": project}}
+        found.append(ConfigChanged(cwd=real(cwd), extra=extra))
+    if branch and branch != session.git_branch:
+        found.append(ConfigChanged(git_branch=branch, extra=MORE))
+    return found + _titled(title)
+
+
+def drafts(
+    session: str, path: str, lines: Iterable[Line], begun: int, taken: set[str] | None = None
+) -> Iterator[Draft]:
+    """The events of some lines; with `path`, of an agent's transcript.
+
+    Their ids are made of those of the entries, so that a history takes an entry once. With
+    `taken` it takes each: an id in there counts as none, and the new ones are put in.
+    """
+    translator = Translator(session, begun)
+    place = {"path": path} if path else {}
+    at = begun
+    for number, line in enumerate(lines):
+        if not line.entries:
+            told: dict[str, Any] = {**place, "line": line.text}
+            yield Draft(at=at, body=_foreign(line.text, path, told))
+        for nth, entry in enumerate(line.entries):
+            events = translator.line(number, b"", [entry])
+            at = events[0].at
+            told = {**place, **({"glued": True} if nth else {})}
+            if line.text is not None and not nth:
+                told["line"] = line.text
+            bodies = _bodies(events, entry, told)
+            if path:  # an agent's, which is found by its words but is not the session's to tell
+                words = "\n".join(filter(None, (searchable(event.body) for event in events)))
+                bodies = [replace(_foreign(entry, path, told), words=words)]
+            elif isinstance(bodies[0], UserMessage) and sidecar.is_prompt(entry):
+                bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **BEGINS})
+            if line.left:
+                bodies = [replace(body, extra={**body.extra, **LEFT}) for body in bodies]
+            for part, body in enumerate(bodies):
+                id = _id(path, entry, body, part)
+                if taken is not None and id in taken:
+                    if isinstance(body, ModelCalled):
+                        continue  # it was counted
+                    id = None
+                if taken is not None and id is not None:
+                    taken.add(id)
+                yield Draft(id=id, at=at, body=body)
+
+
+def is_inherited(body: AnyBody) -> bool | None:
+    """Whether a fork took the entry over; None for what only adds to the event before."""
+    told = (body.extra.get(DIALECT) or {}).get(_KEPT) or {}
+    if "more" in told:
+        return None
+    entry = told.get("entry") or (body.raw if isinstance(body, Foreign) else None)
+    return isinstance(entry, dict) and _parent(entry) is not None
+
+
+def forgotten(path: str) -> Foreign:
+    """That an agent's transcript was deleted."""
+    return _foreign(None, path, {"path": path})
+
+
+def _bodies(events: Sequence[Event], entry: Entry, told: dict[str, Any]) -> list[AnyBody]:
+    first, *rest = (event.body for event in events)
+    if not (isinstance(first, Foreign) and first.raw is entry):
+        told = {**told, "entry": entry}
+    bodies: list[AnyBody] = [replace(first, extra={DIALECT: {_KEPT: told}})]
+    return bodies + [replace(body, extra=MORE) for body in rest]
+
+
+def _foreign(raw: Any, path: str, told: dict[str, Any]) -> Foreign:
+    return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: {_KEPT: told}})
+
+
+def own_id(line: Line) -> str | None:
+    """The id of the first event of a line with one entry."""
+    uuid = _uuid(line)
+    return uuid.lower() if uuid and is_uuid(uuid) else None
+
+
+def _id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
+    message = entry.get("message")
+    response = message.get("id") if isinstance(message, dict) else None
+    if isinstance(body, ModelCalled) and isinstance(response, str):
+        return ids.derived_id(DIALECT, "response", response)  # of which there are several lines
+    uuid = entry.get("uuid")
+    if not uuid or not isinstance(uuid, str):
+        return None
+    own = uuid.lower() if is_uuid(uuid) and not path else ids.derived_id(DIALECT, path, uuid)
+    return own if part == 0 else ids.derived_id(DIALECT, own, str(part))
+
+
+def _entries(lines: Iterable[Line]) -> Iterator[Entry]:
+    return (entry for line in lines for entry in line.entries)
+
+
+def _title(entry: Entry) -> str | None:
+    """What a session may be called by, if an entry is a prompt."""
+    if entry.get("type") != "user" or entry.get("isMeta"):
+        return None
+    said = prompt(entry.get("message"))
+    return said.text or said.command or None
+
+
+def relocated(entry: Entry) -> str | None:
+    """Where an entry says that the session's project went."""
+    return text_of(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
+
+
+def _titled(title: str | None) -> list[AnyBody]:
+    return [] if title is None else [InfoChanged(title=title, by="auto", extra=MORE)]
+
+
+def _parent(entry: Entry) -> str | None:
+    """The session that an entry was forked from."""
+    told = entry.get("forkedFrom")
+    id = text_of(told.get("sessionId")) if isinstance(told, dict) else None
+    return id.lower() if id and is_uuid(id) else None
+
+
+def text_of(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# Out of a history.
+
+
+class Telling:
+    """A session's own transcript, line by line as its events are taken.
+
+    Claude Code does not know what was said here since it wrote a line, and goes on behind that
+    line. `joined` it goes on behind what was said here: else that would be a branch that was left.
+    """
+
+    def __init__(self, session: Session, *, joined: bool = True, read: bool = False) -> None:
+        self._name = name(session)
+        # A fork of ours; one of Claude Code's own has its lines already.
+        self._forked = session.fork is not None and DIALECT not in session.extra
+        self._inherited = session.fork.seq if session.fork is not None and self._forked else 0
+        self._ids: dict[str, str] = {}  # of inherited entries: what they are here
+        self._held: Line | None = None  # a compaction's boundary, until its summary is known
+        self._joined = joined
+        self._composer = Composer(self._name, session.cwd, session.git_branch, read=read)
+        self._directory = session.directory
+        self._told = self._moved = ""  # where the lines say that the session is
+        self._native: list[Event] = []
+        # Entries behind which something was said here, and the last of that.
+        self._followed: dict[str, str] = {}
+
+    def take(self, event: Event) -> Iterator[Line]:
+        """The lines that are complete with an event."""
+        told = carried(event)
+        if told is None:
+            self._native.append(event)
+        elif not told.keys() & {"path", "more", "glued"}:
+            kept = line_of(event.body, told)
+            uuid = _uuid(kept) if event.seq <= self._inherited else None
+            if uuid is not None:
+                self._ids[uuid] = event.id
+            yield from self._let_go()
+            before = self._composer.last
+            yield from self._composed()
+            if before and self._composer.last and before != self._composer.last:
+                self._followed[before] = self._composer.last
+            if uuid is not None and "compactMetadata" in kept.entries[0]:
+                self._held = kept
+            else:
+                yield self._passed(kept)
+
+    def rest(self) -> Iterator[Line]:
+        """The lines that nothing more can be told of, when all events are taken."""
+        yield from self._let_go()
+        yield from self._composed()
+        told = self._moved or self._told
+        if self._forked and told and real(told) != self._directory:
+            entry = {"type": RELOCATED, "sessionId": self._name, "relocatedCwd": self._directory}
+            yield Line((entry,))
+
+    def _let_go(self) -> Iterator[Line]:
+        held, self._held = self._held, None
+        if held is not None:
+            yield self._passed(held)
+
+    def _composed(self) -> Iterator[Line]:
+        """The lines of what did not come from a transcript."""
+        native, self._native = self._native, []
+        return (Line((entry,)) for entry in self._composer.entries(native))
+
+    def _passed(self, line: Line) -> Line:
+        """A line as it stands here."""
+        if _uuid(line) in self._ids:
+            line = self._fresh(line)
+        if self._joined and self._followed:
+            line = _behind(line, self._followed)
+        if self._forked:
+            line = _renamed(line, self._name)
+        for entry in line.entries:
+            self._composer.passed(entry)
+            self._told = self._told or text_of(entry.get("cwd")) or ""
+            self._moved = relocated(entry) or self._moved
+        return line
+
+    def _fresh(self, line: Line) -> Line:
+        """A line that a fork took over, with the ids that are the fork's own."""
+        (entry,) = line.entries
+        parent = text_of(entry.get("parentUuid"))
+        if parent is not None and parent not in self._ids:  # known to a fork in between alone
+            entry = {**entry, "parentUuid": self._composer.last}
+        return Line(({key: _exchanged(value, self._ids) for key, value in entry.items()},))
+
+
+def lines(session: Session, events: Iterable[Event], *, read: bool = False) -> Iterator[Line]:
+    """The lines of a session's own transcript, to go on with or only to be `read`."""
+    telling = Telling(session, read=read)
+    for event in events:
+        yield from telling.take(event)
+    yield from telling.rest()
+
+
+def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
+    """The lines of each agent's transcript, by its path."""
+    found: dict[str, list[Line]] = {}
+    for event, path in of_agents(events):
+        if is_end(event.body):
+            found.pop(path, None)
+        else:
+            found.setdefault(path, []).append(line_of(event.body, carried(event) or {}))
+    return found
+
+
+def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
+    """The paths of agents' transcripts, those known before and those of further events."""
+    found = dict.fromkeys(known)
+    for event, path in of_agents(events):
+        if is_end(event.body):
+            found.pop(path, None)
+        else:
+            found[path] = None
+    return list(found)
+
+
+def name(session: Session) -> str:
+    """What Claude Code calls a session."""
+    told: str = (session.extra.get(DIALECT) or {}).get("session") or session.id
+    return told
+
+
+def project(session: Session) -> str:
+    """The project that Claude Code counts a session to."""
+    told: str | None = (session.extra.get(DIALECT) or {}).get("project")
+    return project_key(session.directory) if told is None else told
+
+
+def carried(event: Event) -> dict[str, Any] | None:
+    """What says that an event comes from a transcript, and how its line is found."""
+    told: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_KEPT)
+    return told
+
+
+def of_agents(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+    for event in events:
+        told = carried(event) or {}
+        if "path" in told and "glued" not in told:
+            yield event, told["path"]
+
+
+def is_end(body: AnyBody) -> bool:
+    return isinstance(body, Foreign) and body.raw is None
+
+
+def line_of(body: AnyBody, told: dict[str, Any]) -> Line:
+    """The line that an event carries."""
+    if (text := told.get("line")) is not None:
+        return Line(tuple(jsonl.entries(text.encode("utf-8", "surrogateescape"))), text)
+    if isinstance(body, Foreign) and "entry" not in told:
+        return Line((body.raw,))
+    return Line((told["entry"],))
+
+
+def _renamed(line: Line, session: str) -> Line:
+    """A line that a fork took over, with the fork's id."""
+    entries = [
+        {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
+    ]
+    return Line(tuple(entries)) if len(entries) == 1 else line
+
+
+def _uuid(line: Line) -> str | None:
+    """The id of a line with one entry."""
+    return text_of(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
+
+
+def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
+    """A value with the ids in it that stand for others."""
+    if isinstance(value, str):
+        return ids.get(value, value)
+    if isinstance(value, dict):
+        return {key: _exchanged(each, ids) for key, each in value.items()}
+    return [_exchanged(each, ids) for each in value] if isinstance(value, list) else value
+
+
+def _behind(line: Line, followed: Mapping[str, str]) -> Line:
+    """A line that goes on behind an entry, behind what followed that."""
+    parent = text_of(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
+    if parent is None or parent not in followed:
+        return line
+    while parent in followed:
+        parent = followed[parent]
+    return Line(({**line.entries[0], "parentUuid": parent},))

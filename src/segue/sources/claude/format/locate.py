@@ -1,0 +1,58 @@
+"""A session's transcript by its id.
+
+The same id may lie in several project directories: a project was moved while its session ran, or
+a synchronised folder holds a copy. Every function then means the copy that lists show, which is
+the newest one that can be listed at all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from segue.sources.claude.sdk import listing, quick_info
+from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+
+from .paths import Home, Project, every_project, is_uuid, projects_of
+
+
+class Place(NamedTuple):
+    """Where a session's transcript is."""
+
+    id: str
+    path: str
+    project: Project
+
+
+def copies(home: Home, id: str, directory: str | None = None) -> list[Place]:
+    """All transcripts of a session that are regular files with something in them, newest first."""
+    if not is_uuid(id):
+        return []
+    found: list[tuple[int, Place]] = []
+    for project in every_project(home) if directory is None else projects_of(home, directory):
+        path = os.path.join(project.path, f"{id}.jsonl")
+        try:
+            status = os.lstat(path)
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            found.append((status.st_mtime_ns, Place(id, path, project)))
+    found.sort(key=lambda copy: copy[0], reverse=True)
+    return [place for _, place in found]
+
+
+def find(home: Home, id: str, directory: str | None = None) -> Place | None:
+    """The transcript of a session, or None."""
+    places = copies(home, id, directory)
+    if len(places) > 1:
+        for place in places:
+            if describe(place) is not None:
+                return place
+    return places[0] if places else None
+
+
+def describe(place: Place) -> SDKSessionInfo | None:
+    """What lists say of a session; None for what they leave out."""
+    facts = quick_info.facts(place.path)
+    return listing.describe(facts, place.id, place.path, place.project) if facts else None

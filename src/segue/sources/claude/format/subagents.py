@@ -1,0 +1,84 @@
+"""The agents that a session started: transcripts of their own, in a directory beside it.
+
+`<session>/subagents/agent-<id>.jsonl`, or deeper for the agents of a workflow; a small
+`agent-<id>.meta.json` beside each says which call of which agent started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator
+
+from segue.sources.claude.conversation import active_branch, entry_table, messages
+from segue.sources.claude.conversation.ancestry import is_said
+from segue.sources.claude.sdk.sdk_types import SessionMessage
+
+from . import jsonl, safe_io, sidecar
+from .jsonl import Entry
+
+AGENT = re.compile(r"agent-(.+)\.jsonl", re.S)
+_DEEPEST = 32
+
+
+def transcripts(session: str) -> Iterator[tuple[str, str]]:
+    """The id and the path of each agent's transcript, by the session's own."""
+    yield from _within(os.path.join(sidecar.directory(session), "subagents"), _DEEPEST)
+
+
+def _within(directory: str, depth: int) -> Iterator[tuple[str, str]]:
+    found = sorted(safe_io.names(directory), key=lambda entry: entry.name)
+    for entry in found:
+        named = AGENT.fullmatch(entry.name)
+        if named and _is(entry, directory=False):
+            yield named[1], entry.path
+    for entry in found:
+        if depth and _is(entry, directory=True):
+            yield from _within(entry.path, depth - 1)
+
+
+def _is(entry: os.DirEntry[str], directory: bool) -> bool:
+    try:
+        kind = entry.is_dir if directory else entry.is_file
+        return kind(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def ids(session: str) -> list[str]:
+    """The ids of a session's agents."""
+    return list(dict.fromkeys(id for id, _ in transcripts(session)))
+
+
+def agent_messages(
+    session: str, agent: str, limit: int | None = None, offset: int = 0
+) -> list[SessionMessage]:
+    """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
+    path = next((path for id, path in transcripts(session) if id == agent), None)
+    if path is None:
+        return []
+    with safe_io.opened(path) as (descriptor, _):
+        t = entry_table.of_file(descriptor)
+        entry = entry_table.Entries(descriptor, t)
+        shown = array("i", (at for at in active_branch.newest(t, entry) if is_said(t, at)))
+        found = messages.of_page(t, messages.page(shown, limit, offset), entry)
+    call, parent = started_by(about(path))
+    for message in found:
+        message.parent_tool_use_id, message.parent_agent_id = call, parent
+    return found
+
+
+def about(path: str) -> Entry:
+    """What the small file beside an agent's transcript says; nothing when it cannot be read."""
+    found = jsonl.entries(safe_io.small(path.removesuffix(".jsonl") + ".meta.json") or b"")
+    return found[0] if found else {}
+
+
+def started_by(about: Entry) -> tuple[str | None, str | None]:
+    """The ids of the call and of the agent that started an agent."""
+    call, parent = about.get("toolUseId"), about.get("parentAgentId")
+    return (
+        call if isinstance(call, str) and call else None,
+        parent if isinstance(parent, str) and parent else None,
+    )

@@ -1,0 +1,1 @@
+"""Keep the index of Claude Code's sessions current."""

@@ -1,0 +1,1 @@
+"""What the Agent SDK's session functions return."""

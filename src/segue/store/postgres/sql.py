@@ -1,0 +1,24 @@
+"""A few pieces of SQL, and two errors, that several parts of the store share."""
+
+from __future__ import annotations
+
+from segue.model import errors
+from segue.store.base import Lease
+
+PK = "SELECT pk FROM sessions WHERE workspace = $1 AND id = $2"
+
+# Microseconds by the server's clock, which all machines share.
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+# Of a lease `l`: held by $3 with epoch $4, and not expired.
+HELD = f"l.holder = $3 AND l.epoch = $4 AND l.expires_at > {NOW}"
+
+
+def not_found(id: str) -> errors.NotFound:
+    return errors.NotFound(f"no session {id}", session=id)
+
+
+def lease_lost(lease: Lease) -> errors.LeaseLost:
+    return errors.LeaseLost(
+        f"session {lease.session} is no longer held by this process", session=lease.session
+    )

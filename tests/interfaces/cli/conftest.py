@@ -1,0 +1,53 @@
+"""The installed command, as a child process."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.claude.entries import Home, user
+from tests.interfaces.cli.child import COMMAND, Run
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """What the command runs with: a data directory of its own, and nothing of the user's."""
+    kept = {"PATH", "LANG", "LC_ALL", "TMPDIR"}
+    home = tmp_path / "home"
+    home.mkdir()
+    return {
+        **{name: value for name, value in os.environ.items() if name in kept},
+        "HOME": str(home),
+        "SEGUE_DATA_DIR": str(tmp_path / "data"),
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.fixture
+def home(tmp_path: Path, environment: dict[str, str]) -> Home:
+    """Claude Code's files, with one session."""
+    home = Home(tmp_path / "claude")
+    environment["CLAUDE_CONFIG_DIR"] = str(home.root)
+    home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
+    return home
+
+
+@pytest.fixture
+def run(tmp_path: Path, environment: dict[str, str]) -> Run:
+    """Runs `segue` in a directory of its own, with nobody at the keyboard."""
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *words],
+            env={**environment, **variables},
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            input=stdin,
+        )
+
+    return run

@@ -1,0 +1,185 @@
+"""The installed command, run as a child process."""
+
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from segue.interfaces.cli.main import main
+from segue.store.sqlite import connection
+from tests.interfaces.cli.child import COMMAND, Run
+
+
+def test_a_session_is_made_prompted_listed_found_and_shown(run: Run, tmp_path: Path) -> None:
+    id = run("new", "--title", "My title").stdout.strip()
+    done = run("prompt", id, "/think hm\n/say a needle\n/tool ls out\n/plan a; x b")
+    assert done.returncode == 0, done.stderr
+    assert "a needle" in done.stdout
+    assert id in run("list").stdout and "My title" in run("list", "--cwd", ".").stdout
+    assert run("list", "--cwd", "/").stdout == ""
+    assert id in run("search", "needle").stdout
+    assert id in run("search", "--ranked", "needle").stdout
+    shown = run("show", id[:13]).stdout
+    for words in ("> /think hm", "hm", "a needle", "* ls", "[x] b"):
+        assert words in shown
+
+
+def test_a_prompt_may_begin_its_session(run: Run) -> None:
+    done = run("prompt", "new", "hello there")
+    assert "hello there" in done.stdout
+    assert done.stderr.strip() in run("list").stdout
+
+
+def test_a_question_without_a_terminal_is_rejected_and_said_so(run: Run) -> None:
+    done = run("prompt", "new", "/ask sure?")
+    assert "failed: Reject" in done.stdout
+    assert "rejected" in done.stderr
+
+
+def test_a_turn_that_fails_exits_1(run: Run) -> None:
+    done = run("prompt", "new", "/fail no luck")
+    assert (done.returncode, "no luck" in done.stdout) == (1, True)
+
+
+def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep this")
+    id = run("list").stdout.split()[0]
+    file = tmp_path / "session.jsonl"
+    assert run("export", id, "-o", str(file)).returncode == 0
+    assert run("export", id).stdout == file.read_text()
+    again = run("import", str(file))
+    assert (again.returncode, "exists" in again.stderr) == (2, True)
+    new = run("import", "--new-id", str(file)).stdout.strip()
+    assert run("show", new).stdout == run("show", id).stdout
+    piped = run("import", "/dev/stdin", "--new-id", stdin=file.read_text()).stdout.strip()
+    assert run("show", piped).stdout == run("show", id).stdout
+    assert ". is a directory" in run("import", ".").stderr
+    other = ("--workspace", "other")
+    assert run("import", str(file), *other).stdout.strip() == id
+
+
+def test_a_session_is_exported_to_be_read(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "keep *this*")
+    id = run("list").stdout.split()[0]
+    text = run("export", id, "--format", "markdown").stdout
+    assert text.startswith("# keep *this*\n") and "\n## You · " in text
+    assert run("export", id, "--format", "md").stdout == text
+    page = run("export", id, "--format", "html").stdout
+    assert page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n")
+    assert "keep <em>this</em>" in page and page.count("<section") == 1
+    for name, written in (("a.MD", text), ("a.html", page)):  # as the file is called
+        assert run("export", id, "-o", str(tmp_path / name)).returncode == 0
+        assert (tmp_path / name).read_text() == written
+    odd = run("export", id, "--format", "segue", "-o", str(tmp_path / "a.html"))
+    assert odd.returncode == 0 and (tmp_path / "a.html").read_text().startswith('{"segue":')
+    assert sorted(each.name for each in tmp_path.glob("a.*")) == ["a.MD", "a.html"]
+    gone = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
+    assert gone.returncode == 1 and gone.stderr.count("\n") == 1 and "no/a.md" in gone.stderr
+    wrong = run("export", id, "--format", "pdf")
+    assert wrong.returncode == 2 and "'markdown'" in wrong.stderr
+
+
+def test_keys_are_made_listed_and_revoked(run: Run) -> None:
+    made = run("keys", "create", "--workspace", "team", "--name", "ci")
+    assert made.stdout.startswith("sk-segue-") and made.stdout.count("\n") == 1
+    listed = run("keys", "list", "--workspace", "team").stdout
+    assert "ci" in listed and made.stdout.strip() not in listed
+    assert run("keys", "list").stdout == ""
+    id = listed.split()[0]
+    assert run("keys", "revoke", id, "--workspace", "team").returncode == 0
+    assert "revoked" in run("keys", "list", "--workspace", "team").stdout
+    assert run("keys", "revoke", id, "--workspace", "team").returncode == 2
+
+
+def test_a_key_may_expire(run: Run) -> None:
+    assert run("keys", "create", "--expires", "30d").returncode == 0
+    assert " expires 20" in run("keys", "list").stdout
+    assert "no length of time" in run("keys", "create", "--expires", "soon").stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--limit", "0"),
+        ("list", "--limit", "many"),
+        ("list", "--bogus"),
+        ("bogus",),
+        ("show", "nothing"),
+        ("show", "00000000-0000-7000-8000-000000000000"),
+        ("prompt", "nothing", "hi"),
+        ("search", "?!"),
+        ("import", "/no/such/file"),
+        ("list", "--workspace", "no/slash"),
+        ("list", "--database-url", "mysql://x"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_exit_code_2(run: Run, words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip() and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_code_1(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run("list", "--data-dir", str(tmp_path / "file" / "below"))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
+    run("prompt", "new", "/repeat 1000 line")
+    id = run("list").stdout.split()[0]
+    child = subprocess.Popen(
+        [COMMAND, "show", id, "--format", "jsonl", "--data-dir", str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert child.wait(60) == 1
+
+
+def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) -> None:
+    first = run("new", "--title", "Fix the parser").stdout.strip()
+    assert run("show", "the parser").returncode == 0
+    second = run("new", "--title", "Fix the parser again").stdout.strip()
+    done = run("show", "fix the")
+    assert done.returncode == 2
+    assert "means 2 sessions" in done.stderr
+    assert first in done.stderr and second in done.stderr and "parser again" in done.stderr
+
+
+def test_a_store_of_a_newer_program_says_what_to_do(run: Run, tmp_path: Path) -> None:
+    run("new")
+    with closing(sqlite3.connect(tmp_path / "data" / "segue.db")) as store:
+        store.execute("UPDATE meta SET value = 999 WHERE name = 'compat'")
+        store.commit()
+    done = run("list")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "newer" in done.stderr and "upgrade" in done.stderr
+
+
+@pytest.mark.full  # a write waits half a minute for the lock
+def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A write here, in this process, which lives on.
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    id = run("new", "--title", "Still there").stdout.strip()
+    with closing(sqlite3.connect(tmp_path / "data" / "segue.db", isolation_level=None)) as store:
+        store.execute("BEGIN EXCLUSIVE")
+        assert "Still there" in run("list").stdout
+        with pytest.raises(SystemExit) as done:
+            main(["rename", id, "Other", "--data-dir", str(tmp_path / "data")])
+    said = capsys.readouterr().err
+    assert (done.value.code, said.count("\n")) == (1, 1), said
+    assert "lock" in said and "try again" in said

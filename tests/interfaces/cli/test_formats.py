@@ -1,0 +1,131 @@
+"""`--format`: fields that stay, in five ways that other programs read."""
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from segue.factory import open_hub
+from segue.interfaces.cli.main import segue
+from segue.interfaces.cli.output import formats, output_fields
+from segue.model.content import as_content
+from segue.model.event import Event, UserMessage
+from segue.model.principal import LOCAL
+from tests.interfaces.cli.child import Run
+
+FIELDS = [
+    "id",
+    "title",
+    "status",
+    "cwd",
+    "created_at",
+    "active_at",
+    "updated_at",
+    "archived_at",
+    "deleted_at",
+    "messages",
+    "turns",
+    "tag",
+    "source",
+    "origin",
+    "agent_id",
+    "agent_version",
+    "environment_id",
+    "git_branch",
+    "forked_from",
+    "stop_reason",
+    "pending",
+    "metadata",
+    "usage",
+]
+
+
+def test_a_list_in_every_format(run: Run) -> None:
+    run("new", "--title", 'Odd, "quoted": ünïcode', "--tag", "yes")
+    run("prompt", "new", "/usage 100 50")
+    listed = json.loads(run("list", "--format", "json").stdout)
+    assert [list(row) for row in listed] == [FIELDS, FIELDS]
+    odd = listed[1]
+    assert (odd["title"], odd["tag"], odd["status"]) == ('Odd, "quoted": ünïcode', "yes", "idle")
+    assert listed[0]["usage"] == {
+        "input_tokens": 100,
+        "output_tokens": 50,
+        "cache_read_tokens": 0,
+        "cache_write_tokens": 0,
+        "cost": None,  # nobody told it
+    }
+    lines = run("list", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == listed
+    assert yaml.safe_load(run("list", "--format", "yaml").stdout) == listed
+    rows = list(csv.DictReader(io.StringIO(run("list", "--format", "csv").stdout)))
+    assert [row["title"] for row in rows] == [row["title"] for row in listed]
+    assert (rows[0]["usage.input_tokens"], rows[1]["archived_at"]) == ("100", "")
+    raw = [json.loads(line) for line in run("list", "--format", "raw").stdout.splitlines()]
+    assert [row["id"] for row in raw] == [row["id"] for row in listed]
+    assert isinstance(raw[0]["created_at"], int)
+
+
+@pytest.mark.parametrize(
+    ("format", "empty"),
+    [("json", "[]\n"), ("jsonl", ""), ("yaml", "[]\n"), ("csv", ""), ("raw", "")],
+)
+def test_nothing_is_nothing_in_every_format(run: Run, format: str, empty: str) -> None:
+    done = run("list", "--format", format)
+    assert (done.returncode, done.stdout, done.stderr) == (0, empty, "")
+
+
+def test_other_commands_have_their_formats(run: Run) -> None:
+    id = json.loads(run("new", "--title", "One", "--format", "json").stdout)["id"]
+    run("prompt", id, "a needle")
+    (found,) = json.loads(run("search", "needle", "--format", "json").stdout)
+    start, stop = found["marks"][0]
+    assert (found["id"], found["snippet"][start:stop]) == (id, "needle")
+    events = [json.loads(line) for line in run("show", id, "--format", "jsonl").stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert {"created", "user_message", "status_changed"} <= {event["type"] for event in events}
+    assert yaml.safe_load(run("show", id, "--info").stdout)["title"] == "One"
+    assert json.loads(run("show", id, "--info", "--format", "raw").stdout)["id"] == id
+    assert json.loads(run("sources", "--format", "json").stdout)[0]["name"] == "segue"
+    (day,) = json.loads(run("stats", "--format", "json").stdout)
+    assert (day["sessions"], next(iter(day))) == (1, "day")
+    assert all(row["state"] == "ok" for row in json.loads(run("doctor", "--format", "json").stdout))
+
+
+def test_a_long_history_is_written_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def make() -> str:
+        async with await open_hub(tmp_path, sources="none") as hub:
+            id = (await hub.create(LOCAL)).id
+            said = (UserMessage(content=as_content(f"é {at}: {{}}\n")) for at in range(600))
+            await hub.append(LOCAL, id, *said)
+            return id
+
+    id = asyncio.run(make())
+    read: list[dict[str, Any]] = []
+    written: list[tuple[int, bytes]] = []  # each with how much had been read before
+    fields = output_fields.event_fields
+
+    def counted(event: Event) -> dict[str, Any]:
+        read.append(fields(event))
+        return read[-1]
+
+    monkeypatch.setattr(output_fields, "event_fields", counted)
+    monkeypatch.setattr(formats, "write", lambda data: written.append((len(read), data)))
+    whole = {}
+    for format in formats.FORMATS:
+        read, written = [], []
+        words = ["show", id, "--format", format, "--data-dir", str(tmp_path), "--sources", "none"]
+        segue.main(words, standalone_mode=False)
+        assert len(read) == 601 and written[0][0] <= 300
+        whole[format] = b"".join(data for _, data in written).decode()
+    rows = [json.loads(line) for line in whole["jsonl"].splitlines()]
+    assert whole["json"] == json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    assert whole["yaml"] == formats.as_yaml(rows).decode()
+    table = list(csv.DictReader(io.StringIO(whole["csv"])))
+    assert [json.loads(row["body"]) for row in table] == [row["body"] for row in rows]

@@ -1,0 +1,41 @@
+"""Every command's help, read as a newcomer reads it."""
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from segue.interfaces.cli.main import segue
+from tests.interfaces.cli.child import Run
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*words, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands(segue)), ids=" ".join)
+def test_help_teaches_by_example(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(segue, [*words, "--help"])
+    assert done.exit_code == 0
+    shown = " ".join(done.output.split())
+    assert re.search(rf"Examples?: segue {' '.join(words)}\b", shown), shown
+
+
+def test_the_first_help_names_every_command(run: Run) -> None:
+    shown = run("--help").stdout
+    for words in commands(segue):
+        assert f"  {words[0]} " in shown
+    assert "segue demo" in shown
+
+
+def test_without_a_terminal_segue_alone_is_help(run: Run) -> None:
+    done = run()
+    assert done.returncode == 0 and done.stdout.startswith("Usage: segue")

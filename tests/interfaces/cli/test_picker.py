@@ -1,0 +1,339 @@
+"""`segue` alone in a terminal: the picker, in a real pseudo-terminal."""
+
+import asyncio
+import base64
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from segue.factory import open_hub
+from segue.model.principal import LOCAL
+from tests.claude.entries import Home, S, user
+from tests.interfaces.cli.child import Run
+from tests.interfaces.cli.screen import Screen
+
+UP, DOWN, ESCAPE = "\x1b[A", "\x1b[B", "\x1b"
+RESUME, FORK, RENAME, TAG, ARCHIVE, DELETE, COPY = (
+    "\x12",
+    "\x06",
+    "\x05",
+    "\x14",
+    "\x18",
+    "\x04",
+    "\x19",
+)
+
+
+@pytest.fixture
+def sessions(run: Run, tmp_path: Path) -> dict[str, str]:
+    """Three sessions, one of them elsewhere; by title, their ids."""
+    (tmp_path / "elsewhere").mkdir()
+    made = {"Far away": run("new", "--title", "Far away", "--cwd", str(tmp_path / "elsewhere"))}
+    made["Fix the parser"] = run("new", "--title", "Fix the parser")
+    made["Write a poem"] = run("new", "--title", "Write a poem")
+    found = {title: done.stdout.strip() for title, done in made.items()}
+    run("prompt", found["Fix the parser"], "/say a needle in the hay")
+    return found
+
+
+@pytest.fixture
+def screen(environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]) -> Screen:
+    return Screen(env=environment, cwd=str(tmp_path / "here"))
+
+
+def selected(screen: Screen) -> str:
+    """The title of the row in reverse."""
+    for line, row in enumerate(screen.lines):
+        cell = screen._screen.buffer[line][2]
+        if cell.reverse:
+            return re.sub(r"^\S?\s*\d+\w\s+", "", row.split("│")[0]).strip()
+    return ""
+
+
+def titles(run: Run, *words: str) -> list[str]:
+    return [row["title"] for row in json.loads(run("list", "--format", "json", *words).stdout)]
+
+
+def test_the_first_screen(screen: Screen, sessions: dict[str, str]) -> None:
+    with screen:
+        shown = screen.until("needle in the hay")
+        assert selected(screen) == "Fix the parser"
+        plain = re.sub(r"\b\d+[smh]\b", "AGE", shown).replace(sessions["Fix the parser"], "ID")
+        left = [line.split("│")[0].split() for line in plain.splitlines()]
+        assert left[:6] == [
+            ["segue", ">", "▏"],
+            ["In", "here"],
+            ["AGE", "Fix", "the", "parser"],
+            ["AGE", "Write", "a", "poem"],
+            ["Everywhere"],
+            ["AGE", "Far", "away"],
+        ]
+        right = [line.partition("│ ")[2] for line in plain.splitlines()]
+        assert right[1] == "ID"
+        assert right[2].endswith("/here")
+        assert right[3].startswith("2 messages, begun ")
+        assert "> /say a needle in the hay" in right and "a needle in the hay" in right
+        assert screen.lines[-1].startswith("enter open  ^R resume")
+        screen.press(ESCAPE)
+        assert screen.ended() == 0
+
+
+def test_moving_passes_over_headings(screen: Screen) -> None:
+    with screen:
+        screen.until("needle in the hay")
+        screen.press(DOWN + DOWN)
+        screen.until(lambda _: selected(screen) == "Far away")
+        screen.press(DOWN)
+        screen.press(UP)
+        screen.until(lambda _: selected(screen) == "Write a poem")
+        screen.press("\x1b[F")
+        screen.until(lambda _: selected(screen) == "Far away")
+        screen.press("\x1b[H")
+        screen.until(lambda _: selected(screen) == "Fix the parser")
+        screen.press("\x03")
+        assert screen.ended() == 0
+
+
+def test_typing_searches_titles_contents_and_ids(screen: Screen, sessions: dict[str, str]) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press("n")
+        screen.until(lambda shown: "> n▏" in shown and "Everywhere" in shown)
+        screen.press("eedl")
+        screen.until(lambda shown: "> needl▏" in shown and "poem" not in shown)
+        assert selected(screen).startswith("Fix the parser")
+        screen.press("\x7f" * 5)
+        screen.until("Everywhere")
+        screen.press("poem")
+        screen.until(lambda _: selected(screen) == "Write a poem")
+        screen.press(ESCAPE)
+        screen.until("Everywhere")
+        screen.press(sessions["Far away"])
+        screen.until(lambda _: selected(screen) == "Far away")
+        screen.press("\x15zzzz")
+        screen.until("Nothing found.")
+
+
+def test_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press(RENAME)
+        screen.until("Title: Fix the parser▏")
+        screen.press("\x15Mended\r")
+        screen.until("Renamed.")
+        assert selected(screen) == "Mended"
+        screen.press(TAG + "done\r")
+        screen.until("Mended #done")
+        screen.press(FORK)
+        screen.until("Mended (fork)")
+        screen.until(lambda _: selected(screen).startswith("Mended (fork)"))
+        screen.press(DELETE)
+        screen.until("to the trash? y/n")
+        screen.press("n")
+        screen.until("Left as it is.")
+        screen.press(DELETE + "y")
+        screen.until("In the trash")
+        screen.press(ARCHIVE)
+        screen.until("Archived")
+        screen.press("\x11")
+        assert screen.ended() == 0
+    assert len(titles(run)) == 2 and len(titles(run, "--archived")) == 3
+    assert "Mended (fork)" in run("trash", "list").stdout
+
+
+def test_an_id_is_copied_by_the_terminal(screen: Screen, sessions: dict[str, str]) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press(COPY)
+        screen.until("Copied")
+        id = sessions["Fix the parser"].encode()
+        assert b"\x1b]52;c;" + base64.b64encode(id) + b"\x07" in screen.raw
+
+
+def test_open_shows_the_conversation_and_comes_back(screen: Screen) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press("\r")
+        screen.until("(any key)")
+        screen.press(" ")
+        screen.until("Everywhere")
+        screen.press(ESCAPE)
+        assert screen.ended() == 0
+
+
+def test_resume_goes_on_here(screen: Screen) -> None:
+    with screen:
+        screen.until("Everywhere")
+        screen.press(RESUME)
+        screen.until(lambda shown: "Everywhere" not in shown and "needle" in shown)
+        screen.press("/say once more with feeling\r")
+        screen.until(
+            lambda shown: (
+                shown.count("once more with feeling") >= 2 and shown.rstrip()[-2:] == "\n>"
+            )
+        )
+        time.sleep(0.2)  # what is typed before the line is asked for is no end of it
+        screen.press("\x04")
+        screen.until("Everywhere")
+
+
+def test_a_session_of_another_tool_goes_on_there(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "claude")
+    project = tmp_path / "project"
+    project.mkdir()
+    home.write([user("u1", None, "Why is it slow?", cwd=str(project))])
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    tool = tools / "claude"
+    tool.write_text('#!/bin/sh\necho "claude $* in $(pwd)"\n')
+    tool.chmod(0o755)
+    env = {**environment, "CLAUDE_CONFIG_DIR": str(home.root), "HOME": str(tmp_path)}
+    env["PATH"] = f"{tools}:{env['PATH']}"
+    (tmp_path / "here").mkdir()
+    with Screen(env=env, cwd=str(tmp_path / "here"), columns=250) as screen:
+        screen.until("Why is it slow?")
+        screen.press(RESUME)
+        screen.until(f"claude --resume {S} in {project}")
+        assert screen.ended() == 0
+
+
+def test_a_narrow_screen_and_a_resized_one(
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
+) -> None:
+    with Screen(env=environment, cwd=str(tmp_path / "here"), columns=40, lines=6) as screen:
+        screen.until("Fix the parser")
+        assert "│" not in screen.text
+        screen.resize(120, 12)
+        screen.until("│")
+        screen.press("\t")
+        screen.until(lambda shown: "│" not in shown)
+
+
+def test_an_empty_store_says_what_to_do(environment: dict[str, str], tmp_path: Path) -> None:
+    with Screen(env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("No sessions yet")
+        screen.press(ESCAPE)
+        assert screen.ended() == 0
+
+
+def test_lists_in_a_terminal_are_tables(
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
+) -> None:
+    with Screen("list", env=environment, cwd=str(tmp_path)) as screen:
+        shown = screen.until("Far away")
+        assert sessions["Far away"][:13] in shown and sessions["Far away"] not in shown
+        assert screen.ended() == 0
+
+
+def test_delete_asks_in_a_terminal(
+    environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], run: Run
+) -> None:
+    with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("Move 1 session to the trash?")
+        screen.press("n\r")
+        assert screen.ended() == 130
+    with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
+        screen.until("Move 1 session to the trash?")
+        screen.press("y\r")
+        screen.until(f"In the trash; undo it with: segue restore {sessions['Write a poem']}")
+        assert screen.ended() == 0
+    assert "Write a poem" not in titles(run)
+    for words, told in (
+        (("restore", "poem"), "Out of the trash."),
+        (("tag", "poem", "verse"), "Tagged: verse"),
+        (("tag", "poem", "--clear"), "It has no tag now."),
+        (("archive", "poem"), "Archived; "),
+        (("unarchive", "poem"), "Back among the others."),
+        (("rename", "poem", "An ode"), "Its title is now: An ode"),
+    ):
+        with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
+            screen.until(told)
+            assert screen.ended() == 0
+    assert run("rename", "ode", "A poem").stderr == ""  # nobody looks
+
+
+def test_archived_sessions_have_a_view_of_their_own(screen: Screen, run: Run) -> None:
+    with screen:
+        screen.until("needle in the hay")
+        screen.press(ARCHIVE)
+        screen.until("Archived; ^A")
+        screen.press("\x01")
+        shown = screen.until("archived >")
+        assert "Fix the parser" in shown and "Write a poem" not in shown
+        assert "^X unarchive" in shown and "^A back" in shown
+        screen.press("poem")
+        screen.until("Nothing found.")
+        screen.press("\x15needle")
+        screen.until(lambda _: selected(screen).startswith("Fix the parser"))
+        screen.press(ESCAPE)
+        screen.until("archived > ▏")
+        screen.press(ARCHIVE)
+        screen.until(lambda shown: "Unarchived." in shown and "Nothing is archived." in shown)
+        screen.press("\x01")
+        screen.until("Everywhere")
+        screen.press("\x03")
+    assert len(titles(run)) == 3
+
+
+def test_what_does_not_fit_is_found_when_there_is_time(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    async def make() -> None:
+        async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
+            for number in range(24):
+                await hub.create(LOCAL, title=f"needle {number}")
+
+    asyncio.run(make())
+    with Screen(env=environment, cwd=str(tmp_path), lines=30) as screen:
+        screen.until("needle 23")
+        screen.press("needle")
+        shown = screen.until(lambda shown: "> needle▏" in shown and "needle 0" in shown)
+        assert sum("needle" in line.split("│")[0] for line in shown.splitlines()[1:]) == 24
+
+
+def test_a_session_found_by_its_title_shows_its_conversation(
+    screen: Screen, run: Run, sessions: dict[str, str]
+) -> None:
+    for number in range(6):
+        run("rename", sessions["Fix the parser"], f"Mended {number}")
+    with screen:
+        screen.until("Everywhere")
+        screen.press("mended")
+        screen.until(lambda shown: "> mended▏" in shown and "needle in the hay" in shown)
+
+
+def test_the_selection_stays_where_it_is_when_its_session_goes(
+    environment: dict[str, str], tmp_path: Path, run: Run
+) -> None:
+    for number in range(5):
+        run("new", "--title", f"Title {number}")
+    with Screen(env=environment, cwd=str(tmp_path / "here")) as screen:
+        screen.until("Title 0")
+        screen.press(DOWN + DOWN)
+        screen.until(lambda _: selected(screen) == "Title 2")
+        screen.press(ARCHIVE)
+        screen.until("Archived;")
+        assert selected(screen) == "Title 1"
+        screen.press(DELETE + "y")
+        screen.until("In the trash")
+        assert selected(screen) == "Title 0"
+        screen.press(ARCHIVE)
+        screen.until(lambda shown: "Title 0" not in shown)
+        assert selected(screen) == "Title 3"
+
+
+def test_a_tool_that_is_not_installed_is_said_in_the_picker(
+    environment: dict[str, str], tmp_path: Path, home: Home
+) -> None:
+    with Screen(env={**environment, "PATH": "/nowhere"}, cwd=str(tmp_path)) as screen:
+        screen.until("2 messages, begun")
+        screen.press(RESUME)
+        screen.until("`claude` is not on your PATH")
+        assert f"`segue resume {S[:13]} --here` goes on in a fork" in screen.text
+        screen.press(ESCAPE)
+        assert screen.ended() == 0

@@ -1,0 +1,336 @@
+"""Each verb on sessions, in one life of a session after the other."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from segue.model import ids
+from tests.interfaces.cli.child import COMMAND, Run
+
+
+def titles(run: Run, *words: str) -> list[str]:
+    return [row["title"] for row in json.loads(run("list", "--format", "json", *words).stdout)]
+
+
+def test_fork_rename_and_tag(run: Run) -> None:
+    id = run("new", "--title", "First").stdout.strip()
+    run("prompt", id, "one")
+    fork = run("fork", "first").stdout.strip()
+    assert titles(run) == ["First (fork)", "First"]
+    assert run("rename", fork, "Second").returncode == 0
+    assert run("tag", "second", "keep").returncode == 0
+    assert titles(run, "--tag", "keep") == ["Second"]
+    assert "one" in run("show", "second").stdout
+    assert run("tag", "second", "--clear").returncode == 0
+    assert titles(run, "--tag", "keep") == []
+    for wrong in (("tag", fork), ("rename", fork, "x", "--clear"), ("rename", fork, "  ")):
+        assert run(*wrong).returncode == 2
+    short = run("fork", id, "--at", "1", "--title", "Bare", "--cwd", "/").stdout.strip()
+    info = json.loads(run("show", short, "--info", "--format", "json").stdout)
+    assert (info["title"], info["cwd"], info["messages"], info["forked_from"]) == (
+        "Bare",
+        "/",
+        0,
+        id,
+    )
+
+
+def test_archive_and_back(run: Run) -> None:
+    for title in ("A", "B", "C"):
+        run("new", "--title", title)
+    a, b = (row["id"] for row in json.loads(run("list", "-n", "2", "--format", "json").stdout))
+    # Nothing is done before all names are understood.
+    assert run("archive", a, "nothing-of-the-kind").returncode == 2
+    assert len(titles(run)) == 3
+    assert run("archive", a, b).returncode == 0
+    assert titles(run) == ["A"]
+    assert len(titles(run, "--archived")) == 3
+    assert sorted(titles(run, "--only-archived")) == ["B", "C"]
+    assert run("unarchive", ids.spell("sesn", a)).returncode == 0
+    assert len(titles(run)) == 2
+
+
+def test_a_list_marks_what_is_archived(run: Run) -> None:
+    run("new", "--title", "Kept")
+    run("archive", run("new", "--title", "Done").stdout.strip())
+    done, kept = run("list", "--archived").stdout.splitlines()
+    assert "  Done [archived]  " in done and "  Kept  " in kept
+
+
+def test_delete_asks_and_the_trash_gives_back(run: Run) -> None:
+    id = run("new", "--title", "Gone").stdout.strip()
+    done = run("delete", id)
+    assert (done.returncode, "--yes" in done.stderr) == (2, True)
+    assert titles(run) == ["Gone"]
+    assert run("delete", id, "--yes").returncode == 0
+    assert titles(run) == []
+    assert id in run("trash", "list").stdout
+    assert run("restore", "gone").returncode == 0
+    assert titles(run) == ["Gone"]
+    assert run("restore", "gone").returncode == 2
+    run("delete", id, "-y")
+    assert run("trash", "empty").returncode == 2
+    assert run("trash", "empty", "--yes").returncode == 0
+    assert run("restore", id).returncode == 2
+    other = run("new").stdout.strip()
+    assert run("delete", other, "--purge", "--yes").returncode == 0
+    assert run("show", other).returncode == 2
+
+
+def test_prune_is_tried_first(run: Run) -> None:
+    run("new", "--title", "Old")
+    assert "Nothing to do" in run("prune", "--dry-run").stderr
+    assert run("prune", "--archive-after", "0").returncode == 2
+    assert run("prune", "--archive-after", "soon").returncode == 2
+    assert run("prune", "--archive-after", "1", "--save", "--yes").returncode == 0
+    shown = run("prune", "--dry-run", "--format", "json", "--archive-after", "never")
+    assert json.loads(shown.stdout) == []
+
+
+def test_lists_filter_order_and_go_on_past_a_page(run: Run, tmp_path: Path) -> None:
+    run("new", "--title", "Here")
+    run("new", "--title", "There", "--cwd", str(tmp_path))
+    assert titles(run, "--cwd", ".") == ["Here"]
+    assert titles(run, "--reverse", "--order", "created") == ["Here", "There"]
+    assert titles(run, "--status", "running") == []
+    assert titles(run, "--status", "running", "--status", "idle", "-n", "1") == ["There"]
+    assert titles(run, "--source", "claude") == []
+    assert titles(run, "--since", "1h", "--all") == ["There", "Here"]
+    assert titles(run, "--since", "2100-01-01") == []
+    assert run("list", "--since", "yesterday").returncode == 2
+
+
+def test_tail_shows_turns_as_show_does(run: Run) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/say first")
+    run("prompt", id, "/ask May I?")
+    whole = run("show", id).stdout
+    assert "first\n\n> /ask May I?\n* May I?\n  failed: " in whole  # the question once
+    assert run("tail", id).stdout == whole
+
+
+def test_tail_follows_what_another_process_does(run: Run, environment: dict[str, str]) -> None:
+    id = run("new").stdout.strip()
+    run("prompt", id, "/say first")
+    assert run("tail", id, "-n", "1").stdout == "first\n"
+    assert run("tail", id, "-n", "-1").returncode == 2
+    command = [COMMAND, "tail", "-f", "-n", "1", id]
+    child = subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "first\n"
+    run("prompt", id, "/say second")
+    assert child.stdout.readline() == "\n"
+    assert child.stdout.readline() == "> /say second\n"
+    assert child.stdout.readline() == "second\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert (child.returncode, errors.strip()) == (130, "")
+
+
+def test_a_prompt_is_read_from_a_pipe(run: Run) -> None:
+    done = run("prompt", "new", "-", "--title", "Piped", stdin="/say from a pipe")
+    assert "from a pipe" in done.stdout
+    assert titles(run) == ["Piped"]
+    assert run("prompt", "piped", "-", "--title", "x", stdin="hi").returncode == 2
+
+
+def test_ctrl_c_cancels_the_turn_and_leaves_the_session_at_rest(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    child = subprocess.Popen(
+        [COMMAND, "prompt", id, "/say begun\n/wait 60"],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "begun\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert (child.returncode, errors.strip()) == (130, "")
+    info = json.loads(run("show", id, "--info", "--format", "json").stdout)
+    assert (info["status"], info["stop_reason"]) == ("idle", "cancelled")
+
+
+def test_resume_goes_on_line_by_line(run: Run) -> None:
+    id = run("new", "--title", "Go on").stdout.strip()
+    done = run("resume", "go on", stdin="/say one\n\n/say two\n")
+    assert done.returncode == 0, done.stderr
+    assert "one" in done.stdout and "two" in done.stdout
+    info = json.loads(run("show", id, "--info", "--format", "json").stdout)
+    assert info["turns"] == 2
+
+
+def test_stats_count_what_there_is(run: Run) -> None:
+    run("prompt", "new", "/usage 1000 500")
+    run("prompt", "new", "/usage 10 5")
+    shown = run("stats", "--by", "project").stdout
+    assert "1,010" in shown and "505" in shown and "█" in shown
+    assert "unknown" in shown and "$" not in shown
+    (agent,) = json.loads(run("stats", "--by", "agent", "--format", "json").stdout)
+    assert (agent["agent"], agent["sessions"], agent["messages"]) == ("segue", 2, 2)
+    assert (agent["cost"], agent["unpriced_sessions"]) == (None, 2)
+    (month,) = json.loads(run("stats", "--by", "month", "--format", "json").stdout)
+    assert month["month"] == time.strftime("%Y-%m", time.gmtime())
+    assert run("stats", "--source", "claude").stdout == ""
+
+
+def test_the_doctor_finds_what_is_wrong(run: Run, tmp_path: Path) -> None:
+    run("new")
+    done = run("doctor", "--deep")
+    assert (done.returncode, "all 1 compared" in done.stdout) == (0, True)
+    store = tmp_path / "data" / "segue.db"
+    store.chmod(0o644)
+    assert "others can read" in run("doctor").stdout
+    store.write_bytes(b"not a database at all, but long enough to be looked at" * 100)
+    done = run("doctor")
+    assert (done.returncode, "not a segue store" in done.stdout) == (1, True)
+
+
+def test_completion_knows_commands_and_sessions(run: Run) -> None:
+    id = run("new", "--title", "Completed").stdout.strip()
+    for shell in ("bash", "zsh", "fish"):
+        assert "_SEGUE_COMPLETE" in run("completion", shell).stdout
+    assert run("completion", "tcsh").returncode == 2
+    assert run("completion").stderr.count("\n") == 1
+    asked = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    assert id in run(**asked, COMP_WORDS="segue show ").stdout
+    assert id in run(**asked, COMP_WORDS=f"segue delete {id[:9]}").stdout
+    assert "file,ses\n" in run(**asked, COMP_WORDS="segue import ses").stdout
+    assert (
+        "dir,pro\n" in run(**asked | {"COMP_CWORD": "3"}, COMP_WORDS="segue list --cwd pro").stdout
+    )
+    run("delete", "--yes", id)
+    for name in ("", id[:9]):
+        assert id not in run(**asked, COMP_WORDS=f"segue show {name}").stdout
+        assert id in run(**asked, COMP_WORDS=f"segue restore {name}").stdout
+    assert (
+        "unarchive"
+        in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
+    )
+
+
+def test_zsh_is_told_titles_beside_ids(run: Run) -> None:
+    id = run("new", "--title", "A: title").stdout.strip()
+    asked = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": f"segue show {id[:9]}"}
+    done = run(**asked, COMP_CWORD="2").stdout
+    assert re.fullmatch(rf"plain\n{id}\nA: title \(\d+s\)\n", done), done
+
+
+def test_bash_completes_sessions_where_files_are_meant_too(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    script = f"""{run("completion", "bash").stdout}
+        compopt() {{ echo "$2"; }}
+        COMP_WORDS=(segue import "$1") COMP_CWORD=2
+        _segue_completion {COMMAND}
+        echo "${{COMPREPLY[*]}}" """
+    for begun, completed in ((id[:9], id), ("notes", "")):
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", begun],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout == f"default\n{completed}\n", done.stderr
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes_sessions_and_settings(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    id = run("new", "--title", "Completed").stdout.strip()
+    (tmp_path / "segue.fish").write_text(run("completion", "fish").stdout)
+
+    def completed(line: str) -> str:
+        script = f'source segue.fish; complete -C "{line}"'
+        path = f"{Path(COMMAND).parent}:{environment['PATH']}"
+        return subprocess.run(
+            ["fish", "--no-config", "-c", script],
+            env={**environment, "PATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
+    assert completed(f"segue show {id[:5]}").startswith(f"{id}\tCompleted (")
+    assert "model.thinking\tHow hard the model thinks" in completed("segue config set model")
+
+
+def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:
+    there = {"SEGUE_DATABASE_URL": fresh_database_url}
+    id = run("new", "--title", "Far off", **there).stdout.strip()
+    assert id in run("list", **there).stdout
+    assert id not in run("list").stdout
+    assert run("show", "far off", "--info", "--database-url", fresh_database_url).returncode == 0
+    assert run("sessions", "list", "--transform", "title", "-r", **there).stdout == "Far off\n"
+    assert run("delete", id[:8], "--yes", **there).returncode == 0
+    done = run("doctor", **there)
+    assert done.returncode == 0 and "ok       store     PostgreSQL at " in done.stdout
+
+
+def test_ctrl_c_ends_the_turn_and_then_the_conversation(
+    run: Run, environment: dict[str, str]
+) -> None:
+    id = run("new").stdout.strip()
+    child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
+    child.expect("> ")
+    child.sendline("/wait 600")
+    while json.loads(run("show", id, "--info", "--format", "json").stdout)["status"] != "running":
+        time.sleep(0.1)
+    child.sendintr()
+    child.expect("cancelled")
+    child.expect("> ")
+    child.sendline("/say still here")
+    child.expect("still here\r\n")
+    child.expect("> ")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert child.isalive() is False
+
+
+INTERRUPTED = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from segue.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_is_quiet_however_soon_it_comes(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_at_a_question_ends_the_turn_too(run: Run, environment: dict[str, str]) -> None:
+    id = run("new").stdout.strip()
+    child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
+    child.expect("Which")
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    info = json.loads(run("show", id, "--info", "--format", "json").stdout)
+    assert (info["status"], info["stop_reason"]) == ("idle", "cancelled")

@@ -1,0 +1,275 @@
+"""Agents and environments: records that sessions refer to."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.agents.demo import DemoAgent
+from segue.model import ids
+from segue.store.base import Record
+from tests.interfaces.rest.api import open_api
+
+BASH = {"name": "bash", "enabled": False}
+
+
+async def test_an_agent_that_lives_in_a_program_has_no_sessions_here(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        body = {"name": "echo", "spec": {"kind": "program:echo"}}
+        record = await api.hub.records.create("local", "agent", body)
+        agent = ids.spell("agent", record.id)
+        environment = (await api.session())["environment_id"]
+        given = {"agent": agent, "environment_id": environment}
+        error = await api.fails(400, "POST", "/v1/sessions", given)
+        assert "echo is part of a program" in error
+        api.hub.runners.register("program:echo", lambda spec: DemoAgent())
+        assert (await api.ok("POST", "/v1/sessions", given))["agent"]["id"] == agent
+
+
+async def test_settings_are_stored_with_every_default_filled_in(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        agent = await api.agent(
+            model={"id": "m", "speed": "fast"},
+            tools=[
+                {"type": "agent_toolset_20260401", "configs": [BASH]},
+                {
+                    "type": "mcp_toolset",
+                    "mcp_server_name": "s",
+                    "default_config": {"permission_policy": {"type": "auto"}},
+                    "configs": [{"name": "t"}],
+                },
+            ],
+            mcp_servers=[{"type": "url", "name": "s", "url": "https://example.com/mcp"}],
+            skills=[{"type": "anthropic", "skill_id": "xlsx"}],
+        )
+        assert agent["tools"] == [
+            {
+                "type": "agent_toolset_20260401",
+                "configs": [
+                    {
+                        "type": "bash",
+                        "name": "bash",
+                        "enabled": False,
+                        "permission_policy": {"type": "always_allow"},
+                    }
+                ],
+                "default_config": {
+                    "enabled": True,
+                    "permission_policy": {"type": "always_allow"},
+                },
+            },
+            {
+                "type": "mcp_toolset",
+                "mcp_server_name": "s",
+                "configs": [{"name": "t", "enabled": True, "permission_policy": {"type": "auto"}}],
+                "default_config": {"enabled": True, "permission_policy": {"type": "auto"}},
+            },
+        ]
+        assert agent["skills"] == [{"type": "anthropic", "skill_id": "xlsx", "version": "latest"}]
+        assert agent["model"]["speed"] == "fast"
+        assert await api.ok("GET", f"/v1/agents/{agent['id']}") == agent
+
+
+async def test_each_change_makes_a_version_and_all_are_kept(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        path = f"/v1/agents/{(await api.agent(system='1'))['id']}"
+        for number in range(2, 6):
+            changed = await api.ok("POST", path, {"system": str(number), "version": number - 1})
+            assert (changed["version"], changed["system"]) == (number, str(number))
+        same = await api.ok("POST", path, {"system": "5"})
+        assert same["version"] == 5
+        assert (await api.ok("GET", path, version="2"))["system"] == "2"
+        assert await api.fails(404, "GET", path, version="9") == "version: 9 not found"
+        seen, page = [], {}
+        while True:
+            found = await api.ok("GET", f"{path}/versions", limit=2, **page)
+            seen += [each["system"] for each in found["data"]]
+            if found["next_page"] is None:
+                break
+            page = {"page": found["next_page"]}
+        assert seen == ["5", "4", "3", "2", "1"]
+
+
+async def test_a_stale_version_is_409_and_not_to_be_retried(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        path = f"/v1/agents/{(await api.agent())['id']}"
+        await api.ok("POST", path, {"name": "b", "version": 1})
+        answer = await api.raw("POST", path, json={"name": "c", "version": 1})
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (409, "false")
+        assert answer.json()["error"]["type"] == "conflict_error"
+        assert (await api.ok("GET", path))["name"] == "b"
+
+
+async def test_a_roster_is_pinned_when_it_is_saved_and_whole_in_the_session(
+    tmp_path: Path,
+) -> None:
+    async with open_api(tmp_path) as api:
+        member = await api.agent(name="member", system="research")
+        lead = await api.agent(multiagent={"type": "coordinator", "agents": [member["id"]]})
+        assert lead["multiagent"] == {
+            "type": "coordinator",
+            "agents": [{"type": "agent", "id": member["id"], "version": 1}],
+        }
+        await api.ok("POST", f"/v1/agents/{member['id']}", {"system": "changed"})
+        session = await api.session(agent=lead["id"])
+        (shown,) = session["agent"]["multiagent"]["agents"]
+        assert (shown["name"], shown["version"], shown["system"]) == ("member", 1, "research")
+        deep = {"name": "x", "model": "m", "multiagent": {"type": "coordinator"}}
+        deep["multiagent"]["agents"] = [lead["id"]]  # type: ignore[index]
+        await api.fails(400, "POST", "/v1/agents", deep)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"model": {"id": "m", "speed": "ludicrous"}}, "model.speed"),
+        ({"model": None}, "model"),
+        ({"model": ""}, "model"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 257}, "name"),
+        ({"description": "x" * 2049}, "description"),
+        ({"system": "x" * 100_001}, "system"),
+        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}]}, "tools"),
+        ({"tools": [{"type": "agent_toolset_20260401", "configs": [{"name": "rm"}]}]}, "tools"),
+        ({"mcp_servers": [{"type": "url", "name": "s", "url": "https://x"}]}, "mcp_servers"),
+        ({"mcp_servers": [{"type": "url", "name": "s", "url": "file:///x"}]}, "mcp_servers"),
+        ({"metadata": {"k" * 65: ""}}, "metadata"),
+        ({"multiagent": {"type": "coordinator", "agents": []}}, "multiagent.agents"),
+        ({"surprise": True}, "surprise"),
+    ],
+)
+async def test_bad_settings_are_refused_with_the_field_s_name(
+    tmp_path: Path, fields: dict[str, Any], told: str
+) -> None:
+    async with open_api(tmp_path) as api:
+        body = {"name": "a", "model": "m", **fields}
+        assert told in await api.fails(400, "POST", "/v1/agents", body)
+
+
+@pytest.mark.parametrize("first", ["archive", "update"])
+async def test_who_archives_and_who_changes_an_agent_at_once_lose_nothing(
+    tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Both have read the agent when the first of them writes."""
+    async with open_api(tmp_path, database=database) as api:
+        path = f"/v1/agents/{(await api.agent())['id']}"
+        put, read, gone = api.hub.store.put_record, asyncio.Event(), asyncio.Event()
+
+        async def slow(record: Record, *, amend: bool = False, only: bool = False) -> Record:
+            if amend == (first == "update") and not read.is_set():
+                read.set()
+                await gone.wait()
+            return await put(record, amend=amend, only=only)
+
+        monkeypatch.setattr(api.hub.store, "put_record", slow)
+        archive = api.call("POST", f"{path}/archive")
+        update = api.call("POST", path, json={"name": "other"})
+        later, sooner = (update, archive) if first == "archive" else (archive, update)
+        waits = asyncio.ensure_future(later)
+        await read.wait()
+        assert (await sooner)[0] == 200
+        gone.set()
+        status, answer = await waits
+        shown = await api.ok("GET", path)
+        assert shown["archived_at"] is not None
+        if first == "archive":
+            assert (status, shown["name"], shown["version"]) == (400, "a", 1)
+            assert "is archived" in answer["error"]["message"]
+        else:
+            assert (status, shown["name"], shown["version"]) == (200, "other", 2)
+            assert answer == shown
+
+
+async def test_agents_are_listed_newest_first_the_archived_on_request(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        made = [await api.agent(name=str(number)) for number in range(3)]
+        path = f"/v1/agents/{made[1]['id']}"
+        assert (await api.ok("POST", f"{path}/archive"))["archived_at"] is not None
+
+        async def names(**params: Any) -> list[str]:
+            return [each["name"] for each in (await api.ok("GET", "/v1/agents", **params))["data"]]
+
+        assert await names() == ["segue", "2", "0"]
+        assert await names(include_archived="true") == ["segue", "2", "1", "0"]
+        assert await names(**{"created_at[lte]": made[2]["created_at"]}) == ["2", "0"]
+        assert await names(**{"created_at[gte]": made[2]["created_at"]}) == ["segue", "2"]
+        await api.fails(400, "POST", path, {"name": "x"})
+        body = {"agent": made[1]["id"], "environment_id": await api.environment()}
+        assert "archived" in await api.fails(400, "POST", "/v1/sessions", body)
+
+
+async def test_the_built_in_records_are_listed_and_stay(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        (agent,) = (await api.ok("GET", "/v1/agents"))["data"]
+        (environment,) = (await api.ok("GET", "/v1/environments"))["data"]
+        assert (agent["name"], agent["model"]["id"]) == ("segue", "demo")
+        assert (environment["name"], environment["config"]["type"]) == ("local", "cloud")
+        await api.fails(400, "POST", f"/v1/agents/{agent['id']}/archive")
+        await api.fails(400, "DELETE", f"/v1/environments/{environment['id']}")
+
+
+async def test_an_environment_is_changed_in_parts_and_deleted(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        config = {"type": "cloud", "packages": {"pip": ["httpx"]}}
+        made = await api.ok(
+            "POST", "/v1/environments", {"name": "e", "config": config, "metadata": {"a": "1"}}
+        )
+        path = f"/v1/environments/{made['id']}"
+        limited = {"type": "cloud", "networking": {"type": "limited", "allowed_hosts": ["x.org"]}}
+        changed = await api.ok("POST", path, {"config": limited, "metadata": {"a": "", "b": "2"}})
+        assert changed["metadata"] == {"b": "2"}
+        assert changed["config"]["packages"]["pip"] == ["httpx"]
+        assert changed["config"]["networking"] == {
+            "type": "limited",
+            "allowed_hosts": ["x.org"],
+            "allow_mcp_servers": False,
+            "allow_package_managers": False,
+        }
+        assert await api.ok("GET", path) == changed
+        assert await api.ok("DELETE", path) == {"type": "environment_deleted", "id": made["id"]}
+        await api.fails(404, "GET", path)
+        listed = await api.ok("GET", "/v1/environments", include_archived="true")
+        assert [each["name"] for each in listed["data"]] == ["local"]
+
+
+async def test_paging_through_environments_passes_over_the_deleted(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        made = [await api.environment() for _ in range(9)]
+        for id in made[2:8]:
+            await api.ok("DELETE", f"/v1/environments/{id}")
+        seen, page = [], {}
+        while True:
+            found = await api.ok(
+                "GET", "/v1/environments", limit=2, include_archived="true", **page
+            )
+            seen += [each["id"] for each in found["data"]]
+            if found["next_page"] is None:
+                break
+            assert len(found["data"]) == 2
+            page = {"page": found["next_page"]}
+        assert set(made) - set(made[2:8]) < set(seen)
+        assert len(seen) == len(set(seen)) == 4
+
+
+async def test_models_say_what_answers_here(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        found = await api.ok("GET", "/v1/models")
+        assert [model["id"] for model in found["data"]] == ["demo"]
+        assert found["has_more"] is False
+        assert await api.ok("GET", "/v1/models/demo") == found["data"][0]
+        await api.fails(404, "GET", "/v1/models/claude-unknown")
+
+
+async def test_a_model_without_a_fast_mode_is_not_asked_for_one(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for model in ("claude-haiku-4-5", "claude-opus-4-5-20251101"):
+            body = {"name": "a", "model": {"id": model, "speed": "fast"}}
+            assert "no fast mode" in await api.fails(400, "POST", "/v1/agents", body)
+        made = await api.agent(model={"id": "claude-opus-4-8", "speed": "fast"})
+        assert made["model"]["speed"] == "fast"
+        over = {"type": "agent_with_overrides", "id": made["id"]}
+        over["model"] = {"id": "claude-sonnet-4-6", "speed": "fast"}
+        place = await api.built_in("environments")
+        body = {"agent": over, "environment_id": place}
+        assert "no fast mode" in await api.fails(400, "POST", "/v1/sessions", body)

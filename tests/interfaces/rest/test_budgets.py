@@ -1,0 +1,384 @@
+"""Budgets: a session stops at what it may cost, and goes on when that is changed."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import AsyncAnthropic, BadRequestError
+
+from segue.agents.base import Turn
+from segue.hub.turns import runner
+from segue.hub.turns.agent_registry import Runners
+from segue.model import ids, projection
+from segue.model.event import Created, Event, ModelCalled, StatusChanged, Usage
+from segue.model.lifecycle import StopReason
+from segue.render.items import items
+from tests.agents.provider import Provider, Say, Use
+from tests.clients.rest_server import serving
+from tests.interfaces.rest.api import Api, message, open_api
+from tests.interfaces.rest.test_turns import Shown, rests, result, types, until
+
+# With this many tokens each, two requests cost 3.021 cents.
+TOKENS = 5_000
+LOOK = [Use("glob", {"pattern": "*"})]
+TOOLS = [{"type": "agent_toolset_20260401"}]
+
+
+def limit(cents: Any, currency: str = "USD") -> dict[str, Any]:
+    return {"type": "limit", "max_list_cost": {"amount": cents, "currency": currency}}
+
+
+@asynccontextmanager
+async def answered(model: Provider, directory: Path, **options: Any) -> AsyncIterator[Api]:
+    """The door, with a provider behind its model."""
+    model.input_tokens = TOKENS
+    async with open_api(directory, **options) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        yield api
+
+
+async def code(api: Api, path: str, body: Any) -> str:
+    """Which error a request meets, for programs."""
+    status, answer = await api.call("POST", path, json=body)
+    assert status == 400, answer
+    return str(answer["error"]["details"]["error_code"])
+
+
+def stopped(events: Shown) -> list[str]:
+    return [each["stop_reason"]["type"] for each in events if each["type"] == "session.status_idle"]
+
+
+async def test_a_turn_stops_at_its_budget_and_goes_on_with_another(
+    tmp_path: Path, database: str | None, model: Provider
+) -> None:
+    async with model:
+        model.scripts = [LOOK, LOOK]
+        async with answered(model, tmp_path, database=database) as api:
+            agent = (await api.agent(tools=TOOLS))["id"]
+            made = await api.session(agent=agent, budget=limit("2"))
+            assert made["budget"] == limit("2")
+            path = f"/v1/sessions/{made['id']}"
+            await api.send(made["id"], message("look around"))
+            events = await until(api, made["id"], rests(1))
+            assert stopped(events) == ["budget_reached"]
+            assert events[-3]["stop_reason"] == {"type": "budget_reached"}  # the thread's
+            usage = events[-2]
+            assert (usage["type"], usage["budget"]) == ("session.usage", limit("2"))
+            assert usage["usage"]["list_cost"] == {"amount": "3", "currency": "USD"}
+            assert types(events).count("agent.tool_result") == len(model.requests) == 2
+        # Another process knows it too, and takes nothing that would begin something.
+        async with answered(model, tmp_path, database=database) as api:
+            define: dict[str, Any] = {"type": "user.define_outcome", "description": "d"}
+            define["rubric"] = {"type": "text", "content": "r"}
+            for event in (message("more"), define):
+                assert await code(api, f"{path}/events", {"events": [event]}) == "budget_reached"
+            for cents in ("1", "2", "3"):
+                body = {"title": "t", "budget": limit(cents)}
+                assert await code(api, path, body) == "budget_not_raised"
+            assert (await api.ok("GET", path))["title"] != "t"
+            changed = await api.ok("POST", path, {"title": "t", "budget": limit("900")})
+            assert (changed["budget"], changed["title"]) == (limit("900"), "t")
+            events = await until(api, made["id"], lambda found: "end_turn" in stopped(found))
+            updated = [each for each in events if each["type"] == "session.updated"]
+            assert [each.get("budget") for each in updated][-1] == limit("900")
+            assert types(events).count("user.message") == 1 and len(model.requests) == 3
+            assert "Go on" in str(model.requests[-1]["messages"][-1])
+            before = len(events)
+            await api.ok("POST", path, {"budget": limit("900")})
+            assert len(await api.events(made["id"])) == before
+            assert (await api.say(made["id"], "and now?"))[-2]["budget"] == limit("900")
+
+
+async def test_a_budget_is_given_at_the_beginning_or_never(tmp_path: Path, model: Provider) -> None:
+    async with model, answered(model, tmp_path) as api:
+        path = f"/v1/sessions/{(await api.session())['id']}"
+        assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
+        assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
+        path = f"/v1/sessions/{(await api.session(budget=limit('5')))['id']}"
+        assert (await api.ok("POST", path, {"budget": limit("4")}))["budget"] == limit("4")
+        assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
+        events = await api.events(path.rpartition("/")[2])
+        assert [each["budget"] for each in events] == [limit("4"), None]
+        assert await code(api, path, {"budget": limit("5")}) == "budget_create_only"
+        for wrong in ("25.00", "025", "0", "-1", "", 25, "9" * 15):
+            await api.fails(400, "POST", path, {"budget": limit(wrong)})
+        assert "EUR" in await api.fails(400, "POST", path, {"budget": limit("5", "EUR")})
+
+
+async def test_all_models_that_a_session_may_use_have_a_price(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, answered(model, tmp_path) as api:
+        local = (await api.agent(model="ollama:llama3"))["id"]
+        demo = (await api.agent(model="demo"))["id"]
+        roster = {"type": "coordinator", "agents": [{"type": "self"}, local]}
+        leads = (await api.agent(multiagent=roster))["id"]
+        place = await api.built_in("environments")
+        for agent in (local, demo, leads):
+            body = {"agent": agent, "environment_id": place, "budget": limit("5")}
+            assert await code(api, "/v1/sessions", body) == "model_not_budgetable"
+        assert (await api.ok("GET", "/v1/sessions"))["data"] == []
+
+
+async def test_what_cannot_be_measured_counts_as_spent(
+    tmp_path: Path, model: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says that another model answered, of which nobody knows the price."""
+    monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+    async with model, answered(model, tmp_path) as api:
+        await api.hub.config.set("local", "model", "openai-chat:gpt-5")
+        await api.hub.config.set("local", "model.base_url", f"{model.url}/v1")
+        model.scripts = [LOOK, [Say("there")]]
+        agent = (await api.agent(model="openai-chat:gpt-5", tools=TOOLS))["id"]
+        id = (await api.session(agent=agent, budget=limit("500")))["id"]
+        await api.send(id, message("look"))
+        assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
+        assert len(model.requests) == 1
+        path = f"/v1/sessions/{id}"
+        assert await code(api, path, {"budget": limit("900")}) == "model_not_budgetable"
+        await api.ok("POST", path, {"budget": None})
+        events = await until(api, id, lambda found: "end_turn" in stopped(found))
+        assert len(model.requests) == 2 and events[-2]["budget"] is None
+
+
+async def test_what_was_begun_can_be_settled_or_given_up(tmp_path: Path, model: Provider) -> None:
+    custom = {"type": "custom", "name": "ask", "description": "d"}
+    custom["input_schema"] = {"type": "object"}  # type: ignore[assignment]  # any JSON
+    async with model, answered(model, tmp_path) as api:
+        model.scripts = [[Use("ask", {})]]
+        agent = (await api.agent(tools=[custom]))["id"]
+        id = (await api.session(agent=agent, budget=limit("1")))["id"]
+        await api.send(id, message("ask"))
+        events = await until(api, id, rests(1))
+        assert stopped(events) == ["requires_action"]
+        (use,) = [each["id"] for each in events if each["type"] == "agent.custom_tool_use"]
+        both = {"events": [message("and?"), result(use, "yes")]}
+        assert await code(api, f"/v1/sessions/{id}/events", both) == "budget_reached"
+        await api.send(id, result(use, "yes"))
+        events = await until(api, id, rests(2))
+        assert stopped(events)[-1] == "budget_reached"
+        assert "user.custom_tool_result" in types(events)
+        await api.send(id, {"type": "user.interrupt"})
+        assert stopped(await api.events(id))[-1] == "end_turn"
+        await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("900")})
+        await api.say(id, "something else")
+        # What was given up did not go on by itself.
+        assert len(model.requests) == 2 and "something else" in str(model.requests[-1])
+
+
+async def test_an_outcome_goes_on_to_be_graded(tmp_path: Path, model: Provider) -> None:
+    rubric = {"type": "text", "content": "There is one."}
+    wanted = {"type": "user.define_outcome", "description": "A poem", "rubric": rubric}
+    verdict = {"result": "needs_revision", "explanation": "too short"}
+    async with model, answered(model, tmp_path) as api:
+        model.scripts = [[Say("Here.")], [Use("verdict", verdict)]]
+        id = (await api.session(budget=limit("2")))["id"]
+        path = f"/v1/sessions/{id}"
+        await api.send(id, wanted)
+        assert stopped(await until(api, id, rests(1))) == ["budget_reached"]
+        (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
+        assert (outcome["iteration"], outcome["completed_at"]) == (1, None)
+        model.scripts = [[Say("Longer.")], [Use("verdict", {**verdict, "result": "satisfied"})]]
+        await api.ok("POST", path, {"budget": limit("900")})
+        await until(api, id, lambda found: "end_turn" in stopped(found))
+        (outcome,) = (await api.ok("GET", path))["outcome_evaluations"]
+        assert (outcome["iteration"], outcome["result"]) == (1, "satisfied")
+        assert len(model.requests) == 4 and "A poem" in str(model.requests[2]["messages"][-1])
+        # Given up before it goes on, it is settled.
+        id = (await api.session(budget=limit("1")))["id"]
+        await api.send(id, wanted)
+        await until(api, id, rests(1))
+        await api.send(id, {"type": "user.interrupt"})
+        (outcome,) = (await api.ok("GET", f"/v1/sessions/{id}"))["outcome_evaluations"]
+        assert outcome["result"] == "interrupted"
+
+
+async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model: Provider) -> None:
+    async with model, answered(model, tmp_path) as api:
+        model.scripts = [[Say("one")]]
+        id = (await api.session(budget=limit("1")))["id"]
+        await api.say(id, "go")
+        await api.fails(400, "POST", f"/v1/sessions/{id}/events", {"events": [message("on")]})
+        await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("7")})
+        forked = await api.hub.fork(api.principal, ids.parse(id) or "")
+        shown = await api.ok("GET", f"/v1/sessions/{ids.spell('sesn', forked.id)}")
+        assert (shown["budget"], shown["usage"]["list_cost"]["amount"]) == (limit("7"), "0")
+
+
+async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path: Path) -> None:
+    class Spends:
+        async def run(self, turn: Turn) -> StopReason:
+            turns.append(turn.text)
+            if len(turns) > 1:
+                return "end_turn"
+            await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
+            assert turn.session.at_budget
+            await api.hub.set_budget(api.principal, turn.session.id, 50_000)
+            return "budget_reached"  # as the turn knows it
+
+    turns: list[str] = []
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+        id = (await api.hub.create(api.principal, budget=10_000)).id
+        await api.hub.run(api.principal, id, "go")
+        await api.hub.turns.rest()
+        session = await api.hub.get(api.principal, id)
+        assert turns == ["go", "Go on where you stopped."]
+        assert (session.stop_reason, session.turns) == ("end_turn", 2)
+
+
+async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spends:
+        async def run(self, turn: Turn) -> StopReason:
+            turns.append(turn.text)
+            await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
+            return "budget_reached" if turn.session.at_budget else "end_turn"
+
+    turns: list[str] = []
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+        id = (await api.hub.create(api.principal, budget=10_000)).id
+        await api.hub.run(api.principal, id, "go")
+        await api.hub.turns.rest()
+        with monkeypatch.context() as killed:
+            killed.setattr(runner, "resume", None)
+            with pytest.raises(TypeError):
+                await api.hub.set_budget(api.principal, id, 30_000)
+        with monkeypatch.context() as later:
+            later.setattr(type(api.hub.turns), "kick", kept_waiting)
+            for _ in range(2):
+                await api.hub.set_budget(api.principal, id, 30_000)
+        await api.hub.turns.kick(("local", id))
+        await api.hub.turns.rest()
+        session = await api.hub.get(api.principal, id)
+        # The first has spent all of it, so the second has nothing to go on with.
+        assert turns == ["go", "Go on where you stopped."]
+        assert (session.stop_reason, session.turns) == ("budget_reached", 2)
+
+
+async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) -> None:
+    class Spends:
+        async def run(self, turn: Turn) -> StopReason:
+            turns.append(turn.session.id)
+            await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
+            return "budget_reached" if turn.session.at_budget else "end_turn"
+
+    turns: list[str] = []
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+        id = (await api.hub.create(api.principal, budget=10_000)).id
+        assert await api.hub.run(api.principal, id, "go") == "budget_reached"
+        forked = await api.hub.fork(api.principal, id)
+        for session in (id, forked.id):
+            await api.hub.set_budget(api.principal, session, 50_000)
+        await api.hub.turns.rest()
+        assert turns == [id, id]
+        assert await api.hub.run(api.principal, forked.id, "go") == "end_turn"
+
+
+async def kept_waiting(*_: object) -> None:
+    """Nobody begins what waits."""
+
+
+async def test_a_deployment_gives_its_sessions_a_budget(tmp_path: Path, model: Provider) -> None:
+    async with model, answered(model, tmp_path) as api:
+        body = {
+            "name": "d",
+            "agent": (await api.agent())["id"],
+            "environment_id": await api.environment(),
+            "initial_events": [message("go")],
+            "budget": limit("5"),
+        }
+        made = await api.ok("POST", "/v1/deployments", body)
+        path = f"/v1/deployments/{made['id']}"
+        assert made["budget"] == limit("5")
+
+        async def budget() -> Any:
+            run = await api.ok("POST", f"{path}/run")
+            return (await api.ok("GET", f"/v1/sessions/{run['session_id']}"))["budget"]
+
+        assert await budget() == limit("5")
+        assert (await api.ok("POST", path, {"budget": limit("6")}))["budget"] == limit("6")
+        assert (await api.ok("POST", path, {"name": "e"}))["budget"] == limit("6")
+        assert await budget() == limit("6")
+        await api.hub.config.set("local", "model", "ollama:llama3")
+        run = await api.ok("POST", f"{path}/run")
+        assert run["error"]["type"] == "session_creation_rejected_error"
+        assert await code(api, path, {"budget": limit("9")}) == "model_not_budgetable"
+        assert (await api.ok("POST", path, {"budget": None}))["budget"] is None
+        assert await budget() is None
+
+
+async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Provider) -> None:
+    data = tmp_path / "data"
+    async with model:
+        async with answered(model, data):
+            pass  # which leaves the configuration
+        model.scripts = [LOOK, LOOK]
+        with serving(data) as server:
+            client = AsyncAnthropic(
+                base_url=server.url,
+                api_key=server.key,
+                max_retries=0,
+                _strict_response_validation=True,
+            )
+            async with client:
+                beta = client.beta
+                agent = await beta.agents.create(
+                    name="a",
+                    model="claude-sonnet-4-6",
+                    tools=[{"type": "agent_toolset_20260401"}],
+                )
+                environment = await beta.environments.create(name="e")
+                little: Any = limit("2")
+                session = await beta.sessions.create(
+                    agent=agent.id, environment_id=environment.id, budget=little
+                )
+                words: Any = message("look around")
+                send = beta.sessions.events.send(session.id, events=[words])
+                assert await ending(client, session.id, send) == "budget_reached"
+                with pytest.raises(BadRequestError, match=r"budget of \$0.02"):
+                    await beta.sessions.events.send(session.id, events=[words])
+                told = await asyncio.to_thread(segue, server.environment, "show", session.id)
+                assert "-- the session has reached its budget of $0.02 --" in told
+                more: Any = limit("2500")
+                update = beta.sessions.update(session.id, budget=more)
+                assert await ending(client, session.id, update) == "end_turn"
+                assert len(model.requests) == 3
+                changed = await beta.sessions.retrieve(session.id)
+                assert changed.budget is not None and changed.budget.to_dict() == more
+    body = StatusChanged(status="idle", stop_reason="budget_reached")
+    begun = Event(seq=1, id=ids.new_id(), at=0, body=Created(cwd="/"))
+    made = projection.start("local", ids.new_id(), begun)
+    (shown,) = items(made, [Event(seq=9, id=ids.new_id(), at=0, body=body)], {})
+    assert shown.words == "Stopped: the session has reached its budget."
+
+
+async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:
+    """How the turn ends that something begins."""
+    stream = await client.beta.sessions.events.stream(session)
+    async with asyncio.timeout(60), stream:
+        await act
+        async for event in stream:
+            if event.type == "session.status_idle":
+                return event.stop_reason.type
+    raise AssertionError("the stream ended")
+
+
+def segue(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-m", "segue", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+async def test_without_a_model_a_budget_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        agent = (await api.agent())["id"]
+        place = await api.built_in("environments")
+        body = {"agent": agent, "environment_id": place, "budget": limit("5")}
+        assert "segue config set model" in await api.fails(400, "POST", "/v1/sessions", body)

@@ -1,0 +1,214 @@
+"""Credentials: what is secret goes in and never comes out."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.model import ids
+from tests.interfaces.rest.api import Api, open_api
+
+BEARER = {"type": "static_bearer", "mcp_server_url": "https://a.example/mcp", "token": "S3CRET-a"}
+VARIABLE = {
+    "type": "environment_variable",
+    "secret_name": "API_KEY",
+    "secret_value": "S3CRET-b",
+    "networking": {"type": "limited", "allowed_hosts": ["api.example.com", "*.example.org"]},
+}
+OAUTH = {
+    "type": "mcp_oauth",
+    "mcp_server_url": "https://b.example/mcp",
+    "access_token": "S3CRET-c",
+    "expires_at": "2030-01-01T00:00:00Z",
+    "refresh": {
+        "client_id": "id",
+        "refresh_token": "S3CRET-d",
+        "token_endpoint": "https://b.example/token",
+        "token_endpoint_auth": {"type": "client_secret_basic", "client_secret": "S3CRET-e"},
+        "scope": "read",
+    },
+}
+
+
+async def a_vault(api: Api) -> str:
+    vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
+    return f"/v1/vaults/{vault['id']}"
+
+
+async def secrets(api: Api, vault: str, credential: dict[str, Any]) -> dict[str, str]:
+    """What is sealed, opened: as something that uses it would."""
+    kind = f"credential:{_id(vault.rsplit('/', 1)[-1])}"
+    record = await api.hub.records.get(api.workspace, kind, _id(credential["id"]))
+    return {
+        name: api.hub.secrets.open(sealed, api.workspace, "credential", record.id, name)
+        for name, sealed in record.body["secrets"].items()
+    }
+
+
+def _id(spelt: str) -> str:
+    return ids.parse(spelt) or ""
+
+
+@pytest.mark.parametrize("auth", [BEARER, VARIABLE, OAUTH], ids=lambda auth: str(auth["type"]))
+async def test_a_credential_lives_without_being_shown(tmp_path: Path, auth: dict[str, Any]) -> None:
+    async with open_api(tmp_path) as api:
+        vault = await a_vault(api)
+        base = f"{vault}/credentials"
+        made = await api.ok("POST", base, {"auth": auth, "metadata": {"k": "v"}})
+        assert (made["type"], made["auth"]["type"]) == ("vault_credential", auth["type"])
+        assert made["vault_id"] == vault.rsplit("/", 1)[-1]
+        path = f"{base}/{made['id']}"
+        shown = [made, await api.ok("GET", path), await api.ok("GET", base)]
+        named = {"display_name": "n", "metadata": {"k": None}}
+        shown.append(await api.ok("POST", path, named))
+        assert (shown[-1]["display_name"], shown[-1]["metadata"]) == ("n", {})
+        found = sorted((await secrets(api, vault, made)).values())
+        assert found and all(value.startswith("S3CRET") for value in found)
+        shown.append(await api.ok("POST", f"{path}/archive"))
+        assert await secrets(api, vault, made) == {}
+        assert (await api.ok("GET", base))["data"] == []
+        assert len((await api.ok("GET", base, include_archived="true"))["data"]) == 1
+        await api.fails(400, "POST", path, named)
+        deleted = await api.ok("DELETE", path)
+        assert deleted == {"type": "vault_credential_deleted", "id": made["id"]}
+        await api.fails(404, "GET", path)
+        stored = b"".join(file.read_bytes() for file in tmp_path.glob("segue.db*"))
+        for text in (str(shown), stored.decode("latin-1")):
+            assert "S3CRET" not in text
+
+
+async def test_an_update_changes_what_it_names(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        vault = await a_vault(api)
+        base = f"{vault}/credentials"
+        made = await api.ok("POST", base, {"auth": OAUTH})
+        assert made["auth"]["refresh"]["token_endpoint_auth"] == {"type": "client_secret_basic"}
+        refresh = {"refresh_token": "S3CRET-new", "scope": ""}
+        auth = {"type": "mcp_oauth", "refresh": refresh, "expires_at": None}
+        changed = await api.ok("POST", f"{base}/{made['id']}", {"auth": auth})
+        assert (changed["auth"]["expires_at"], changed["auth"]["refresh"]["scope"]) == (None, None)
+        assert await secrets(api, vault, made) == {
+            "access_token": "S3CRET-c",
+            "refresh_token": "S3CRET-new",
+            "client_secret": "S3CRET-e",
+        }
+        variable = await api.ok("POST", base, {"auth": VARIABLE})
+        assert variable["auth"]["injection_location"] == {"header": True, "body": False}
+        off = {"type": "environment_variable", "injection_location": {"header": False}}
+        path = f"{base}/{variable['id']}"
+        assert "at least one" in await api.fails(400, "POST", path, {"auth": off})
+        wide = {"type": "environment_variable", "networking": {"type": "unrestricted"}}
+        changed = await api.ok("POST", path, {"auth": {**wide, "secret_value": "S3CRET-z"}})
+        assert changed["auth"]["networking"] == {"type": "unrestricted"}
+        assert await secrets(api, vault, variable) == {"secret_value": "S3CRET-z"}
+        assert "type" in await api.fails(400, "POST", path, {"auth": {"type": "static_bearer"}})
+
+
+async def test_what_is_archived_while_it_is_changed_stays_forgotten(
+    tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path, database=database) as api:
+        vault = await a_vault(api)
+        made = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
+        path = f"{vault}/credentials/{made['id']}"
+        updates = [api.ok("POST", path, {"metadata": {str(each): "x"}}) for each in range(4)]
+        await asyncio.gather(*updates)
+        assert (await api.ok("GET", path))["metadata"].keys() == set("0123")
+        archived = asyncio.Event()
+
+        async def get(*name: Any) -> Any:
+            found = await find(*name)
+            if name[1].startswith("credential:") and not archived.is_set():
+                archived.set()
+                await api.ok("POST", f"{path}/archive")
+            return found
+
+        find = api.hub.records.get
+        with monkeypatch.context() as patch:
+            patch.setattr(api.hub.records, "get", get)
+            token = {"auth": {"type": "static_bearer", "token": "S3CRET-new"}}
+            assert "archived" in await api.fails(400, "POST", path, token)
+        assert (await api.ok("GET", path))["archived_at"] is not None
+        assert await secrets(api, vault, made) == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [("vaults", "display_name"), ("environments", "name"), ("memory_stores", "name")],
+)
+async def test_what_is_archived_while_it_is_changed_stays_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, named: str
+) -> None:
+    async with open_api(tmp_path) as api:
+        made = await api.ok("POST", f"/v1/{place}", {named: "a"})
+        path = f"/v1/{place}/{made['id']}"
+        put = api.hub.records.update
+
+        async def late(*given: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await api.ok("POST", f"{path}/archive")
+            return await put(*given, **options)
+
+        monkeypatch.setattr(api.hub.records, "update", late)
+        assert "archived" in await api.fails(400, "POST", path, {named: "b"})
+        assert (await api.ok("GET", path))["archived_at"] is not None
+
+
+async def test_a_vault_has_one_credential_for_a_thing(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        base = f"{await a_vault(api)}/credentials"
+        first = await api.ok("POST", base, {"auth": BEARER})
+        assert "already" in await api.fails(409, "POST", base, {"auth": BEARER})
+        await api.ok("POST", f"{base}/{first['id']}/archive")
+        await api.ok("POST", base, {"auth": BEARER})
+        for number in range(19):
+            auth = {**BEARER, "mcp_server_url": f"https://{number}.example"}
+            await api.ok("POST", base, {"auth": auth})
+        more = {**BEARER, "mcp_server_url": "https://more.example"}
+        assert "at most" in await api.fails(400, "POST", base, {"auth": more})
+
+
+async def test_a_vault_takes_its_credentials_along(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        vault = await a_vault(api)
+        made = await api.ok("POST", f"{vault}/credentials", {"auth": BEARER})
+        path = f"{vault}/credentials/{made['id']}"
+        other = await a_vault(api)
+        await api.fails(404, "GET", f"{other}/credentials/{made['id']}")
+        await api.ok("POST", f"{vault}/archive")
+        assert (await api.ok("GET", path))["archived_at"] is not None
+        assert await secrets(api, vault, made) == {}
+        await api.fails(400, "POST", f"{vault}/credentials", {"auth": BEARER})
+        await api.ok("DELETE", vault)
+        await api.fails(404, "GET", path)
+
+
+async def test_what_is_not_tried_is_not_known(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        base = f"{await a_vault(api)}/credentials"
+        made = await api.ok("POST", base, {"auth": OAUTH})
+        told = await api.ok("POST", f"{base}/{made['id']}/mcp_oauth_validate")
+        assert (told["status"], told["has_refresh_token"]) == ("unknown", True)
+        bearer = await api.ok("POST", base, {"auth": BEARER})
+        await api.fails(400, "POST", f"{base}/{bearer['id']}/mcp_oauth_validate")
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        {"type": "static_bearer", "mcp_server_url": "https://a.example", "token": ""},
+        {"type": "static_bearer", "mcp_server_url": "ftp://a.example", "token": "t"},
+        {**VARIABLE, "secret_name": "1x"},
+        {**VARIABLE, "networking": {"type": "limited", "allowed_hosts": ["https://a"]}},
+        {**VARIABLE, "injection_location": {"header": False, "body": False}},
+        {**OAUTH, "expires_at": "tomorrow"},
+        {"type": "unheard"},
+        None,
+    ],
+)
+async def test_a_credential_that_is_none_is_refused(tmp_path: Path, auth: Any) -> None:
+    async with open_api(tmp_path) as api:
+        base = f"{await a_vault(api)}/credentials"
+        await api.fails(400, "POST", base, {"auth": auth})
+        assert (await api.ok("GET", base))["data"] == []

@@ -1,0 +1,171 @@
+"""What every request passes before anything is done: in this order, with these answers."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.interfaces.rest.api import BETA, HEADERS, open_api
+
+
+async def test_an_unknown_address_is_404_even_without_a_key(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for path in ("/v1/nothing", "/", "/v1/sessions/", "/v1", "/v1/sessions/x/nothing"):
+            answer = await api.client.get(path)
+            assert answer.status_code == 404, path
+            assert answer.json()["error"] == {"type": "not_found_error", "message": "Not found"}
+
+
+async def test_without_a_valid_key_everything_else_is_401(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for headers in (
+            {},
+            {"x-api-key": "sk-segue-wrong"},
+            {"authorization": "Bearer sk-segue-wrong"},
+            {"authorization": f"Basic {api.key}"},
+        ):
+            answer = await api.client.get("/v1/sessions", headers=headers)
+            assert answer.status_code == 401
+            assert answer.json()["error"] == {
+                "type": "authentication_error",
+                "message": "Authentication failed",
+            }
+
+
+async def test_a_key_that_was_revoked_opens_nothing(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        await api.fails(404, "GET", "/v1/sessions/x")
+        (key,) = await api.hub.keys.list("local")
+        await api.hub.keys.revoke("local", key.id)
+        await api.fails(401, "GET", "/v1/sessions/x")
+
+
+@pytest.mark.parametrize("beta", ["", "other-2026-01-01"])
+async def test_without_the_beta_header_the_address_does_not_exist_and_says_why(
+    tmp_path: Path, beta: str
+) -> None:
+    async with open_api(tmp_path) as api:
+        for path, wanted in (
+            ("/v1/sessions", BETA),
+            ("/v1/memory_stores", f"agent-memory-2026-07-22 or {BETA}"),
+        ):
+            status, answer = await api.call("GET", path, headers={"anthropic-beta": beta})
+            told = f"not found without the header anthropic-beta: {wanted}"
+            assert status == 404
+            assert answer["error"] == {"type": "not_found_error", "message": told}
+
+
+async def test_other_betas_may_stand_beside_the_one_that_is_needed(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        beta = {"anthropic-beta": f"foo-2026-01-01, {BETA}"}
+        assert (await api.call("GET", "/v1/sessions", headers=beta))[0] == 200
+
+
+async def test_the_version_is_asked_for_after_the_beta_header(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        key = {"x-api-key": api.key}
+        assert (await api.client.get("/v1/sessions", headers=key)).status_code == 404
+        beta = {**key, "anthropic-beta": BETA}
+        answer = await api.client.get("/v1/sessions", headers=beta)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"] == "anthropic-version: header is required"
+        for version, status in (("2023-06-01", 200), ("2026-10-21", 200), ("1999-01-01", 400)):
+            headers = {**beta, "anthropic-version": version}
+            assert (await api.client.get("/v1/sessions", headers=headers)).status_code == status
+
+
+async def test_both_ways_to_show_a_key_work_with_and_without_beta_true(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for given in ({"x-api-key": api.key}, {"authorization": f"Bearer {api.key}"}):
+            for path in ("/v1/sessions", "/v1/sessions?beta=true"):
+                answer = await api.client.get(path, headers={**HEADERS, **given})
+                assert answer.status_code == 200
+
+
+async def test_a_request_id_is_in_the_header_and_in_the_envelope(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        bad = await api.raw("GET", "/v1/sessions/nothing")
+        good = await api.raw("GET", "/v1/sessions")
+        assert bad.json()["request_id"] == bad.headers["request-id"]
+        assert good.headers["request-id"].startswith("req_")
+        assert good.headers["request-id"] != bad.headers["request-id"]
+
+
+async def test_another_method_on_a_known_address_is_405(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        status, answer = await api.call("PUT", "/v1/sessions")
+        assert (status, answer["error"]["type"]) == (405, "invalid_request_error")
+
+
+async def test_an_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
+    tmp_path: Path,
+) -> None:
+    async with open_api(tmp_path) as api:
+        session = await api.session()
+        told = await api.fails(400, "GET", f"/v1/sessions/{session['id']}/events", foo="1")
+        assert "'foo'" in told
+        for name in ("created_at[gt]", "limit", "order", "page", "types[]"):
+            assert name in told
+        assert "statuses[]" in await api.fails(400, "GET", "/v1/sessions", foo="1")
+        await api.fails(400, "GET", f"/v1/sessions/{session['id']}", limit="1")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:8787"},
+        {"host": ""},
+        {"host": "localhost.evil.example"},
+        {"host": "[oops"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+    ],
+)
+async def test_a_host_or_origin_that_is_not_ours_is_refused(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    async with open_api(tmp_path) as api:
+        status, answer = await api.call("GET", "/v1/sessions", headers=headers)
+        assert (status, answer["error"]["type"]) == (403, "permission_error")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "127.0.0.1:8787"},
+        {"host": "[::1]:1"},
+        {"host": "LOCALHOST"},
+        {"origin": "http://localhost:5173"},
+    ],
+)
+async def test_this_machine_s_own_names_are_served(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with open_api(tmp_path) as api:
+        assert (await api.call("GET", "/v1/sessions", headers=headers))[0] == 200
+
+
+async def test_a_body_over_32_mb_is_413_and_leaves_nothing(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        big = b'{"name": "' + b"x" * (32 * 1024 * 1024) + b'"}'
+        status, answer = await api.call("POST", "/v1/environments", content=big)
+        assert (status, answer["error"]["type"]) == (413, "request_too_large")
+        assert len((await api.ok("GET", "/v1/environments"))["data"]) == 1
+
+
+async def test_health_needs_no_key(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        for path in ("/healthz", "/readyz"):
+            assert (await api.client.get(path)).status_code == 200
+
+
+async def test_a_failure_of_ours_is_told_without_its_details(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+
+        async def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("the secret is plover")
+
+        api.hub.list = broken  # type: ignore[method-assign, assignment]
+        answer: httpx2.Response = await api.raw("GET", "/v1/sessions")
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "api_error"
+        assert "plover" not in answer.text

@@ -1,0 +1,210 @@
+"""Two workspaces: whatever one key names of the other's does not exist."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from segue.interfaces.rest.routes import ROUTES
+from segue.model import ids
+from segue.model.event import AgentRef
+from tests.interfaces.rest.api import Api, message, open_api
+from tests.interfaces.rest.test_credentials import BEARER
+from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_skills import skill
+
+STORE = "/v1/memory_stores/{memory_store_id}"
+WORK = "/v1/environments/{environment_id}/work"
+VAULT = "/v1/vaults/{vault_id}"
+
+# What each address needs in its body to get as far as looking for what it names.
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/v1/sessions/{session_id}"): {"title": "stolen"},
+    ("POST", "/v1/sessions/{session_id}/events"): {"events": [message("stolen")]},
+    ("POST", "/v1/sessions/{session_id}/resources"): {"type": "file", "file_id": "file_x"},
+    ("POST", "/v1/sessions/{session_id}/resources/{resource_id}"): {"authorization_token": "t"},
+    ("POST", "/v1/agents/{agent_id}"): {"name": "stolen"},
+    ("POST", "/v1/environments/{environment_id}"): {"name": "stolen"},
+    ("POST", f"{WORK}/{{work_id}}"): {"metadata": {"k": "stolen"}},
+    ("POST", f"{WORK}/{{work_id}}/stop"): {"force": True},
+    ("POST", STORE): {"name": "stolen"},
+    ("POST", f"{STORE}/memories"): {"path": "/stolen", "content": "stolen"},
+    ("POST", f"{STORE}/memories/{{memory_id}}"): {"content": "stolen"},
+    ("POST", VAULT): {"display_name": "stolen"},
+    ("POST", f"{VAULT}/credentials"): {"auth": BEARER},
+    ("POST", f"{VAULT}/credentials/{{credential_id}}"): {"display_name": "stolen"},
+    ("POST", "/v1/deployments/{deployment_id}"): {"name": "stolen"},
+}
+# Those that name nothing: they are looked at one by one below.
+KINDS = ("agents", "environments", "memory_stores", "vaults", "deployments")
+UNNAMED = ("sessions", "models", "deployment_runs", "files", "skills")
+LISTS = {f"/v1/{kind}" for kind in (*UNNAMED, *KINDS)}
+
+
+async def furnished(api: Api) -> dict[str, str]:
+    """One of everything, and the values that addresses name it by."""
+    agent = await api.agent(name=f"agent of {api.workspace}")
+    environment = await api.environment()
+    repository = {"type": "github_repository", "url": "https://github.com/a/b"}
+    store = await api.ok("POST", "/v1/memory_stores", {"name": f"memory of {api.workspace}"})
+    path = f"/v1/memory_stores/{store['id']}/memories"
+    memory_text = await api.ok("POST", path, {"path": "/a", "content": "xyzzy"})
+    vault = await api.ok("POST", "/v1/vaults", {"display_name": f"vault of {api.workspace}"})
+    path = f"/v1/vaults/{vault['id']}/credentials"
+    credential = await api.ok("POST", path, {"auth": BEARER})
+    file = await uploaded(api, b"xyzzy")
+    able = await skill(api, display_name=f"skill of {api.workspace}")
+    made_with = {"agent": agent["id"], "environment_id": environment, "vault_ids": [vault["id"]]}
+    memory = {"type": "memory_store", "memory_store_id": store["id"]}
+    deployment = await api.ok(
+        "POST", "/v1/deployments", {**made_with, "name": "d", "initial_events": [message("hi")]}
+    )
+    run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
+    await settled(api, run["session_id"])
+    await api.ok("DELETE", f"/v1/sessions/{run['session_id']}")
+    session = await api.session(
+        **made_with,
+        title=f"session of {api.workspace}",
+        resources=[repository, memory],
+    )
+    await api.say(session["id"], f"the secret word of {api.workspace} is xyzzy")
+    threads = await api.ok("GET", f"/v1/sessions/{session['id']}/threads")
+    hosted = {"name": "h", "config": {"type": "self_hosted"}}
+    elsewhere = (await api.ok("POST", "/v1/environments", hosted))["id"]
+    remote = await api.session(environment_id=elsewhere)
+    await api.say(remote["id"], "on")
+    (item,) = (await api.ok("GET", f"/v1/environments/{elsewhere}/work"))["data"]
+    await api.ok("DELETE", f"/v1/sessions/{remote['id']}")
+    await api.ok("DELETE", f"/v1/environments/{elsewhere}")
+    return {
+        "work_id": item["id"],
+        "session_id": session["id"],
+        "agent_id": agent["id"],
+        "environment_id": environment,
+        "resource_id": session["resources"][0]["id"],
+        "thread_id": threads["data"][0]["id"],
+        "memory_store_id": store["id"],
+        "memory_id": memory_text["id"],
+        "memory_version_id": memory_text["memory_version_id"],
+        "vault_id": vault["id"],
+        "credential_id": credential["id"],
+        "file_id": file["id"],
+        "skill_id": able["id"],
+        "version": able["latest_version_id"],
+        "deployment_id": deployment["id"],
+        "deployment_run_id": run["id"],
+    }
+
+
+async def settled(api: Api, session: str) -> None:
+    id = ids.parse(session) or ""
+    async for _ in api.hub.follow(api.principal, id):
+        if (await api.hub.get(api.principal, id)).stop_reason == "end_turn":
+            return
+
+
+async def test_no_address_leads_from_one_workspace_into_another(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as mine:
+        theirs = await mine.other("theirs")
+        names = await furnished(theirs)
+        before = await everything(theirs, names)
+        tried = 0
+        for endpoint in ROUTES:
+            if "{" not in endpoint.path or "model_id" in endpoint.path:
+                continue
+            path = endpoint.path.format(**names)
+            body = BODIES.get((endpoint.method, endpoint.path))
+            options = {} if body is None else {"json": body}
+            status, answer = await mine.call(endpoint.method, path, **options)
+            assert status == 404, (endpoint.method, path, answer)
+            assert answer["error"]["type"] == "not_found_error"
+            told = json.dumps(answer)
+            assert "theirs" not in told and "xyzzy" not in told
+            tried += 1
+        assert tried == len([e for e in ROUTES if "{" in e.path]) - 1  # all but the models
+        assert {e.path for e in ROUTES if "{" not in e.path} == LISTS
+        assert await everything(theirs, names) == before
+
+
+async def everything(api: Api, names: dict[str, str]) -> Any:
+    session = await api.ok("GET", f"/v1/sessions/{names['session_id']}")
+    session.pop("stats")
+    inner = (
+        "vaults/{vault_id}/credentials",
+        "memory_stores/{memory_store_id}/memories",
+        "memory_stores/{memory_store_id}/memory_versions",
+        "skills/{skill_id}/versions",
+    )
+    paths = [*KINDS, "files", "skills", *(each.format(**names) for each in inner)]
+    lists = [await api.ok("GET", f"/v1/{path}") for path in paths]
+    assert all(each["data"] for each in lists)
+    return session, await api.events(names["session_id"]), lists
+
+
+async def test_lists_and_searches_show_their_own_workspace_only(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as mine:
+        theirs = await mine.other("theirs")
+        own, other = await furnished(mine), await furnished(theirs)
+        for api, names in ((mine, own), (theirs, other)):
+            for params in ({}, {"q": "xyzzy"}, {"include_archived": "true"}):
+                found = (await api.ok("GET", "/v1/sessions", **params))["data"]
+                assert [each["id"] for each in found] == [names["session_id"]]
+            for kind in KINDS:
+                found = (await api.ok("GET", f"/v1/{kind}"))["data"]
+                assert len(found) == (2 if kind in KINDS[:2] else 1)  # with the built-in one
+                assert names[f"{kind[:-1]}_id"] in [each["id"] for each in found]
+            (able,) = (await api.ok("GET", "/v1/skills"))["data"]
+            assert able["id"] == names["skill_id"]
+            (file,) = (await api.ok("GET", "/v1/files"))["data"]
+            assert file["id"] == names["file_id"]
+            (run,) = (await api.ok("GET", "/v1/deployment_runs"))["data"]
+            assert run["id"] == names["deployment_run_id"]
+        assert (await mine.ok("GET", "/v1/sessions", agent_id=other["agent_id"]))["data"] == []
+
+
+async def test_a_cursor_is_no_way_into_another_workspace(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as mine:
+        theirs = await mine.other("theirs")
+        for api in (mine, theirs):
+            for _ in range(3):
+                await api.session()
+        page = (await theirs.ok("GET", "/v1/sessions", limit=1))["next_page"]
+        assert await mine.fails(400, "GET", "/v1/sessions", page=page) == "invalid page cursor"
+        await theirs.agent()
+        records = (await theirs.ok("GET", "/v1/agents", limit=1))["next_page"]
+        assert await mine.fails(400, "GET", "/v1/agents", page=records) == "invalid page cursor"
+
+
+async def test_a_session_is_made_with_what_its_workspace_has(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as mine:
+        theirs = await mine.other("theirs")
+        names = await furnished(theirs)
+        own = {"agent": await mine.built_in("agents")}
+        own["environment_id"] = await mine.built_in("environments")
+        memory = {"type": "memory_store", "memory_store_id": names["memory_store_id"]}
+        file = {"type": "file", "file_id": names["file_id"]}
+        for field, value in (
+            ("agent", names["agent_id"]),
+            ("environment_id", names["environment_id"]),
+            ("vault_ids", [names["vault_id"]]),
+            ("resources", [memory]),
+            ("resources", [file]),
+        ):
+            await mine.fails(404, "POST", "/v1/sessions", {**own, field: value})
+        session = await mine.session()
+        await mine.fails(404, "POST", f"/v1/sessions/{session['id']}/resources", file)
+        roster = {"type": "coordinator", "agents": [names["agent_id"]]}
+        able = [{"type": "custom", "skill_id": names["skill_id"]}]
+        for more in ({"multiagent": roster}, {"skills": able}):
+            await mine.fails(404, "POST", "/v1/agents", {"name": "a", "model": "m", **more})
+
+
+async def test_an_agent_of_another_workspace_is_not_shown_through_a_session(
+    tmp_path: Path,
+) -> None:
+    async with open_api(tmp_path) as mine:
+        theirs = await mine.other("theirs")
+        names = await furnished(theirs)
+        stolen = AgentRef(id=ids.parse(names["agent_id"]) or "")
+        await mine.hub.create(mine.principal, agent=stolen)
+        (shown,) = (await mine.ok("GET", "/v1/sessions"))["data"]
+        assert shown["agent"]["name"] == "unknown"

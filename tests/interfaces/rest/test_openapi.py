@@ -1,0 +1,197 @@
+"""The OpenAPI document: complete, valid, and true of a live server by made-up requests."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import httpx2
+import pytest
+from jsonschema import Draft202012Validator
+
+from segue.interfaces.rest.events.event_encoder import TYPES
+from segue.interfaces.rest.openapi import gives
+from segue.interfaces.rest.routes import ROUTES
+from segue.interfaces.rest.schemas.events import Event, Streamed
+from tests.clients.rest_server import Server, serving
+from tests.interfaces.rest.api import HEADERS, message, open_api
+from tests.interfaces.rest.judge import DOCUMENT, judge, judge_frame
+from tests.interfaces.rest.test_skills import FILES, form
+from tests.interfaces.rest.test_two_workspaces import FORMS
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,"
+    "response_schema_conformance"
+)
+
+
+def test_every_route_is_in_it_with_what_it_takes_and_gives() -> None:
+    told = {
+        (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
+    }
+    assert told == {(route.method, route.path) for route in ROUTES}
+    for route in ROUTES:
+        operation = DOCUMENT["paths"][route.path][route.method.lower()]
+        assert gives(route) not in (dict, None)
+        assert {"200", "400", "401", "404", "413", "429", "503"} <= operation["responses"].keys()
+        named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+        assert tuple(named) == route.query
+        takes = route.takes is not None or (route.method, route.path) in FORMS
+        assert takes == ("requestBody" in operation)
+
+
+def test_its_schemas_are_schemas_and_its_references_lead_somewhere() -> None:
+    text = json.dumps(DOCUMENT)
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        Draft202012Validator.check_schema(schema)
+        assert name.isalnum()
+    for part in text.split('"#/components/schemas/')[1:]:
+        assert part.split('"')[0] in DOCUMENT["components"]["schemas"]
+    operations = [
+        each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()
+    ]
+    assert len(set(operations)) == len(operations)
+
+
+def test_every_type_of_event_has_its_shape_and_no_other_has() -> None:
+    shown = {name for names in TYPES.values() for name in names}
+    assert {shape.__struct_config__.tag for shape in get_args(Event)} == shown
+    live = {shape.__struct_config__.tag for shape in get_args(Streamed)}
+    assert live - shown == {"session.deleted", "event_start", "event_delta", "ping"}
+    for made_up in (
+        {"type": "agent.message", "id": "sevt_x", "processed_at": None},
+        {"type": "session.status_running", "id": "sevt_x", "processed_at": None, "more": 1},
+        {"type": "agent.nothing", "id": "sevt_x", "processed_at": None},
+    ):
+        with pytest.raises(AssertionError):
+            judge_frame(made_up)
+
+
+async def test_anybody_may_read_it(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        answer = await api.client.get("/openapi.json")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, {"type": "vault", "id": "x"}),
+        (200, None),
+        (418, {}),
+        (400, {"error": "no envelope"}),
+    ],
+)
+def test_the_judge_knows_a_wrong_answer(status: int, answer: object) -> None:
+    with pytest.raises(AssertionError):
+        judge("GET", "/v1/vaults/vlt_x", status, "application/json", answer or [])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("openapi")) as server:
+        yield server
+
+
+def furnish(server: Server) -> dict[str, list[str]]:
+    """A few of everything, so that requests get further than a 404: ids by their place."""
+    names: dict[str, list[str]] = {}
+    with httpx2.Client(base_url=server.url, headers={**HEADERS, "x-api-key": server.key}) as client:
+
+        def made(path: str, **options: object) -> dict[str, str]:
+            answer = client.post(path, **options)  # type: ignore[arg-type]
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        for number in range(3):
+            agent = made("/v1/agents", json={"name": "a", "model": "m"})["id"]
+            place = made("/v1/environments", json={"name": "e"})["id"]
+            store = made("/v1/memory_stores", json={"name": "m"})["id"]
+            vault = made("/v1/vaults", json={"display_name": "v"})["id"]
+            file = made("/v1/files", files={"file": ("f", b"x" * number, "text/plain")})["id"]
+            skill = made("/v1/skills", files=form(FILES))
+            memory = made(f"/v1/memory_stores/{store}/memories", json={"path": "/a", "content": ""})
+            auth = {"type": "static_bearer", "mcp_server_url": "https://a.example", "token": "t"}
+            secret = made(f"/v1/vaults/{vault}/credentials", json={"auth": auth})["id"]
+            setup = {"agent": agent, "environment_id": place}
+            session = made("/v1/sessions", json={**setup, "initial_events": [message("hi")]})["id"]
+            mounted = {"type": "file", "file_id": file}
+            resource = made(f"/v1/sessions/{session}/resources", json=mounted)["id"]
+            thread = client.get(f"/v1/sessions/{session}/threads").json()["data"][0]["id"]
+            over = made("/v1/sessions", json=setup)["id"]
+            made(f"/v1/sessions/{over}/archive")
+            ended = client.get(f"/v1/sessions/{over}/threads").json()["data"][0]["id"]
+            planned = {**setup, "name": "d", "initial_events": [message("hi")]}
+            deployment = made("/v1/deployments", json=planned)["id"]
+            run = made(f"/v1/deployments/{deployment}/run")["id"]
+            for name, id in (
+                ("agent_id", agent),
+                ("environment_id", place),
+                ("memory_store_id", store),
+                ("memory_id", memory["id"]),
+                ("memory_version_id", memory["memory_version_id"]),
+                ("vault_id", vault),
+                ("credential_id", secret),
+                ("file_id", file),
+                ("skill_id", skill["id"]),
+                ("version", skill["latest_version_id"]),
+                ("session_id", session),
+                ("resource_id", resource),
+                ("thread_id", thread),
+                ("deployment_id", deployment),
+                ("deployment_run_id", run),
+                ("over.session_id", over),
+                ("over.thread_id", ended),
+            ):
+                names.setdefault(name, []).append(id)
+    return names
+
+
+def parameters(named: dict[str, list[str]]) -> list[str]:
+    return [f'"path.{name}" = {json.dumps(ids)}' for name, ids in named.items()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--phases=fuzzing", "--max-examples=3"],
+        pytest.param(["--phases=coverage"], marks=pytest.mark.full),
+        pytest.param(["--phases=fuzzing", "--max-examples=60"], marks=pytest.mark.full),
+    ],
+    ids=["short", "coverage", "long"],
+)
+def test_made_up_requests_are_answered_as_it_says(
+    server: Server, tmp_path: Path, options: list[str]
+) -> None:
+    config = tmp_path / "schemathesis.toml"
+    named = furnish(server)
+    # A stream ends by itself where the session has.
+    over = {name: named.pop(f"over.{name}") for name in ("session_id", "thread_id")}
+    operations = ["[[operations]]", 'include-path-regex = "stream$"', "[operations.parameters]"]
+    config.write_text(
+        "\n".join(["[parameters]", *parameters(named), *operations, *parameters(over)])
+    )
+    command = [Path(sys.executable).with_name("st"), f"--config-file={config}", "run"]
+    done = subprocess.run(
+        [
+            *command,
+            f"{server.url}/openapi.json",
+            f"--header=x-api-key: {server.key}",
+            f"--checks={CHECKS}",
+            "--mode=all",
+            "--continue-on-failure",
+            "--no-color",
+            *options,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "passed" in done.stdout
+    assert server.process.poll() is None

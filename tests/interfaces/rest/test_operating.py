@@ -1,0 +1,169 @@
+"""What whoever runs a server sees: metrics, logs, rate limits, and hints to come again."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.http import logs
+from segue.http.errors import RateLimited
+from segue.http.limits import Limits
+from segue.model import errors
+from tests.interfaces.rest.api import Api, message, open_api
+
+
+async def scraped(api: Api) -> dict[str, float]:
+    answer = await api.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+async def test_metrics_count_requests_by_route_and_status(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        session = await api.session()
+        for _ in range(3):
+            await api.ok("GET", f"/v1/sessions/{session['id']}")
+        await api.fails(404, "GET", "/v1/sessions/sesn_nothing")
+        await api.client.get("/v1/nothing")
+        found = await scraped(api)
+        route = 'route="/v1/sessions/{session_id}"'
+        told = "segue_http_requests_total"
+        assert found[f'{told}{{method="GET",{route},status="200"}}'] == 3
+        assert found[f'{told}{{method="GET",{route},status="404"}}'] == 1
+        assert found[f'{told}{{method="GET",route="none",status="404"}}'] == 1
+        buckets = [value for name, value in found.items() if f"seconds_bucket{{{route}" in name]
+        assert buckets == sorted(buckets) and buckets[-1] == 4
+        assert found[f"segue_http_request_seconds_count{{{route}}}"] == 4
+        assert found[f"segue_http_request_seconds_sum{{{route}}}"] > 0
+        assert found["segue_store_commits_total"] >= 1
+        assert (found["segue_streams_open"], found["segue_store_queue"]) == (0, 0)
+
+
+async def test_metrics_show_the_turns_that_run(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session())["id"]
+        for event, running in ((message("/ask Go on?"), 1), ({"type": "user.interrupt"}, 0)):
+            await api.send(id, event)
+            async with asyncio.timeout(10):
+                while (await scraped(api))["segue_turns_running"] != running:
+                    await asyncio.sleep(0.01)
+
+
+async def test_metrics_name_nobody(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        session = await api.session(title="secret")
+        await api.ok("GET", "/v1/sessions", q="hushed")
+        told = (await api.client.get("/metrics")).text
+        for word in (session["id"], "secret", "hushed", "local", api.key):
+            assert word not in told
+
+
+async def test_a_request_is_logged_without_what_is_secret_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(logs.Lines())
+    caplog.set_level(logging.INFO, "segue.rest")
+    async with open_api(tmp_path) as api:
+        answer = await api.raw("GET", "/v1/sessions", params={"q": "hushed"})
+        await api.session(title="a private matter")
+        await api.client.get("/v1/sessions", headers={"x-api-key": "sk-segue-guessed"})
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    first = lines[0]
+    assert first["request_id"] == answer.headers["request-id"]
+    assert {name: first[name] for name in ("level", "method", "route", "status", "workspace")} == {
+        "level": "info",
+        "method": "GET",
+        "route": "/v1/sessions",
+        "status": 200,
+        "workspace": "local",
+    }
+    assert first["ms"] > 0
+    assert (lines[-1]["status"], lines[-1]["workspace"]) == (401, None)
+    for word in ("hushed", "private", "guessed", api.key):
+        assert word not in caplog.text
+
+
+async def test_a_key_over_its_limit_is_told_when_to_come_again(tmp_path: Path) -> None:
+    async with open_api(tmp_path, rate_limit=3) as api:
+        other = await api.other("w2")
+        for left in (2, 1, 0):
+            answer = await api.raw("GET", "/v1/sessions")
+            assert answer.status_code == 200
+            assert answer.headers["anthropic-ratelimit-requests-limit"] == "3"
+            assert answer.headers["anthropic-ratelimit-requests-remaining"] == str(left)
+            assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+        refused = await api.raw("GET", "/v1/sessions")
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert 1 <= int(refused.headers["retry-after"]) <= 20
+        # Another key has its own; and nobody else is counted at all.
+        assert (await other.raw("GET", "/v1/sessions")).status_code == 200
+        assert (await api.client.get("/healthz")).status_code == 200
+        assert (await api.client.get("/v1/sessions")).status_code == 401
+
+
+def test_what_is_spent_comes_back_evenly_and_no_further_than_the_limit() -> None:
+    now = 0.0
+    limits = Limits(60, lambda: now)
+
+    def spend() -> int:
+        count = 0
+        while True:
+            try:
+                limits.take("key")
+            except RateLimited:
+                return count
+            count += 1
+
+    assert spend() == 60
+    now += 5.0
+    assert spend() == 5
+    now += 1e6
+    assert spend() == 60
+
+
+async def test_without_a_limit_no_headers_speak_of_one(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        headers = (await api.raw("GET", "/v1/sessions")).headers
+        assert not [name for name in headers if "ratelimit" in name]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "hint"),
+    [
+        (errors.StoreLocked("held"), 503, ("retry-after", "1")),
+        (errors.StoreFull("full"), 503, ("x-should-retry", "false")),
+        (errors.Conflict("taken"), 409, ("x-should-retry", "false")),
+        (errors.LeaseLost("lost"), 409, None),
+    ],
+)
+async def test_a_client_is_told_whether_to_try_again(
+    tmp_path: Path, error: errors.SegueError, status: int, hint: tuple[str, str] | None
+) -> None:
+    async with open_api(tmp_path) as api:
+
+        async def broken(*_: object, **__: object) -> None:
+            raise error
+
+        api.hub.list = broken  # type: ignore[method-assign, assignment]
+        answer = await api.raw("GET", "/v1/sessions")
+        assert answer.status_code == status
+        told: dict[str, Any] = {
+            name: answer.headers[name]
+            for name in ("retry-after", "x-should-retry")
+            if name in answer.headers
+        }
+        assert told == (dict([hint]) if hint else {})
+
+
+async def test_a_server_that_is_stopping_is_not_ready(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        assert (await api.client.get("/readyz")).status_code == 200
+        api.door.closing.set()
+        assert (await api.client.get("/readyz")).status_code == 503
+        assert (await api.client.get("/healthz")).status_code == 200

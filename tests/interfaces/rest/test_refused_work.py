@@ -1,0 +1,118 @@
+"""Calls that no worker may run: it runs those that are allowed and have no `user.tool_result`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from segue.agents.base import Turn
+from segue.agents.turn_hooks import LENT, After, Before, Called, Lent
+from segue.model import ids
+from segue.model.event import ToolResult
+from tests.agents.provider import Provider, Say, Use
+from tests.interfaces.rest.api import Api, message, open_api
+from tests.interfaces.rest.test_work import hosted
+
+TOOLS = {
+    "type": "agent_toolset_20260401",
+    "configs": [
+        {"name": "bash", "enabled": False},
+        {"name": "write", "permission_policy": {"type": "always_ask"}},
+    ],
+}
+
+
+class Strict:
+    """Hooks that let nothing pass."""
+
+    async def before(self, turn: Turn, call: Called) -> Before:
+        return Before(refused="not that")
+
+    async def after(self, turn: Turn, call: Called, result: ToolResult) -> After:
+        return After()
+
+    async def compacting(self, turn: Turn) -> None: ...
+
+    async def stopping(self, turn: Turn, again: bool) -> str | None: ...
+
+
+@asynccontextmanager
+async def at_work(directory: Path, model: Provider) -> AsyncIterator[tuple[Api, str]]:
+    """A session whose tools run elsewhere."""
+    async with model, open_api(directory) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        place = (await hosted(api)).rpartition("/")[2]
+        agent = await api.agent(tools=[TOOLS])
+        made = await api.session(agent=agent["id"], environment_id=place)
+        yield api, made["id"]
+
+
+async def uses(api: Api, session: str, count: int) -> list[dict[str, Any]]:
+    """Calls, once there are so many."""
+    async with asyncio.timeout(30):
+        while len(found := await api.events(session, **{"types[]": "agent.tool_use"})) < count:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def pending(api: Api, session: str) -> None:
+    async with asyncio.timeout(30):
+        while not (await api.hub.get(api.principal, ids.parse(session) or "")).pending:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with at_work(tmp_path, model) as (api, session):
+        off, unreadable = Use("bash", {"command": "true"}), Use("read", {}, raw="[1]")
+        model.scripts += [[off, Use("delete", {}), unreadable], [Say("no?")]]
+        await api.say(session, "on")
+        lent = api.hub.runners.lending.lend(Lent(hooks=Strict()))
+        model.scripts += [[Use("glob", {"pattern": "*"})], [Say("no?")]]
+        id = ids.parse(session) or ""
+        turn = await api.hub.prompt(api.principal, id, "on", overrides={LENT: lent})
+        await api.hub.wait(api.principal, id, turn)
+        called = await uses(api, session, 4)
+        assert [each["evaluated_permission"] for each in called] == ["deny"] * 4
+        for each in called:
+            given = {"events": [{"type": "user.tool_result", "tool_use_id": each["id"]}]}
+            told = await api.fails(400, "POST", f"/v1/sessions/{session}/events", given)
+            assert "does not wait" in told
+
+
+async def test_a_call_of_a_turn_that_is_over_has_its_result(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with at_work(tmp_path, model) as (api, session):
+        model.scripts.append([Use("read", {"file_path": "a"})])
+        await api.send(session, message("on"))
+        (call,) = await uses(api, session, 1)
+        assert call["evaluated_permission"] == "allow"
+        await pending(api, session)
+        await api.send(session, {"type": "user.interrupt"})
+        await api.hub.turns.rest()
+        (told,) = await api.events(session, **{"types[]": "user.tool_result"})
+        assert (told["tool_use_id"], told["is_error"]) == (call["id"], True)
+
+
+async def test_a_call_that_is_allowed_with_another_input_is_not_run_with_the_first(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with at_work(tmp_path, model) as (api, session):
+        model.scripts += [[Use("write", {"file_path": "a", "content": "b"})], [Say("no?")]]
+        await api.send(session, message("on"))
+        (call,) = await uses(api, session, 1)
+        assert call["evaluated_permission"] == "ask"
+        await pending(api, session)
+        found = await api.hub.get(api.principal, ids.parse(session) or "")
+        (ask,) = found.open_asks
+        changed = {"file_path": "c", "content": "d"}
+        await api.hub.answer(api.principal, found.id, ask, "allow", input=changed)
+        async with asyncio.timeout(30):
+            await api.hub.turns.rest()
+        (said,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
+        assert (said["tool_use_id"], said["result"]) == (call["id"], "deny")
+        assert "runs elsewhere" in str(model.requests[1]["messages"])

@@ -1,0 +1,178 @@
+"""A session with everything that one can have, shown as it was given."""
+
+from pathlib import Path
+from typing import Any
+
+from segue.model import ids
+from segue.model.event import OutcomeDefined, OutcomeEvaluated
+from segue.store import open_store
+from tests.interfaces.rest.api import Api, open_api
+from tests.interfaces.rest.test_files import uploaded
+from tests.interfaces.rest.test_skills import FILES, form, skill
+
+TOOLS = [
+    {
+        "type": "agent_toolset_20260401",
+        "configs": [
+            {"name": "bash", "enabled": True, "permission_policy": {"type": "always_allow"}}
+        ],
+        "default_config": {"enabled": True, "permission_policy": {"type": "always_ask"}},
+    },
+    {
+        "type": "mcp_toolset",
+        "mcp_server_name": "library",
+        "configs": [
+            {"name": "lend", "enabled": False, "permission_policy": {"type": "always_ask"}}
+        ],
+        "default_config": {"enabled": True, "permission_policy": {"type": "always_allow"}},
+    },
+]
+SERVERS = [{"type": "url", "name": "library", "url": "https://library.example/mcp"}]
+XLSX = {"type": "anthropic", "skill_id": "xlsx", "version": "1"}
+MODEL = {"id": "claude-sonnet-4-6", "speed": "standard"}
+
+
+def within(given: Any, shown: Any) -> bool:
+    """Whether everything given is shown, at its place; more may be shown beside it."""
+    if isinstance(given, dict):
+        return isinstance(shown, dict) and all(
+            name in shown and within(value, shown[name]) for name, value in given.items()
+        )
+    if isinstance(given, list):
+        return len(given) == len(shown) and all(map(within, given, shown))
+    return bool(given == shown)
+
+
+async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A session, and what of it was given."""
+    settings = {"model": MODEL, "tools": TOOLS, "mcp_servers": SERVERS}
+    helper = {**settings, "name": "Reader", "system": "Read.", "description": "Reads."}
+    helper["skills"] = [XLSX]
+    member = await api.ok("POST", "/v1/agents", helper)
+    agent = {**settings, "name": "Librarian", "system": "Lend.", "description": "Lends."}
+    able = await skill(api)
+    await api.call("POST", f"/v1/skills/{able['id']}/versions", files=form(FILES))
+    agent["skills"] = [XLSX, {"type": "custom", "skill_id": able["id"], "version": "2"}]
+    roster = {"type": "coordinator", "agents": [member["id"]]}
+    main = await api.ok("POST", "/v1/agents", {**agent, "multiagent": roster})
+    vault = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
+    file = await uploaded(api, b"%PDF", "receipt.pdf", "application/pdf")
+    given = {
+        "environment_id": await api.environment(),
+        "title": "Overdue book",
+        "metadata": {"shelf": "12"},
+        "vault_ids": [vault["id"]],
+        "resources": [
+            {"type": "file", "file_id": file["id"], "mount_path": "/uploads/receipt.pdf"},
+            {
+                "type": "github_repository",
+                "url": "https://example.com/library/catalogue",
+                "mount_path": "/workspace/catalogue",
+                "checkout": {"type": "branch", "name": "main"},
+            },
+        ],
+    }
+    session = await api.ok("POST", "/v1/sessions", {**given, "agent": main["id"]})
+    id = ids.parse(session["id"]) or ""
+    outcome = ids.new_id()
+    await api.hub.append(
+        api.principal,
+        id,
+        OutcomeDefined(outcome_id=outcome, description="A list of 2 pages"),
+        OutcomeEvaluated(outcome_id=outcome, iteration=0, result="satisfied", explanation="Is."),
+    )
+    expected: dict[str, Any] = {
+        **given,
+        "type": "session",
+        "id": session["id"],
+        "status": "idle",
+        "archived_at": None,
+        "deployment_id": None,
+        "agent": {
+            **agent,
+            "type": "agent",
+            "id": main["id"],
+            "version": 1,
+            "multiagent": {
+                "type": "coordinator",
+                "agents": [{**helper, "type": "agent", "id": member["id"], "version": 1}],
+            },
+        },
+        "outcome_evaluations": [
+            {
+                "type": "outcome_evaluation",
+                "outcome_id": ids.spell("outc", outcome),
+                "description": "A list of 2 pages",
+                "explanation": "Is.",
+                "iteration": 0,
+                "result": "satisfied",
+            }
+        ],
+    }
+    # A mounted file is a copy, with an id of its own.
+    expected["resources"] = [{**each} for each in given["resources"]]
+    expected["resources"][0]["file_id"] = session["resources"][0]["file_id"]
+    return session, expected
+
+
+async def test_what_was_given_is_what_is_listed(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        session, expected = await made(api)
+        (listed,) = (await api.ok("GET", "/v1/sessions"))["data"]
+        assert within(expected, listed), listed
+        assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
+        usage = {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 0}
+        assert within(usage, listed["usage"])
+        assert listed["outcome_evaluations"][0]["completed_at"] is not None
+        assert {"active_seconds", "duration_seconds"} == listed["stats"].keys()
+        assert not within({**expected, "title": "another"}, listed)
+
+
+async def test_a_session_that_is_shown_can_be_made_again_from_what_is_shown(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        session, _ = await made(api)
+        agent = session["agent"]
+        again = await api.ok(
+            "POST",
+            "/v1/sessions",
+            {
+                "agent": {"type": "agent", "id": agent["id"], "version": agent["version"]},
+                **{name: session[name] for name in ("environment_id", "title", "metadata")},
+                "vault_ids": session["vault_ids"],
+                "resources": [
+                    {
+                        name: value
+                        for name, value in each.items()
+                        if name not in ("id", "created_at", "updated_at")
+                    }
+                    for each in session["resources"]
+                ],
+            },
+        )
+        for name in ("agent", "environment_id", "title", "metadata", "vault_ids"):
+            assert again[name] == session[name]
+        copied = {
+            name: agent[name]
+            for name in ("name", "description", "system", "model", "tools", "mcp_servers", "skills")
+        }
+        twin = await api.ok("POST", "/v1/agents", copied)
+        assert within(copied, twin)
+
+
+async def test_another_database_makes_no_difference(
+    tmp_path: Path, fresh_database_url: str
+) -> None:
+    store = await open_store(tmp_path, fresh_database_url)
+    async with open_api(tmp_path, store=store) as api:
+        session, expected = await made(api)
+        assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))
+        file = f"/v1/files/{session['resources'][0]['file_id']}"
+        assert (await api.raw("GET", f"{file}/content")).content == b"%PDF"
+        kept = await api.ok("POST", "/v1/memory_stores", {"name": "m"})
+        base = f"/v1/memory_stores/{kept['id']}/memories"
+        note = await api.ok("POST", base, {"path": "/a", "content": "one"})
+        await api.fails(409, "POST", base, {"path": "/a", "content": "two"})
+        await api.ok("POST", f"{base}/{note['id']}", {"path": "/b"})
+        assert [each["path"] for each in (await api.ok("GET", base))["data"]] == ["/b"]
+        await api.ok("DELETE", f"/v1/sessions/{session['id']}")
+        await api.fails(404, "GET", file)

@@ -1,0 +1,128 @@
+"""`segue serve` as a person starts it."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from segue.server.serve import first_key
+from tests.clients.rest_server import serving
+from tests.interfaces.rest.api import HEADERS, open_api
+
+
+def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        assert first.key in first.told
+        assert "Three things to try" in first.told
+        assert f"  segue new --data-dir {tmp_path} --title " in first.told
+        assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+        headers = {**HEADERS, "x-api-key": first.key}
+        assert httpx2.get(f"{first.url}/v1/sessions", headers=headers).status_code == 200
+    with serving(tmp_path) as second:
+        assert second.key == first.key
+        assert second.key not in second.told  # it was shown once
+        assert httpx2.get(f"{second.url}/v1/sessions", headers=headers).status_code == 200
+
+
+def test_what_the_command_line_makes_is_served(tmp_path: Path) -> None:
+    environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
+    with serving(tmp_path) as server:
+        subprocess.run(
+            [sys.executable, "-m", "segue", "new", "--title", "Seen"], env=environment, check=True
+        )
+        made = subprocess.run(
+            [sys.executable, "-m", "segue", "keys", "create", "--workspace", "w2"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        titles = {}
+        for key in (server.key, made.stdout.strip()):
+            headers = {**HEADERS, "x-api-key": key}
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            titles[key] = [session["title"] for session in answer.json()["data"]]
+        assert list(titles.values()) == [["Seen"], []]
+
+
+def test_a_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--allow-host", "segue.example") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        for host, status in (("segue.example", 200), ("other.example", 403)):
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers={**headers, "host": host})
+            assert answer.status_code == status
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "segue", "serve", "--port", port, "--data-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    told = f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use"
+    assert done.stderr == f"{told}; --port 0 takes a free one\n"
+
+
+async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        made = {}
+        for workspace, name in (("local", "key"), ("w2", "key-w2")):
+            path, secret = await first_key(api.hub, workspace)
+            assert (path, path.read_text().strip()) == (tmp_path / name, secret)
+            assert (await first_key(api.hub, workspace)) == (path, None)
+            made[workspace] = (await api.hub.keys.authenticate(secret or "")).workspace
+        assert made == {"local": "local", "w2": "w2"}
+
+
+def test_several_workers_serve_the_api_and_the_pages(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2", "--rate-limit", "1000") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        for _ in range(6):
+            answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
+            assert answer.status_code == 200
+            # Each worker holds the key to its share.
+            assert answer.headers["anthropic-ratelimit-requests-limit"] == "500"
+            assert httpx2.get(f"{server.url}/login").headers["content-type"].startswith("text/html")
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == ""
+
+
+def test_workers_run_nothing_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = tmp_path / "cwd" / "multiprocessing.py"
+    evil.parent.mkdir()
+    evil.write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()")
+    monkeypatch.chdir(evil.parent)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    begin = "import sys; del sys.path[0]; from segue.__main__ import main; main()"
+    program = (sys.executable, "-c", begin)
+    with serving(tmp_path / "data", "--workers", "2", program=program) as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).status_code == 200
+    assert [path.name for path in evil.parent.iterdir()] == [evil.name]
+
+
+def test_requests_are_logged_on_request(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "info") as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        answer = httpx2.get(f"{server.url}/v1/sessions?q=hushed", headers=headers)
+        server.process.terminate()
+        server.process.wait(30)
+        assert server.process.stderr is not None
+        lines = [json.loads(line) for line in server.process.stderr.read().splitlines()]
+    (told,) = [line for line in lines if line.get("request_id") == answer.headers["request-id"]]
+    assert (told["route"], told["status"]) == ("/v1/sessions", 200)
+    assert "hushed" not in str(lines) and server.key not in str(lines)

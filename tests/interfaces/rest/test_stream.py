@@ -1,0 +1,268 @@
+"""Streams of a real server, read frame by frame."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.clients.rest_server import Server, serving
+from tests.interfaces.rest.api import HEADERS, message
+from tests.interfaces.rest.judge import judge_frame
+
+
+class Client:
+    """Plain HTTP, so that frames are seen as they are sent."""
+
+    def __init__(self, server: Server) -> None:
+        headers = {**HEADERS, "x-api-key": server.key}
+        self.http = httpx2.Client(base_url=server.url, headers=headers, timeout=30)
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.http.request(method, path, **({} if body is None else {"json": body}))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def session(self) -> str:
+        agent = self.ok("GET", "/v1/agents")["data"][0]["id"]
+        place = self.ok("GET", "/v1/environments")["data"][0]["id"]
+        return self.ok("POST", "/v1/sessions", {"agent": agent, "environment_id": place})["id"]
+
+    def send(self, session: str, *events: Any) -> Any:
+        return self.ok("POST", f"/v1/sessions/{session}/events", {"events": list(events)})
+
+    @contextmanager
+    def stream(
+        self, session: str, query: str = "", **headers: str
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        path = f"/v1/sessions/{session}/events/stream{query}"
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with self.http.stream("GET", path, headers=named) as answer:
+            assert answer.status_code == 200, answer.read()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield frames(answer.iter_lines())
+
+    def idle(self, session: str) -> None:
+        """Wait until a session rests, without a stream."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if self.ok("GET", f"/v1/sessions/{session}/events?types[]=session.status_idle")["data"]:
+                return
+            time.sleep(0.05)
+        raise AssertionError("the session does not come to rest")
+
+
+def frames(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Frames with their names and ids, pings left out."""
+    import json
+
+    frame: dict[str, Any] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line:
+            frame[name] = json.loads(value) if name == "data" else value
+            continue
+        assert frame["event"] == frame["data"]["type"]
+        judge_frame(frame["data"])
+        if frame["event"] != "ping":
+            yield frame
+        frame = {}
+
+
+def upto(frames: Iterator[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    found = []
+    for frame in frames:
+        found.append(frame)
+        if frame["event"] == kind:
+            return found
+    raise AssertionError(f"the stream ended before {kind}: {[f['event'] for f in found]}")
+
+
+def data(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [frame["data"] for frame in frames]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("rest")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    client = Client(server)
+    yield client
+    client.http.close()
+
+
+def test_a_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        client.send(id, message("/say hello\n/usage 1 2"))
+        seen = upto(stream, "session.status_idle")
+    assert data(seen) == client.ok("GET", f"/v1/sessions/{id}/events")["data"]
+    assert all("id" in frame for frame in seen)
+
+
+def test_a_client_that_sends_first_still_hears_the_whole_turn(client: Client) -> None:
+    id = client.session()
+    client.send(id, message("quick"))
+    deadline = time.monotonic() + 10
+    while client.ok("GET", f"/v1/sessions/{id}")["stats"]["active_seconds"] == 0:
+        assert time.monotonic() < deadline
+    with client.stream(id) as stream:
+        seen = upto(stream, "session.status_idle")
+    assert seen[0]["event"] == "session.status_running"
+
+
+def test_a_turn_that_was_heard_to_its_end_is_not_told_again(client: Client) -> None:
+    id = client.session()
+    for number in range(3):
+        with client.stream(id) as stream:
+            client.send(id, message(f"/say {number}"))
+            seen = upto(stream, "session.status_idle")
+        said = [
+            each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"
+        ]
+        assert said == [str(number)]
+
+
+def test_a_turn_of_another_door_is_nobody_s_answer_here(client: Client, server: Server) -> None:
+    id = client.session()
+    prompting = [sys.executable, "-m", "segue", "prompt", id, "/say from the terminal"]
+    subprocess.run(prompting, env=server.environment, check=True, capture_output=True)
+    with client.stream(id) as stream:
+        client.send(id, message("/say from here"))
+        seen = upto(stream, "session.status_idle")
+    said = [each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"]
+    assert said == ["from here"]
+
+
+def test_a_stream_that_opens_in_the_middle_of_a_turn_begins_with_it(client: Client) -> None:
+    id = client.session()
+    with client.stream(id) as first:
+        client.send(id, message("/say one\n/wait 1\n/say two"))
+        upto(first, "agent.message")
+        with client.stream(id) as second:
+            seen = upto(second, "session.status_idle")
+    assert seen[0]["event"] == "session.status_running"
+    said = [each["content"][0]["text"] for each in data(seen) if each["type"] == "agent.message"]
+    assert said == ["one", "two"]
+
+
+def test_last_event_id_goes_on_after_it_wherever_that_was(client: Client) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        client.send(id, message("/say hello\n/tool x y\n/usage 1 1"))
+        whole = upto(stream, "session.status_idle")
+    for number, frame in enumerate(whole[:-1]):
+        for spelt in (frame["id"], frame["data"]["id"]):
+            with client.stream(id, last_event_id=spelt) as stream:
+                assert upto(stream, "session.status_idle") == whole[number + 1 :], spelt
+    for wrong in ("sevt_nothing", "99999.0", "0.0", "x"):
+        headers = {"last-event-id": wrong}
+        answer = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
+        assert answer.status_code == 400
+
+
+def test_deltas_come_on_request_and_make_up_the_message(client: Client) -> None:
+    id = client.session()
+    with client.stream(id, "?event_deltas[]=agent.message&event_deltas[]=agent.thinking") as stream:
+        client.send(id, message("/slow 0.05\n/think let me see\n/say one two three four"))
+        seen = data(upto(stream, "session.status_idle"))
+    starts = [each["event"] for each in seen if each["type"] == "event_start"]
+    whole = [each for each in seen if each["type"] in ("agent.message", "agent.thinking")]
+    assert [(start["type"], start["id"]) for start in starts] == [
+        (each["type"], each["id"]) for each in whole
+    ]
+    pieces = [each for each in seen if each["type"] == "event_delta"]
+    assert {each["event_id"] for each in pieces} == {whole[-1]["id"]}
+    told = "".join(each["delta"]["content"]["text"] for each in pieces)
+    assert len(pieces) > 1 and "one two three four".startswith(told) and len(told) > 4
+    with client.stream(id) as stream:
+        client.send(id, message("/slow 0.02\n/say one two three"))
+        plain = upto(stream, "session.status_idle")
+    assert not any(frame["event"].startswith("event_") for frame in plain)
+    wrong = client.http.get(f"/v1/sessions/{id}/events/stream?event_deltas[]=user.message")
+    assert wrong.status_code == 400
+
+
+def test_a_stream_ends_with_its_session(client: Client) -> None:
+    gone, archived = client.session(), client.session()
+    with client.stream(gone) as stream:
+        client.ok("DELETE", f"/v1/sessions/{gone}")
+        assert [frame["event"] for frame in stream] == ["session.deleted"]
+    with client.stream(archived) as stream:
+        client.ok("POST", f"/v1/sessions/{archived}/archive")
+        assert [frame["event"] for frame in stream] == [
+            "session.thread_status_terminated",
+            "session.status_terminated",
+        ]
+    with client.stream(archived) as stream:
+        assert list(stream) == []
+
+
+def test_a_stream_ends_when_another_door_deletes_its_session(
+    client: Client, server: Server
+) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        deleting = [sys.executable, "-m", "segue", "delete", "--yes", id]
+        subprocess.run(deleting, env=server.environment, check=True, capture_output=True)
+        assert [frame["event"] for frame in stream] == ["session.deleted"]
+
+
+def test_the_thread_s_stream_is_the_session_s(client: Client) -> None:
+    id = client.session()
+    (thread,) = client.ok("GET", f"/v1/sessions/{id}/threads")["data"]
+    path = f"/v1/sessions/{id}/threads/{thread['id']}/stream"
+    with client.http.stream("GET", path) as answer:
+        client.send(id, message("hi"))
+        seen = upto(frames(answer.iter_lines()), "session.status_idle")
+    assert seen[0]["event"] == "session.status_running"
+
+
+def test_a_question_asked_on_one_stream_is_answered_from_anywhere(client: Client) -> None:
+    id = client.session()
+    with client.stream(id) as stream:
+        client.send(id, message("/ask May I?"))
+        waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
+        assert waits["type"] == "requires_action"
+        answer = {"type": "user.tool_confirmation", "result": "allow"}
+        client.send(id, {**answer, "tool_use_id": waits["event_ids"][0]})
+        rest = upto(stream, "session.status_idle")
+    assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
+
+
+def test_a_question_is_told_to_who_comes_later_but_not_twice(client: Client) -> None:
+    id = client.session()
+    client.send(id, message("/ask May I?"))
+    with client.stream(id) as stream:
+        waits = upto(stream, "session.status_idle")[-1]["data"]["stop_reason"]
+    with client.stream(id) as stream:
+        answer = {"type": "user.tool_confirmation", "result": "deny"}
+        client.send(id, {**answer, "tool_use_id": waits["event_ids"][0]})
+        rest = upto(stream, "session.status_idle")
+    assert rest[0]["event"] == "user.tool_confirmation"
+    assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
+
+
+def test_stopping_the_server_ends_open_streams_at_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serving(tmp_path_factory.mktemp("stopped")) as server:
+        client = Client(server)
+        id = client.session()
+        with client.stream(id) as stream:
+            client.send(id, message("hello"))
+            upto(stream, "session.status_idle")
+            server.process.terminate()
+            assert list(stream) == []
+        client.http.close()
+        assert server.process.wait(15) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == ""

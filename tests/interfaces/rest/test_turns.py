@@ -1,0 +1,288 @@
+"""Turns that need the client: its tools, system messages, outcomes, messages sent midway."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.agents.base import Turn
+from segue.hub import Runners
+from segue.model import ids
+from segue.model.event import ModelAsked, ToolResult
+from tests.interfaces.rest.api import Api, message, open_api
+
+Shown = list[dict[str, Any]]
+
+
+def types(events: Shown) -> list[str]:
+    return [event["type"] for event in events]
+
+
+async def until(api: Api, session: str, found: Callable[[Shown], bool]) -> Shown:
+    """A session's events, once they are as wanted."""
+    async with asyncio.timeout(10):
+        async for _ in api.hub.follow(api.principal, ids.parse(session) or ""):
+            if found(events := await api.events(session)):
+                return events
+    raise AssertionError("the session is gone")
+
+
+def rests(count: int) -> Callable[[Shown], bool]:
+    return lambda events: types(events).count("session.status_idle") >= count
+
+
+def said(events: Shown) -> list[str]:
+    return [event["content"][0]["text"] for event in events if event["type"] == "agent.message"]
+
+
+def result(use: str, text: str, **fields: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    kind = "user.custom_tool_result"
+    return {"type": kind, "custom_tool_use_id": use, "content": content, **fields}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_custom_tool_is_run_by_the_client(tmp_path: Path, failed: bool) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message('/custom weather {"city": "Oslo"}'))
+        events = await until(api, id, rests(1))
+        assert types(events) == [
+            "session.status_running",
+            "session.thread_status_running",
+            "user.message",
+            "session.updated",
+            "agent.custom_tool_use",
+            "session.thread_status_idle",
+            "session.usage",
+            "session.status_idle",
+        ]
+        use = events[4]
+        assert (use["name"], use["input"]) == ("weather", {"city": "Oslo"})
+        wanted = {"type": "requires_action", "event_ids": [use["id"]]}
+        assert events[-1]["stop_reason"] == wanted
+        assert (await api.ok("GET", f"/v1/sessions/{id}"))["status"] == "idle"
+        (echo,) = (await api.send(id, result(use["id"], "rain", is_error=failed)))["data"]
+        assert echo["processed_at"] is not None  # it is taken in as it comes
+        after = (await until(api, id, rests(2)))[len(events) :]
+        assert types(after) == [
+            "user.custom_tool_result",
+            "session.status_running",
+            "session.thread_status_running",
+            "agent.message",
+            "session.thread_status_idle",
+            "session.usage",
+            "session.status_idle",
+        ]
+        assert after[0]["id"] == echo["id"]
+        assert (after[0]["custom_tool_use_id"], after[0]["is_error"]) == (use["id"], failed)
+        assert said(after) == [f"weather {'failed' if failed else 'completed'}: rain"]
+        assert after[-1]["stop_reason"] == {"type": "end_turn"}
+        # Once more changes nothing, and is no error.
+        await api.send(id, result(use["id"], "snow"))
+        assert len(await api.events(id)) == len(events) + len(after)
+
+
+async def test_a_result_that_comes_before_it_is_waited_for_is_not_lost(tmp_path: Path) -> None:
+    class Slow:
+        async def run(self, turn: Turn) -> Any:
+            call = await turn.tool("early", custom=True)
+            await asyncio.sleep(0.2)
+            given = (await turn.result(call))[0].body
+            assert isinstance(given, ToolResult)
+            await turn.say(str(given.status))
+            return "end_turn"
+
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Slow()})) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message("go"))
+        events = await until(api, id, lambda found: "agent.custom_tool_use" in types(found))
+        await api.send(id, result(events[-1]["id"], "quick"))
+        assert said(await until(api, id, lambda found: bool(said(found)))) == ["completed"]
+
+
+async def test_each_result_leaves_the_rest_to_be_waited_for(tmp_path: Path) -> None:
+    class Both:
+        async def run(self, turn: Turn) -> Any:
+            calls = [await turn.tool(name, custom=True) for name in ("one", "two")]
+            await asyncio.gather(*(turn.result(call) for call in calls))
+            return "end_turn"
+
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Both()})) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message("go"))
+        events = await until(api, id, rests(2))
+        one, two = events[-1]["stop_reason"]["event_ids"]
+        await api.send(id, result(two, "2"))
+        events = await until(api, id, lambda found: "user.custom_tool_result" in types(found))
+        assert events[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [one]}
+        await api.send(id, result(one, "1"))
+        events = await until(
+            api, id, lambda found: found[-1].get("stop_reason") == {"type": "end_turn"}
+        )
+        assert types(events).count("user.custom_tool_result") == 2
+
+
+async def test_a_tool_of_the_agent_s_own_may_be_run_by_a_worker(tmp_path: Path) -> None:
+    class Remote:
+        async def run(self, turn: Turn) -> Any:
+            await turn.result(await turn.tool("bash", input={"command": "ls"}))
+            return "end_turn"
+
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Remote()})) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message("go"))
+        events = await until(api, id, rests(1))
+        (use,) = [event for event in events if event["type"] == "agent.tool_use"]
+        path = f"/v1/sessions/{id}/events"
+        wrong = {"events": [result(use["id"], "x")]}
+        assert "does not wait" in await api.fails(400, "POST", path, wrong)
+        content = [{"type": "text", "text": "a b"}]
+        given = {"type": "user.tool_result", "tool_use_id": use["id"], "content": content}
+        await api.send(id, given)
+        events = await until(api, id, rests(2))
+        (shown,) = [event for event in events if event["type"] == "user.tool_result"]
+        assert (shown["tool_use_id"], shown["content"]) == (use["id"], content)
+        assert await api.events(id, **{"types[]": "user.tool_result"}) == [shown]
+        await api.fails(400, "POST", path, {"events": [given]})  # it waits no longer
+
+
+async def test_an_interrupt_ends_a_turn_that_waits_for_the_client(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message("/custom never"))
+        await until(api, id, rests(1))
+        await api.send(id, {"type": "user.interrupt"})
+        events = await until(api, id, rests(2))
+        assert events[-1]["stop_reason"] == {"type": "end_turn"}
+        (closed,) = [event for event in events if event["type"] == "user.custom_tool_result"]
+        assert closed["is_error"]
+
+
+async def test_a_message_sent_midway_joins_the_turn(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session(title="t"))["id"]
+        await api.send(id, message("/say begun\n/custom wait\n/more"))
+        events = await until(api, id, rests(1))
+        (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
+        await api.send(id, message("and this"), result(use["id"], "ok"))
+        events = await until(api, id, rests(2))
+        assert types(events).count("session.status_running") == 2  # it began, and went on
+        assert types(events)[-6:] == [
+            "agent.message",
+            "user.message",
+            "agent.message",
+            "session.thread_status_idle",
+            "session.usage",
+            "session.status_idle",
+        ]
+        assert said(events)[-1] == "You added: and this"
+
+
+async def test_a_system_message_comes_with_what_stands_before_it(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session(title="t"))["id"]
+        system = {"type": "system.message", "content": [{"type": "text", "text": "be brief"}]}
+        sent = await api.send(id, message("/system\n/custom next"), system)
+        assert types(sent["data"]) == ["user.message", "system.message"]
+        events = await until(api, id, rests(1))
+        assert types(events)[2:4] == ["user.message", "system.message"]
+        assert events[3] == {**sent["data"][1], "processed_at": events[3]["processed_at"]}
+        assert said(events) == ["be brief"]
+        (use,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
+        await api.send(id, result(use["id"], "ok"), system)
+        after = (await until(api, id, rests(2)))[len(events) :]
+        assert types(after)[:2] == ["user.custom_tool_result", "system.message"]
+
+
+async def test_an_outcome_is_a_turn_and_stands_in_the_session(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        rubric = {"type": "text", "content": "five sections"}
+        define = {"type": "user.define_outcome", "description": "A summary", "rubric": rubric}
+        id = (await api.session())["id"]
+        (echo,) = (await api.send(id, define))["data"]
+        assert (echo["max_iterations"], echo["rubric"]) == (3, rubric)
+        assert echo["processed_at"] and echo["outcome_id"].startswith("outc_01")
+        events = await until(api, id, rests(1))
+        (shown,) = [event for event in events if event["type"] == "user.define_outcome"]
+        assert {**shown, "processed_at": None} == {**echo, "processed_at": None}
+        start, end = (event for event in events if event["type"].startswith("span.outcome"))
+        assert end["outcome_evaluation_start_id"] == start["id"]
+        assert (end["result"], end["outcome_id"]) == ("failed", echo["outcome_id"])
+        (outcome,) = (await api.ok("GET", f"/v1/sessions/{id}"))["outcome_evaluations"]
+        assert outcome["completed_at"].endswith("Z")
+        assert {**outcome, "completed_at": None} == {
+            "type": "outcome_evaluation",
+            "outcome_id": echo["outcome_id"],
+            "description": "A summary",
+            "iteration": 0,
+            "result": "failed",
+            "explanation": "The demo agent has no grader: nothing was looked at.",
+            "completed_at": None,
+        }
+
+
+async def test_a_session_may_begin_with_one_outcome(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        rubric = {"type": "text", "content": "r"}
+        define = {"type": "user.define_outcome", "description": "d", "rubric": rubric}
+        made = await api.session(initial_events=[message("first"), define])
+        assert made["status"] == "running"
+        events = await until(api, made["id"], rests(2))
+        assert "user.define_outcome" in types(events)
+        body = {"agent": made["agent"]["id"], "environment_id": made["environment_id"]}
+        body["initial_events"] = [define, define]
+        assert "at most one" in await api.fails(400, "POST", "/v1/sessions", body)
+
+
+async def test_a_rubric_may_be_a_file(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        files = {"file": ("rubric.md", b"five sections", "text/markdown")}
+        _, file = await api.call("POST", "/v1/files", files=files)
+        rubric = {"type": "file", "file_id": file["id"]}
+        id = (await api.session())["id"]
+        define = {"type": "user.define_outcome", "description": "d", "rubric": rubric}
+        await api.send(id, define)
+        events = await until(api, id, rests(1))
+        (shown,) = [event for event in events if event["type"] == "user.define_outcome"]
+        assert shown["rubric"] == rubric
+
+
+async def test_a_retry_is_told_and_the_session_is_rescheduling_meanwhile(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        id = (await api.session(title="t"))["id"]
+        events = await api.say(id, "/retry too much to do\n/say there")
+        assert types(events)[3:9] == [
+            "session.error",
+            "session.thread_status_rescheduled",
+            "session.status_rescheduled",
+            "session.status_running",
+            "session.thread_status_running",
+            "agent.message",
+        ]
+        assert events[3]["error"] == {
+            "type": "model_overloaded_error",
+            "message": "too much to do",
+            "retry_status": {"type": "retrying"},
+        }
+
+
+async def test_a_request_to_a_model_that_is_cut_off_still_ends(tmp_path: Path) -> None:
+    class Cut:
+        async def run(self, turn: Turn) -> Any:
+            await turn.emit(ModelAsked(model="m"))
+            await turn.delta("half a")
+            await asyncio.sleep(60)
+
+    async with open_api(tmp_path, runners=Runners({"default": lambda _: Cut()})) as api:
+        id = (await api.session())["id"]
+        await api.send(id, message("go"))
+        await until(api, id, lambda found: "span.model_request_start" in types(found))
+        await api.send(id, {"type": "user.interrupt"})
+        events = await until(api, id, rests(1))
+        start, end = (event for event in events if event["type"].startswith("span."))
+        assert end["model_request_start_id"] == start["id"]
+        assert end["is_error"] is True
+        assert types(events)[-1] == "session.status_idle"

@@ -1,0 +1,237 @@
+"""Credentials at work: a session's agent calls an MCP server that demands a token."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.hub.resources import credentials
+from segue.model import ids
+from tests.agents.provider import Provider, Use
+from tests.interfaces.rest.api import Api, open_api
+
+PROGRAM = str(Path(__file__).parents[1] / "acp" / "programs" / "adder.py")
+TOKEN = "sesame"
+
+
+class Guarded:
+    """An MCP server that wants `TOKEN`, and the place where one gets it."""
+
+    def __init__(self, port: int, told: asyncio.StreamReader) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._told = told
+
+    async def asked(self) -> str:
+        """What the next one who wanted a token said."""
+        return (await self._told.readline()).decode()
+
+
+@asynccontextmanager
+async def guarded() -> AsyncIterator[Guarded]:
+    command = (sys.executable, PROGRAM, "http", TOKEN)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        yield Guarded(int(await process.stdout.readline()), process.stdout)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def furnished(api: Api, model: Provider, server: Guarded) -> str:
+    """An agent that calls the server without asking, and a model that wants it to."""
+    await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+    await api.hub.config.set("local", "model.base_url", model.url)
+    await api.hub.config.set("local", "web.private", "true")
+    policy = {"permission_policy": {"type": "always_allow"}}
+    agent = await api.agent(
+        mcp_servers=[{"type": "url", "name": "adder", "url": f"{server.url}/mcp"}],
+        tools=[{"type": "mcp_toolset", "mcp_server_name": "adder", "default_config": policy}],
+    )
+    return str(agent["id"])
+
+
+async def vault(api: Api, auth: dict[str, Any]) -> tuple[str, str]:
+    made = await api.ok("POST", "/v1/vaults", {"display_name": "v"})
+    path = f"/v1/vaults/{made['id']}/credentials"
+    held = await api.ok("POST", path, {"auth": auth})
+    return made["id"], f"{path}/{held['id']}"
+
+
+async def added(api: Api, model: Provider, session: str) -> list[dict[str, Any]]:
+    model.scripts.append([Use("adder__add", {"a": 2, "b": 40})])
+    return await api.say(session, "Add")
+
+
+def results(told: list[dict[str, Any]]) -> list[str]:
+    return [e["content"][0]["text"] for e in told if e["type"] == "agent.mcp_tool_result"]
+
+
+async def test_the_vault_s_token_opens_the_server_and_is_shown_nowhere(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, guarded() as server, open_api(tmp_path) as api:
+        agent = await furnished(api, model, server)
+        # As it is compared, not as it is spelt.
+        url = f"{server.url}/mcp/"
+        empty = (await api.ok("POST", "/v1/vaults", {"display_name": "e"}))["id"]
+        auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
+        held, _ = await vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[empty, held]))["id"]
+        told = await added(api, model, session)
+        assert results(told) == ["42"]
+        assert TOKEN not in str(told) and TOKEN not in str(model.requests)
+        stored = b"".join(each.read_bytes() for each in tmp_path.glob("segue.db*"))
+        assert TOKEN.encode() not in stored
+
+
+async def test_without_the_token_the_session_says_what_is_wrong(
+    tmp_path: Path, model: Provider
+) -> None:
+    async with model, guarded() as server, open_api(tmp_path) as api:
+        agent = await furnished(api, model, server)
+        auth = {"type": "static_bearer", "mcp_server_url": f"{server.url}/mcp", "token": "no"}
+        wrong, credential = await vault(api, auth)
+        for vaults in ([], [wrong]):
+            session = (await api.session(agent=agent, vault_ids=vaults))["id"]
+            told = await api.say(session, "Add")
+            (error,) = [each["error"] for each in told if each["type"] == "session.error"]
+            assert error["type"] == "mcp_authentication_failed_error"
+            assert error["mcp_server_name"] == "adder"
+        # Changed where it is kept, and right from the next turn on.
+        change = {"auth": {"type": "static_bearer", "token": TOKEN}}
+        await api.ok("POST", credential, change)
+        assert results(await added(api, model, session)) == ["42"]
+
+
+@pytest.mark.parametrize("how", ["expired", "refused"])
+async def test_a_token_that_ran_out_is_renewed_and_the_new_one_kept(
+    tmp_path: Path, model: Provider, how: str
+) -> None:
+    async with model, guarded() as server, open_api(tmp_path) as api:
+        agent = await furnished(api, model, server)
+        auth = {
+            "type": "mcp_oauth",
+            "mcp_server_url": f"{server.url}/mcp",
+            "access_token": "stale",
+            "expires_at": "2020-01-01T00:00:00Z" if how == "expired" else None,
+            "refresh": {
+                "client_id": "us",
+                "refresh_token": "again",
+                "token_endpoint": f"{server.url}/token",
+                "token_endpoint_auth": {"type": "client_secret_post", "client_secret": "hush"},
+                "scope": "add",
+            },
+        }
+        held, credential = await vault(api, auth)
+        session = (await api.session(agent=agent, vault_ids=[held]))["id"]
+        assert results(await added(api, model, session)) == ["42"]
+        asked = await server.asked()
+        for part in ("refresh_token', 'again", "client_id', 'us", "client_secret', 'hush", "add"):
+            assert part in asked
+        shown = await api.ok("GET", credential)
+        assert shown["auth"]["expires_at"] > "2026"
+        # The new ones are what is kept: a server of another process needs no exchange.
+        found = await api.hub.get(api.principal, ids.parse(session) or "")
+        keyring = api.hub.credentials.keyring(found, private=True)
+        assert await keyring.token(f"{server.url}/mcp") == TOKEN
+        assert await keyring.token(f"{server.url}/mcp", TOKEN) is None  # `more` is refused
+
+
+async def test_a_token_is_for_its_own_server_and_workspace(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        url = "https://a.example/mcp"
+        auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
+        held, credential = await vault(api, auth)
+        session = await api.session(vault_ids=[held])
+        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(found, private=False)
+        assert await keyring.token("HTTPS://A.example:443/mcp/") == TOKEN
+        for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
+            assert await keyring.token(other) is None
+        await api.ok("POST", f"{credential}/archive")
+        assert await keyring.token(url) is None
+
+
+async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api(tmp_path) as api:
+        refresh = {
+            "client_id": "us",
+            "refresh_token": "again",
+            "token_endpoint": "https://a.example/token",
+            "token_endpoint_auth": {"type": "none"},
+        }
+        url = "https://a.example/mcp"
+        auth = {"type": "mcp_oauth", "mcp_server_url": url, "access_token": "stale"}
+        held, credential = await vault(api, {**auth, "refresh": refresh})
+        session = await api.session(vault_ids=[held])
+
+        async def slowly(*_: Any) -> dict[str, Any]:
+            await api.ok("POST", f"{credential}/archive")
+            return {"access_token": "new", "refresh_token": "more"}
+
+        monkeypatch.setattr(credentials, "_exchange", slowly)
+        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        keyring = api.hub.credentials.keyring(found, private=False)
+        assert await keyring.token(url, "stale") is None
+        assert (await api.ok("GET", credential))["archived_at"] is not None
+        assert await keyring.token(url) is None
+
+
+def variable(name: str, value: str, **networking: Any) -> dict[str, Any]:
+    where = networking or {"type": "unrestricted"}
+    named = {"secret_name": name, "secret_value": value}
+    return {"type": "environment_variable", "networking": where, **named}
+
+
+def shown(told: list[dict[str, Any]]) -> list[str]:
+    return [each["content"][0]["text"] for each in told if each["type"] == "agent.tool_result"]
+
+
+async def test_programs_have_a_vault_s_variables_and_nobody_is_shown_them(
+    tmp_path: Path, model: Provider
+) -> None:
+    secret = 'plover\'s "$HOME"\nxyzzy'
+    async with model, open_api(tmp_path / "data") as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
+        await api.hub.config.set("local", "model.base_url", model.url)
+        first, credential = await vault(api, variable("API_KEY", secret))
+        second, _ = await vault(api, variable("API_KEY", "of another"))
+        path = f"/v1/vaults/{second}/credentials"
+        hosts = {"type": "limited", "allowed_hosts": ["api.example.com"]}
+        await api.ok("POST", path, {"auth": variable("HELD_BACK", "elsewhere", **hosts)})
+        agent = await api.agent(tools=[{"type": "agent_toolset_20260401"}])
+        session = (await api.session(agent=agent["id"], vault_ids=[first, second]))["id"]
+
+        async def ran(command: str) -> str:
+            model.scripts.append([Use("bash", {"command": command})])
+            return shown(await api.say(session, "on"))[-1]
+
+        assert await ran('printf %s "$API_KEY" | wc -c') == f"{len(secret)}\n"
+        assert await ran('echo "<$API_KEY>"; echo ${HELD_BACK-none}') == "<[API_KEY]>\nnone\n"
+        told = await ran('X=1; env; printf %s "$API_KEY" > kept; cat kept')
+        assert "API_KEY=[API_KEY]" in told and told.endswith("[API_KEY]")
+        model.scripts.append([Use("read", {"file_path": "kept"})])
+        assert "[API_KEY]" in shown(await api.say(session, "on"))[-1]
+        assert "API_KEY" in str(model.requests[0]["system"])
+        # Another value is there with the next turn, in a new shell, and none when it is gone.
+        change = {"auth": {"type": "environment_variable", "secret_value": "plugh77"}}
+        await api.ok("POST", credential, change)
+        assert await ran("printf %s $API_KEY | wc -c; echo ${X-none}") == "7\nnone\n"
+        # One that is for the loader of programs means nothing to what puts up the walls.
+        await api.ok("POST", path, {"auth": variable("LD_PRELOAD", "/nowhere.so")})
+        assert await ran("echo $LD_PRELOAD") == "[LD_PRELOAD]\n"
+        for each in (first, second):
+            await api.ok("POST", f"/v1/vaults/{each}/archive")
+        assert await ran("echo ${API_KEY-none}") == "none\n"
+        assert "API_KEY" not in str(model.requests[-1]["system"])
+        everything = str(await api.events(session)) + str(model.requests)
+        assert "xyzzy" not in everything and "plugh77" not in everything
+        stored = b"".join(each.read_bytes() for each in (tmp_path / "data").glob("segue.db*"))
+        assert b"xyzzy" not in stored

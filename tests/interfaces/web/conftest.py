@@ -1,0 +1,78 @@
+"""Tests with a real browser: in one event loop of its own thread, the browser kept between them.
+
+A test that asks for `house` is a coroutine, and runs in that loop together with the server.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interfaces.web.chromium import ARGUMENTS, NoBrowser, chromium
+from tests.interfaces.web.house import House, Studio
+
+WIDTHS = {"phone": (390, 800), "desktop": (1280, 800)}
+
+
+@pytest.fixture(scope="session")
+def studio() -> Iterator[Studio]:
+    try:
+        path = chromium()
+    except NoBrowser as error:
+        pytest.skip(str(error))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="browser tests")
+    thread.start()
+
+    async def start() -> tuple[Any, Any]:
+        from playwright.async_api import async_playwright
+
+        playwright = await async_playwright().start()
+        return playwright, await playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+
+    async def stop(playwright: Any, browser: Any) -> None:
+        await browser.close()
+        await playwright.stop()
+
+    try:
+        opened = asyncio.run_coroutine_threadsafe(start(), loop).result(120)
+        yield Studio(loop, opened[1])
+        asyncio.run_coroutine_threadsafe(stop(*opened), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(params=WIDTHS)
+def width(request: pytest.FixtureRequest) -> str:
+    """A phone's screen, and a desk's."""
+    return str(request.param)
+
+
+@pytest.fixture
+def house(studio: Studio, tmp_path: Path, width: str) -> Iterator[House]:
+    made = House(studio, tmp_path, WIDTHS[width])
+    studio.do(made.open())
+    yield made
+    studio.do(made.close())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    house = pyfuncitem.funcargs.get("house")
+    if not isinstance(house, House) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
+
+    async def run() -> None:
+        await pyfuncitem.obj(**arguments)
+        house.check()
+
+    house.studio.do(run())
+    return True

@@ -1,0 +1,176 @@
+"""A server with its pages, and browsers in front of it. A page's every complaint is a failure."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
+
+from segue.hub import Hub
+from segue.interfaces.web import Door
+from segue.model.principal import LOCAL, Principal
+from segue.model.session import Session
+from segue.sources.base import Source
+from segue.store.sqlite import SQLiteStore
+from tests.clients import toolbox
+
+T = TypeVar("T")
+
+expect.set_options(timeout=10_000)
+
+
+class Studio:
+    """The event loop and the browser that all tests share."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, browser: Browser) -> None:
+        self.loop = loop
+        self.browser = browser
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
+
+
+class _Heard(logging.Handler):
+    """What the server logs counts as a complaint."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._complaints = complaints
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._complaints.append(self.format(record))
+
+
+class House:
+    """A hub on a real SQLite file, its pages on a real port, and windows to look at them."""
+
+    def __init__(self, studio: Studio, directory: Path, size: tuple[int, int]) -> None:
+        self.studio = studio
+        self.directory = directory
+        self.size = size
+        self.phone = size[0] < 760
+        self.complaints: list[str] = []
+        self.excused: list[str] = []
+        self.elsewhere: list[str] = []
+        self._port = 0
+        self._contexts: list[BrowserContext] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def open(self) -> None:
+        log = logging.getLogger("segue.web")
+        self._handler = _Heard(self.complaints)
+        log.addHandler(self._handler)
+        self.hub = Hub(SQLiteStore.open(self.directory / "segue.db"), self.directory)
+        await self.start()
+
+    async def keep(self, *sources: Source) -> None:
+        """Serve what other tools keep, too."""
+        await self.stop()
+        await self.hub.close()
+        store = SQLiteStore.open(self.directory / "segue.db")
+        self.hub = Hub(store, self.directory, sources=sources)
+        await self.start()
+
+    async def start(self) -> None:
+        """Serve, on the same port as before."""
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", self._port))
+        self._port = sock.getsockname()[1]
+        self.door = Door(self.hub)
+        config = uvicorn.Config(
+            self.door, lifespan="off", ws="none", log_config=None, timeout_graceful_shutdown=2
+        )
+        self._server = uvicorn.Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        while not self._server.started:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        self.door.closing.set()
+        self._server.should_exit = True
+        await self._serving
+
+    async def close(self) -> None:
+        for context in self._contexts:
+            await context.close()
+        await self.stop()
+        await self.hub.close()
+        logging.getLogger("segue.web").removeHandler(self._handler)
+
+    # Browsers.
+
+    async def window(
+        self, path: str = "/", *, principal: Principal = LOCAL, **options: Any
+    ) -> Page:
+        """A new browser, signed in, at a page."""
+        page = await self.stranger(**options)
+        token = await self.hub.visits.invite(principal)
+        await page.goto(f"{self.url}/login?token={token}&next={path}")
+        return page
+
+    async def stranger(self, **options: Any) -> Page:
+        """A new browser that nobody signed in."""
+        width, height = self.size
+        context = await self.studio.browser.new_context(
+            viewport={"width": width, "height": height}, has_touch=self.phone, **options
+        )
+        self._contexts.append(context)
+        await context.route("**/*", self._guard)
+        return self.watch(await context.new_page())
+
+    def watch(self, page: Page) -> Page:
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda told: (
+                self.complaints.append(told.text) if told.type in ("error", "warning") else None
+            ),
+        )
+        return page
+
+    async def _guard(self, route: Route, request: Request) -> None:
+        if not request.url.startswith(self.url):
+            self.elsewhere.append(request.url)
+            await route.abort()
+        else:
+            await route.continue_()
+
+    def excuse(self, words: str) -> None:
+        """Expect the browser's console to complain with these words."""
+        self.excused.append(words)
+
+    def check(self) -> None:
+        """No page may have complained, or have asked another server for anything."""
+        left = [
+            each for each in self.complaints if not any(words in each for words in self.excused)
+        ]
+        assert left == [] and self.elsewhere == []
+
+    # Sessions.
+
+    async def session(self, title: str, *prompts: str, **fields: Any) -> Session:
+        session = await self.hub.create(LOCAL, title=title, **fields)
+        for prompt in prompts:
+            await self.hub.run(LOCAL, session.id, prompt)
+        return await self.hub.get(LOCAL, session.id)
+
+
+async def serious(page: Page) -> list[str]:
+    """What axe-core finds wrong with a page that keeps somebody from using it."""
+    script = toolbox.node_packages() / "node_modules" / "axe-core" / "axe.min.js"
+    await page.evaluate(script.read_text() + "; undefined")
+    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]

@@ -1,0 +1,318 @@
+"""The session browser in a real browser, at a phone's width and a desk's."""
+
+import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from playwright.async_api import Page, expect
+
+from segue.interfaces.web.pages import actions
+from segue.model import clock
+from segue.model.principal import LOCAL
+from tests.interfaces.web import examples
+from tests.interfaces.web.house import House, serious
+
+
+async def shown(page: Page) -> list[str]:
+    """The titles in the list."""
+    return [each.strip() for each in await page.locator(".row .title").all_text_contents()]
+
+
+async def test_the_list_leads_to_a_session_and_back(house: House) -> None:
+    session = await examples.everything(house.hub)
+    await house.session("Another", "hello")
+    page = await house.window()
+    assert await shown(page) == ["Another", session.title]
+    await page.get_by_role("link", name=re.compile("Retry the upload")).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
+    assert page.url.endswith(f"/s/{session.id}")
+    await expect(page.locator("#e12")).to_contain_text("retries three times")
+    if house.phone:
+        await expect(page.locator("#sidebar")).to_be_hidden()
+        await page.get_by_role("link", name="All sessions").click()
+        await expect(page.locator("#sidebar")).to_be_visible()
+    else:
+        await expect(page.locator(".row > a[aria-current=page]")).to_contain_text("Retry")
+        await page.go_back()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(
+            "Every session, in one place"
+        )
+
+
+async def test_a_transcript_shows_one_of_everything(house: House) -> None:
+    session = await examples.everything(house.hub)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".failed").last).to_be_in_viewport()  # it opens at its end
+    thought = page.locator("details.thought").first
+    await thought.locator("summary").click()
+    await expect(thought.locator(".prose")).to_contain_text("First look")
+    edit = page.locator("details.tool", has_text="Edit upload.py")
+    await expect(edit.locator(".diff")).to_be_hidden()
+    await edit.locator("summary").click()
+    await expect(edit.locator(".diff .added").filter(has_text="attempt in range")).to_be_visible()
+    await expect(page.locator(".plan li.completed")).to_contain_text("Find the upload")
+    image = page.locator(".user img")
+    await image.scroll_into_view_if_needed()
+    await expect(image).to_have_js_property("naturalWidth", 240)
+    await expect(page.locator(".usage")).to_contain_text("$0.0234")
+    await expect(page.locator(".compacted")).to_contain_text("61.0k → 4.0k tokens")
+    await expect(page.locator("code .k-k").first).to_be_attached()  # colours, made by the server
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_nothing_keeps_anybody_from_using_it(house: House) -> None:
+    session = await examples.everything(house.hub)
+    await examples.crowd(house.hub, 12)
+    secret = await house.hub.shares.share(LOCAL, session.id)
+    for scheme in ("light", "dark"):
+        page = await house.window(color_scheme=scheme, reduced_motion="reduce")
+        assert await serious(page) == []
+        await page.goto(f"{house.url}/s/{session.id}")
+        await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+        assert await serious(page) == []
+        places = ("/?q=parser", "/?q=unheard-of", "/?group=project", "/dashboard")
+        for path in (*places, f"/s/{session.id}/share", f"/shared/local/{session.id}/{secret}"):
+            await page.goto(house.url + path)
+            assert await serious(page) == []
+    page = await house.stranger()
+    house.excuse("404")
+    house.excuse("401")
+    for path in ("/login", "/login?token=x", "/shared/local/x/y", f"/s/{session.id}", "/nowhere"):
+        await page.goto(house.url + path)
+        assert await serious(page) == []
+
+
+async def test_searching_while_one_types_leads_to_the_message(house: House) -> None:
+    wanted = await house.session("The needle", "/say hay\n/say the wombat is here\n/say more hay")
+    await house.session("No match", "/say hay")
+    page = await house.window()
+    await page.get_by_role("searchbox").press_sequentially("wom")
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator(".row .snippet mark").first).to_have_text("wombat")
+    await page.locator(".row > a").click()
+    hit = page.locator(".item", has_text="the wombat is here").last
+    await expect(hit).to_be_in_viewport()
+    assert f"/s/{wanted.id}?q=wom&at=" in page.url
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    await page.goto(f"{house.url}/?q=unheard-of")
+    await expect(page.locator("#list")).to_contain_text("Nothing found")
+
+
+async def test_filters_are_chips_that_come_off(house: House) -> None:
+    await examples.crowd(house.hub, 10)
+    page = await house.window()
+    assert len(await shown(page)) == 10
+    await page.locator("#filter > summary").click()
+    await expect(page.locator("#facet-tag option")).to_have_count(1)
+    await page.locator("#f-tag").fill("review")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.locator(".row")).to_have_count(2)
+    await expect(page.locator(".chip.on")).to_contain_text("tag review")
+    assert "tag=review" in page.url
+    await page.locator("#filter > summary").click()
+    await page.locator("#f-cwd").fill("/home/me/src/project-1")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.locator(".row")).to_have_count(1)
+    await expect(page.locator(".chip.on")).to_have_count(2)
+    await page.locator(".chip.on", has_text="project-1").click()
+    await expect(page.locator(".row")).to_have_count(2)
+    await page.locator(".chip.on").click()
+    await expect(page.locator(".row")).to_have_count(10)
+    await page.get_by_role("link", name="By project").click()
+    await expect(page.locator(".group h2")).to_have_count(4)
+    await expect(page.locator(".group h2").first).to_have_text("project-0")
+
+
+async def test_the_list_goes_on_as_one_scrolls(house: House) -> None:
+    made = await examples.crowd(house.hub, 400)
+    page = await house.window()
+    seen: set[str] = set()
+    for _ in range(80):
+        seen |= set(await page.locator(".row").evaluate_all("all => all.map(r => r.dataset.id)"))
+        headings = await page.locator(".group h2").all_text_contents()
+        assert len(headings) == len(set(headings))  # a group goes on over pages under one heading
+        if len(seen) == 400:
+            break
+        await page.locator("#list").evaluate("list => { list.scrollTop += 2500 }")
+        await page.wait_for_timeout(60)
+    assert seen == {session.id for session in made}
+    assert await page.locator(".row").count() < 400  # what is far away gave up its rows
+    await page.locator("#list").evaluate("list => { list.scrollTop = 0 }")
+    await expect(page.locator(".row").first).to_contain_text("(0)")
+
+
+async def test_a_project_stands_once_and_leads_to_all_its_sessions(house: House) -> None:
+    await examples.crowd(house.hub, 1100)
+    page = await house.window("/?group=project")
+    headings = page.locator(".group h2")
+    await expect(headings).to_have_count(4)
+    await page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    await expect(page.locator("#list .more")).to_have_count(0)
+    await expect(headings).to_have_count(4)
+    await page.get_by_role("link", name="All sessions of project-2").click()
+    await expect(page.locator(".chip.on")).to_contain_text("project-2")
+    await expect(page.locator(".row .where").first).to_have_text("project-2")
+    assert len(set(await page.locator(".row .where").all_text_contents())) == 1
+
+
+async def test_keys_reach_everything(house: House) -> None:
+    await examples.crowd(house.hub, 5)
+    page = await house.window()
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(page.locator(".row > a").nth(1)).to_be_focused()
+    await page.keyboard.press("k")
+    await expect(page.locator(".row > a").nth(0)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Look at the parser (0)")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+    await page.keyboard.press("r")
+    await expect(page.locator("#text")).to_be_focused()
+    await page.keyboard.type("j/?")  # is typed, and does nothing else
+    await expect(page.locator("#text")).to_have_value("j/?")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("/")
+    await expect(page.get_by_role("searchbox")).to_be_focused()
+    await page.keyboard.type("schema")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("schema"))
+    await expect(page.locator(".row")).to_have_count(1)
+
+
+async def test_enter_opens_the_first_result_of_what_was_typed(house: House) -> None:
+    wanted = await house.session("The needle", "/say the wombat is here")
+    await house.session("Newer", "/say hay")
+    page = await house.window()
+    box = page.get_by_role("searchbox")
+    await box.fill("unheard-of")
+    await box.press("Enter")
+    await expect(page.locator("#list")).to_contain_text("Nothing found")
+    assert "/s/" not in page.url
+    await box.fill("wombat")
+    await box.press("Enter")  # before the search began by itself
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
+    await expect(page.locator(".item", has_text="the wombat is here").last).to_be_in_viewport()
+    assert f"/s/{wanted.id}?q=wombat&at=" in page.url
+    await page.goto(f"{house.url}/?q=wombat")
+    await box.press("Enter")  # the results are there already
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The needle")
+
+
+async def test_a_theme_is_chosen_and_kept(house: House) -> None:
+    page = await house.window(color_scheme="light")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(colour)
+    await page.get_by_role("button", name="Light or dark").click()
+    dark = await page.evaluate(colour)
+    assert light != dark
+    await page.reload()
+    assert await page.evaluate(colour) == dark
+
+
+async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await examples.everything(house.hub)
+    await examples.crowd(house.hub, 60)
+    page = await house.window(java_script_enabled=False)
+    await expect(page.locator(".row")).to_have_count(40)
+    await page.get_by_role("link", name="More sessions").click()
+    await expect(page.locator(".row")).to_have_count(21)
+    await page.goto(f"{house.url}/s/{session.id}")
+    await expect(page.locator("#e12")).to_contain_text("retries three times")
+    await page.locator("#text").fill("/say by a form")
+    await page.get_by_role("button", name="Send").click()
+    await page.wait_for_url(f"**/s/{session.id}#writing")
+    await expect(page.locator(".item.agent").last).to_contain_text("by a form")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    coming = page.locator(".notice", has_text="The answer is coming")
+    await expect(coming).to_have_count(0)
+    await page.locator("#text").fill("/ask May I?\n/say thanks")
+    await page.get_by_role("button", name="Send").click()
+    await page.get_by_role("button", name="Allow", exact=True).click()
+    await expect(page.locator(".permission")).to_contain_text("Asked:")  # and is not asked again
+    await expect(page.locator(".item.agent").last).to_contain_text("thanks")
+    await page.locator("#text").fill("/wait 60")
+    monkeypatch.setattr(actions, "MOMENT_SECONDS", 0.3)
+    await page.get_by_role("button", name="Send").click()
+    monkeypatch.undo()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator("#head .status")).to_have_text("idle")
+    monkeypatch.setattr(actions, "MOMENT_SECONDS", 0.3)
+    await page.locator("#text").fill("/wait 1\n/say in the end")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".item.user").last).to_contain_text("in the end")
+    await expect(coming).to_be_visible()
+    turn = (await house.hub.get(LOCAL, session.id)).turn
+    if turn:
+        await house.hub.wait(LOCAL, session.id, turn)
+    await coming.get_by_role("link", name="Reload this page").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("in the end")
+    await expect(coming).to_have_count(0)
+    await page.goto(house.url)
+    for name in ("Help", "Light or dark"):  # nothing that does nothing
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    house.excuse("401")
+    await page.get_by_role("button", name="Sign out").click()
+    await page.goto(house.url)
+    await expect(page.get_by_label("Key")).to_be_visible()
+
+
+async def test_times_are_those_of_the_reader(house: House) -> None:
+    session = await house.session("Far east", "/say hi")
+    [event] = await house.hub.events(LOCAL, session.id, types=("agent_message",))
+    there = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
+    page = await house.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
+    times = page.locator(".item.agent .at time")
+    await expect(times).to_have_text(f"{there:%H:%M}")
+    await house.hub.run(LOCAL, session.id, "/say again")
+    await expect(times).to_have_count(2)
+    assert "UTC" not in str(await times.last.get_attribute("title"))
+    plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    title = await plain.locator(".item.agent .at time").last.get_attribute("title")
+    assert str(title).endswith("UTC")
+
+
+async def test_days_are_those_of_the_reader(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = clock.now() // clock.DAY * clock.DAY + clock.DAY // 2  # in UTC
+    monkeypatch.setattr(clock, "now", lambda: noon)
+    await house.session("Before noon", "/say hi")
+    monkeypatch.setattr(clock, "now", lambda: noon + 6 * 3600 * clock.SECOND)
+    page = await house.window(timezone_id="Asia/Tokyo")  # nine hours ahead: there it is tomorrow
+    headings = page.locator(".group h2")
+    await expect(headings).to_have_text(["Yesterday"])
+    await house.session("After midnight", "/say hi")
+    await expect(headings).to_have_text(["Today", "Yesterday"])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.goto(house.url)
+    await expect(headings).to_have_text(["Today", "Yesterday"])
+    await page.keyboard.press("j")
+    await expect(page.locator(".row > a").first).to_be_focused()
+    assert not [url for url in asked if "/rows" in url]  # from now on the server knows
+    here = await house.window(timezone_id="UTC")
+    await expect(here.locator(".group h2")).to_have_text(["Today"])
+    plain = await house.window(java_script_enabled=False, timezone_id="Asia/Tokyo")
+    await expect(plain.locator(".group h2")).to_have_text(["Today"])
+
+
+async def test_the_dashboard_plots_what_was_done(house: House) -> None:
+    await examples.crowd(house.hub, 40, days=20)
+    session = await examples.everything(house.hub)
+    page = await house.window()
+    await page.get_by_role("link", name="Dashboard").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Dashboard")
+    tiles = await page.locator(".tiles dd").all_text_contents()
+    assert tiles == ["41", "84", "54.8k", "$0.0234"]
+    assert await page.locator(".days rect").count() >= 19
+    await expect(page.locator(".bars").first).to_contain_text("claude-sonnet-4-5")
+    await expect(page.locator(".bars").last).to_contain_text("courier")
+    assert await serious(page) == []
+    await page.get_by_role("link", name="7 days").click()
+    week = page.get_by_role("link", name="7 days")
+    await expect(week).to_have_attribute("aria-current", "page")
+    assert await page.locator(".days rect").count() <= 7
+    await page.locator(".longest a").first.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")

@@ -1,0 +1,120 @@
+"""The commands that pages give to copy: they work as they stand, and tell no secret."""
+
+import html
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.factory import open_hub
+from segue.interfaces.web.request import VARIABLE, without_password
+from segue.model.content import Diff
+from segue.model.event import Location, ToolCall
+from segue.model.principal import LOCAL, Principal
+from tests.interfaces.web.site import open_site, site_of
+
+
+def run(command: str, **environment: str) -> str:
+    """What a command prints that somebody typed who has nothing set up."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SEGUE_")}
+    program = f'segue() {{ {shlex.quote(sys.executable)} -m segue "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-c", program + command],
+        env={**clean, **environment},
+        input="/say heard from afar\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def offered(page: str) -> str:
+    [command] = re.findall(r'<input id="a-command" readonly value="([^"]+)"', page)
+    return html.unescape(command)
+
+
+async def test_a_session_goes_on_in_a_terminal(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        command = offered(await site.get(f"/s/{session.id}"))
+    assert "heard from afar" in run(command)
+
+
+async def test_a_session_in_a_database_goes_on_in_a_terminal(
+    tmp_path: Path, fresh_database_url: str
+) -> None:
+    mark = "&" if "?" in fresh_database_url else "?"
+    address = f"{fresh_database_url}{mark}password=very-secret"
+    async with await open_hub(tmp_path, address) as hub, site_of(hub) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        page = await site.get(f"/s/{session.id}")
+        assert "very-secret" not in page and "PGPASSWORD or ~/.pgpass" in html.unescape(page)
+        command = offered(page)
+        assert "--database-url" in command
+        team = Principal(workspace="team")
+        theirs = await hub.create(team, title="Theirs")
+        site.client.cookies.clear()
+        await site.sign_in(team)
+        page = await site.get(f"/s/{theirs.id}")
+        assert fresh_database_url not in html.unescape(page)  # is nothing for whoever has a key
+        other = offered(page)
+        assert f'"{VARIABLE}"' in other
+    assert "heard from afar" in run(command)
+    assert "heard from afar" in run(other, SEGUE_DATABASE_URL=fresh_database_url)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@db.example:5433/segue", "postgresql://me@db.example:5433/segue"),
+        (
+            "postgresql://me:se%40cret@[::1]/segue?sslmode=require",
+            "postgresql://me@[::1]/segue?sslmode=require",
+        ),
+        ("postgresql:///segue?host=/run&password=secret", "postgresql:///segue?host=/run"),
+        ("postgresql://h/d?sslpassword=secret&a=b", "postgresql://h/d?a=b"),
+        ("postgresql://me:sec/ret@h/d", VARIABLE),
+        ("postgresql://me:secret@h:port/d", VARIABLE),
+        ("postgresql://[oops/d", VARIABLE),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    assert without_password(address) == shown
+
+
+async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path: Path) -> None:
+    team = Principal(workspace="team")
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.sign_in(team)
+        assert str(tmp_path) not in await site.get("/")
+        session = await site.hub.create(team, title="Theirs")
+        chosen = await site.hub.create(team, title="In a project", cwd="/home/me/src/courier")
+        await site.hub.run(team, session.id, "/say hi")
+        file = f"{session.cwd}/notes.txt"
+        call = ToolCall(
+            call_id="c",
+            name="write",
+            content=(Diff(path=file, new="a"),),
+            locations=(Location(path=file),),
+        )
+        await site.hub.append(team, session.id, call)
+        page = await site.get(f"/s/{session.id}")
+        assert "<figcaption>notes.txt " in page
+        assert offered(page) == f"segue resume --workspace team {session.id}"
+        assert "SEGUE_DATA_DIR" in page and "Begun" in page
+        pages = [page, await site.get("/"), await site.get("/facets")]
+        pages += [await site.get(f"/s/{session.id}/export.{each}") for each in ("md", "html")]
+        await site.get("/")
+        for each in (session, chosen):
+            await site.post(f"/s/{each.id}/share")
+            secret = await site.hub.shares.secret(team, each.id)
+            pages.append(await site.get(f"/shared/team/{each.id}/{secret}"))
+        assert [page for page in pages if str(tmp_path) in page] == []
+        assert "Begun in courier" in pages[-1] and "/home/me" not in pages[-1]
+        assert "Begun in /home/me/src/courier" in await site.get(f"/s/{chosen.id}")

@@ -1,0 +1,255 @@
+"""Who gets in, from where, and what a page of another site can do: nothing."""
+
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from segue.hub.access.logins import LINK, STAY
+from segue.interfaces.web import request
+from segue.model import clock
+from segue.model.content import Text
+from segue.model.event import Event, UserMessage
+from segue.model.principal import LOCAL, Principal
+from tests.interfaces.web.site import BASE, open_site
+
+
+async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_going(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        session = await site.hub.create(LOCAL, title="Secret plan")
+        page = await site.get(f"/s/{session.id}?at=1", 401)
+        assert "segue open" in page and "Secret plan" not in page
+        _, key = await site.hub.keys.create("local")
+        assert f'value="/s/{session.id}?at=1"' in page
+        answer = await site.client.post(
+            "/login", data={"key": key, "next": f"/s/{session.id}?at=1"}
+        )
+        assert answer.headers["location"] == f"/s/{session.id}?at=1"
+        assert "Secret plan" in await site.get(answer.headers["location"])
+
+
+async def test_a_login_link_works_once(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        assert (await site.client.head("/login", params={"token": token})).status_code == 200
+        first = await site.client.get("/login", params={"token": token})
+        assert first.status_code == 303 and first.headers["location"] == "/"
+        cookie = first.headers["set-cookie"].lower()
+        assert (
+            "httponly" in cookie and "samesite=lax" in cookie and cookie.startswith("segue-8787=")
+        )
+        assert token not in cookie
+        again = await site.client.get("/login", params={"token": token, "next": "/dashboard"})
+        assert again.status_code == 303 and again.headers["location"] == "/dashboard"  # is in
+        assert "set-cookie" not in again.headers
+        site.client.cookies.clear()
+        page = await site.get(f"/login?token={token}", 401)
+        assert "has been used" in page and "<code>segue open</code> makes another" in page
+        assert "`" not in page
+        await site.get("/", 401)
+
+
+@pytest.mark.parametrize("token", ["", "x", "local~", "local~.", "local~abc.def", "~.", "%00", "é"])
+async def test_a_made_up_token_lets_nobody_in(tmp_path: Path, token: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.get("/login", 200 if not token else 401, params={"token": token})
+        answer = await site.client.get("/", headers={"cookie": f"segue-8787={token!a}"})
+        assert answer.status_code == 401
+
+
+async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_site(tmp_path) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        now = clock.now()
+        monkeypatch.setattr(clock, "now", lambda: now + LINK + clock.SECOND)
+        await site.get("/")
+        kept = dict(site.client.cookies)
+        site.client.cookies.clear()
+        assert "expired" in await site.get(f"/login?token={token}", 401)
+        site.client.cookies.update(kept)
+        monkeypatch.setattr(clock, "now", lambda: now + STAY + clock.SECOND)
+        assert "expired" in await site.get("/", 401)
+
+
+async def test_a_revoked_key_takes_its_browsers_with_it(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        key, secret = await site.hub.keys.create("local")
+        await site.client.post("/login", data={"key": secret})
+        await site.get("/")
+        await site.hub.keys.revoke("local", key.id)
+        assert "no longer valid" in await site.get("/", 401)
+        answer = await site.client.post("/login", data={"key": secret})
+        assert answer.status_code == 401 and "not valid here" in answer.text
+
+
+async def test_signing_out_ends_the_visit(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        held = dict(site.client.cookies)
+        await site.post("/logout")
+        site.client.cookies.update(held)
+        await site.get("/", 401)
+
+
+async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        mine = await site.hub.create(Principal(workspace="team"), title="Ours", cwd="/team")
+        theirs = await site.hub.create(LOCAL, title="Theirs")
+        await site.hub.run(LOCAL, theirs.id, "/say wombat")
+        await site.sign_in(Principal(workspace="team"))
+        home = await site.get("/")
+        assert "Ours" in home and "Theirs" not in home
+        assert "Theirs" not in await site.get("/?q=wombat")
+        for path in (
+            "",
+            "/part?number=0",
+            "/turns",
+            "/export.md",
+            "/share",
+            "/whole/2",
+            "/blob/2/0",
+        ):
+            assert "Theirs" not in await site.get(f"/s/{theirs.id}{path}", 404)
+        for verb in ("prompt", "rename", "delete", "fork", "share", "archive", "cancel"):
+            await site.post(f"/s/{theirs.id}/{verb}", 404, text="x", title="x")
+        assert (await site.client.get(f"/live?session={theirs.id}")).status_code == 404
+        await site.get(f"/s/{mine.id}")
+
+
+@pytest.mark.parametrize("ahead", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
+async def test_a_made_up_clock_is_no_trouble(tmp_path: Path, ahead: str) -> None:
+    async with open_site(tmp_path) as site:
+        await site.hub.create(LOCAL, title="Mine")
+        cookies = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
+        sent = f"{cookies}; segue-ahead={ahead}".encode()
+        page = await site.client.get("/", headers={b"cookie": sent})
+        assert page.status_code == 200 and "Mine" in page.text
+
+
+async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.sign_in(Principal(workspace="team"))
+        answer = await site.post("/new", cwd="/etc")
+        session = await site.hub.get(
+            Principal(workspace="team"), answer.headers["location"].rpartition("/")[2]
+        )
+        assert session.cwd.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "localhost.evil.example:8787"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+async def test_another_sites_page_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        data = {"csrf": site.csrf, "title": "Taken"}
+        answer = await site.client.post(f"/s/{session.id}/rename", data=data, headers=headers)
+        assert answer.status_code == 403
+        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+
+
+@pytest.mark.parametrize("token", ["", "0" * 32])
+async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: str) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        site.csrf = token
+        answer = await site.post(f"/s/{session.id}/rename", 403, title="Taken")
+        assert "reload" in answer.text
+        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+
+
+@pytest.mark.parametrize(
+    "going", ["//evil.example", "https://evil.example", "/\\evil.example", "/login?token=x", "x"]
+)
+async def test_signing_in_leads_to_no_other_site(tmp_path: Path, going: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        token = await site.hub.visits.invite(LOCAL)
+        answer = await site.client.get("/login", params={"token": token, "next": going})
+        assert answer.headers["location"] == "/"
+
+
+async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        for path in ("/", "/login", "/nowhere", "/rows"):
+            headers = (await site.client.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "same-origin"
+            assert headers["cache-control"] == "no-store"
+        assert "<script" in await site.get("/")
+        assert "onclick" not in await site.get("/") and "style=" not in await site.get("/")
+
+
+@pytest.mark.parametrize("path", ["/static/x/..%2f..%2fdoor.py", "/static/x/door.py", "/static/x/"])
+async def test_only_the_pages_own_files_are_served(tmp_path: Path, path: str) -> None:
+    async with open_site(tmp_path, signed_in=False) as site:
+        await site.get(f"{BASE}{path}", 404)
+
+
+async def test_a_strangers_form_is_read_no_further_than_any_form_goes(tmp_path: Path) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while taken < 2**22:
+            taken += 4096
+            yield b"x" * 4096
+
+    async with open_site(tmp_path, signed_in=False) as site:
+        answer = await site.client.post("/login", content=endless())
+        assert answer.status_code == 400 and "more than can be sent" in answer.text
+        assert taken <= request.MAX_FORM + 4096
+
+
+async def test_a_large_message_is_parsed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, loud = request._parsed, "%" * 200_000
+    threads = []
+
+    def parsed(data: bytearray) -> dict[str, list[str]]:
+        threads.append(threading.current_thread())
+        return parse(data)
+
+    monkeypatch.setattr(request, "_parsed", parsed)
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL)
+        await site.post(f"/s/{session.id}/prompt", text=loud)
+        assert [each is threading.main_thread() for each in threads] == [False]
+        async for event in site.hub.follow(LOCAL, session.id):
+            if isinstance(event, Event) and isinstance(event.body, UserMessage):
+                assert event.body.content == (Text(text=loud),)
+                break
+        await site.post(f"/s/{session.id}/rename", 400, title=loud)
+
+
+async def test_odd_addresses_and_forms_are_answered_for_what_they_are(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Mine")
+        await site.say(session, "/say hi")
+        endless = "9" * 5000
+        for path in (f"blob/{endless}/0", f"blob/1/{endless}", f"whole/{'9' * 18}", "blob/x/0"):
+            await site.get(f"/s/{session.id}/{path}", 404)
+        assert await site.get(f"/s/{session.id}/part?number={'9' * 18}") == ""
+        await site.get(f"/s/{session.id}?at={endless}", 400)
+        await site.get(f"/live?as-of={endless}", 400)
+        headers = {"last-event-id": endless}
+        await site.get(f"/live?session={session.id}", 400, headers=headers)
+        await site.get(f"/static/x/{'a' * 3000}.js", 404)
+        answer = await site.client.post(f"/s/{session.id}/rename", data={"csrf": "é"})
+        assert answer.status_code == 403
+        for cwd in ("relative", str(tmp_path / "nowhere"), "/\0"):
+            await site.post("/new", 400, cwd=cwd)
+        await site.post(f"/s/{session.id}/prompt", 400, picture="data:image/png;base64,")

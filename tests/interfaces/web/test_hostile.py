@@ -1,0 +1,201 @@
+"""A transcript full of hostile things does nothing: not in the page, not in an export."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from segue.model import ids
+from segue.model.content import Diff, Image, Resource, ResourceLink, Text
+from segue.model.event import (
+    AgentMessage,
+    AgentThought,
+    Created,
+    Failed,
+    InfoChanged,
+    Location,
+    ModelCalled,
+    Option,
+    PermissionAsked,
+    PlanChanged,
+    PlanEntry,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from segue.model.principal import LOCAL
+from segue.render.markdown import MAX_MARKDOWN, code, markdown, sendable
+from tests.interfaces.web.house import House
+from tests.interfaces.web.site import open_site
+
+POISON = [
+    "<script>window.owned = 1</script>",
+    "<img src=x onerror='window.owned = 2'>",
+    "<svg/onload=window.owned=3>",
+    "</textarea></title></style></script><script>window.owned=4</script>",
+    '"><script>window.owned=5</script>',
+    "[click](javascript:window.owned=6)",
+    "[click](JaVaScRiPt&colon;window.owned=7)",
+    "[click](data:text/html,<script>window.owned=8</script>)",
+    "![x](https://evil.example/pixel.png)",
+    "![x](javascript:window.owned=9)",
+    "<iframe src='https://evil.example'></iframe>",
+    "<form action='https://evil.example'><input name=csrf></form>",
+    "<base href='https://evil.example'><meta http-equiv=refresh content='0;url=https://evil.example'>",
+    "<link rel=stylesheet href='https://evil.example/x.css'><style>@import 'https://evil.example'</style>",
+    "<a href='#' onclick='window.owned=10' style='position:fixed;inset:0'>x</a>",
+    "```html\n</code></pre><script>window.owned=11</script>\n```",
+    '```"><script>window.owned=12</script>\nx\n```',
+    "| a |\n|---|\n| <script>window.owned=13</script> |",
+    'https://evil.example/"onmouseover="window.owned=14',
+    "{{ 7 * 7 }}{% raw %}",
+    "\0 \ud800 \u202e \x1b[31m",
+    "<![CDATA[<script>window.owned=15</script>]]><!-- --!><script>window.owned=16</script>",
+    "<math><mtext><table><mglyph><style><!--</style>"
+    "<img title='--&gt;&lt;img src=1 onerror=window.owned=17&gt;'>",
+]
+ALL = "\n\n".join(POISON)
+
+
+def bodies() -> list[object]:
+    """Hostile text wherever text can be."""
+    block = (Text(text=ALL),)
+    return [
+        UserMessage(content=block),
+        AgentThought(content=block),
+        AgentMessage(content=block),
+        PlanChanged(entries=tuple(PlanEntry(content=each) for each in POISON)),
+        *(
+            ToolCall(call_id=each, name=each, title=each, input={each: each, "command": each})
+            for each in POISON
+        ),
+        ToolCall(
+            call_id="d",
+            name="Edit",
+            content=(Diff(path=ALL, old="a\n", new=ALL),),
+            locations=(Location(path=ALL),),
+            server=ALL,
+        ),
+        *(ToolResult(call_id=each, content=(Text(text=each),)) for each in POISON),
+        ToolResult(call_id="d", output={"x": ALL}),
+        PermissionAsked(
+            ask_id=POISON[4],
+            title=ALL,
+            options=(Option(id=POISON[4], name=POISON[0], kind="allow_once"),),
+        ),
+        UserMessage(
+            content=(
+                Image(mime="image/svg+xml", data="PHN2Zy8+"),
+                Image(mime='image/png" onerror="window.owned=20', data="AAAA"),
+                Image(uri="https://evil.example/pixel.png"),
+                ResourceLink(uri="javascript:window.owned=21", name=ALL),
+                Resource(uri=ALL, text=ALL),
+                Resource(uri=ALL, data="AAAA", mime="text/html"),
+            )
+        ),
+        ModelCalled(model=ALL, usage=Usage(input_tokens=1)),
+        Failed(message=ALL),
+    ]
+
+
+async def hostile(hub) -> str:  # type: ignore[no-untyped-def]
+    title = " ".join(POISON)
+    created = Created(cwd=f"/{POISON[4]}/\udc80", git_branch=POISON[0], source=POISON[4])
+    session = await hub.store.create(
+        "local", ids.new_id(), [created, InfoChanged(title=title, tag=POISON[4])]
+    )
+    await hub.append(LOCAL, session.id, *bodies())
+    return str(session.id)
+
+
+@pytest.mark.parametrize("poison", POISON)
+def test_text_is_shown_and_does_nothing(poison: str) -> None:
+    for made in (str(markdown(poison)), str(code(poison, "html")), str(code(poison))):
+        lower = made.lower()
+        for tag in ("<script", "<img", "<svg", "<iframe", "<form", "<style", "<base", "<meta"):
+            assert tag not in lower
+        assert 'href="javascript' not in lower and 'href="data' not in lower
+        made.encode()  # can be sent
+
+
+async def test_pages_and_exports_stay_valid(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        for _ in range(8):  # more than a project shows at first
+            id = await hostile(site.hub)
+        paths = (f"/s/{id}", f"/s/{id}?at=3", f"/s/{id}/share", f"/s/{id}/turns?q=script")
+        for path in ("/", "/?q=script", "/?group=project", "/dashboard", *paths):
+            page = await site.get(path)
+            assert "<script>" not in page and "evil.example/x.css'>" not in page
+        exported = await site.get(f"/s/{id}/export.html")
+        assert "<script" not in exported.lower()
+        assert "owned" in await site.get(f"/s/{id}/export.md")
+        picture = await site.client.get(f"/s/{id}/blob/{3 + len(bodies()) - 3}/0")
+        assert picture.headers["content-type"] == "application/octet-stream"
+        assert "sandbox" in picture.headers["content-security-policy"]
+        assert picture.headers["content-disposition"] == "attachment"
+
+
+async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> None:
+    id = await hostile(house.hub)
+    page = await house.window(f"/s/{id}")
+    await expect(page.locator("#parts .failed")).to_be_attached()
+    await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+    links = await page.locator("#main a").evaluate_all("all => all.map(each => each.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:"}
+    await house.hub.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
+    await expect(page.locator(".item.agent")).to_have_count(2)
+    await page.goto(f"{house.url}/?q=script")
+    await expect(page.locator(".row .snippet")).to_be_attached()
+    await page.goto(f"{house.url}/s/{id}/share")
+    await page.get_by_role("button", name="Make a link").click()
+    link = await page.locator("#link").input_value()
+    await page.goto(link)
+    await expect(page.locator("#parts .failed")).to_be_attached()
+    assert await page.evaluate("window.owned") is None
+    # `house` refuses requests to anywhere else, and fails for any that was tried.
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u202a", "\u2067", "\u2069"])
+def test_no_text_turns_another_around(mark: str) -> None:
+    command = f"rm {mark}txt.exe"
+    for made in (str(code(command, "bash")), str(markdown(command)), sendable(command)):
+        assert mark not in made and "\N{REPLACEMENT CHARACTER}" in made
+
+
+def test_only_addresses_are_links() -> None:
+    made = str(
+        markdown("[a](src/a.py) [b](/logout) [c](//evil.example) [d](#e1) [e](https://e.example)")
+    )
+    assert (
+        '<a title="src/a.py"' in made
+        and made.count("href=") == 1
+        and 'href="https://e.example"' in made
+    )
+
+
+def test_colours_are_for_lines_and_languages_that_cost_little() -> None:
+    assert "k-" in str(code("x = 1", "python")) and "k-" in str(code("echo", "sh"))
+    assert "k-" not in str(code("x = 1;" * 200, "python"))
+    assert "k-" not in str(code("x = 1" + "\n" * 200 + "y = 1", "python"))
+    assert "k-" not in str(code("x = 1", "autoit"))
+
+
+async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Long")
+        long = "z" * (2 * MAX_MARKDOWN) + " the end"
+        told = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
+        kept = [
+            AgentMessage(content=(Text(text=long),)),
+            UserMessage(content=(Text(text=long),)),
+            UserMessage(content=(Text(text=told),)),
+            UserMessage(content=(Resource(uri="file:///log", text=long),)),
+        ]
+        for body in kept:
+            [event] = await site.hub.append(LOCAL, session.id, body)
+            page = await site.get(f"/s/{session.id}/part?number=0")
+            assert f"/whole/{event.seq}" in page and "the end" not in page
+            assert "the end" in await site.get(f"/s/{session.id}/whole/{event.seq}")
+        assert len(page) < 3 * MAX_MARKDOWN
+        assert "the end" in await site.get(f"/s/{session.id}/export.html")

@@ -1,0 +1,393 @@
+"""What happens elsewhere is seen as it happens, and what goes wrong loses nothing."""
+
+import asyncio
+import base64
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Locator, Page, Route, expect
+
+from segue.interfaces.web import live
+from segue.model import clock
+from segue.model.principal import LOCAL
+from segue.sources.claude.format.paths import Home
+from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.interfaces.web import examples
+from tests.interfaces.web.house import House, serious
+
+
+async def say(page: Page, words: str) -> None:
+    await page.locator("#text").fill(words)
+    await page.keyboard.press("Control+Enter")
+
+
+async def test_a_turn_streams_in_and_two_browsers_agree(house: House) -> None:
+    session = await house.session("Talk")
+    one = await house.window(f"/s/{session.id}")
+    two = await house.window(f"/s/{session.id}")
+    await say(one, "/slow 0.15\n/say Here it **comes**, word by word by word by word")
+    for page in (one, two):
+        await expect(page.locator("#writing strong")).to_have_text("comes")  # not yet stored
+        await expect(page.locator("#head .status")).to_have_text("running")
+    await expect(one.locator("#text")).to_have_value("")
+    for page in (one, two):
+        await expect(page.locator("#parts .item.agent")).to_contain_text("word by word")
+        await expect(page.locator("#writing")).to_be_empty()
+        await expect(page.locator("#head .status")).to_have_text("idle")
+        await expect(page.locator(".item.user")).to_have_count(1)
+        await expect(page.locator(".item.agent").last).to_be_in_viewport()
+
+
+async def test_the_agents_questions_are_answered(house: House) -> None:
+    session = await house.session("Ask me")
+    page = await house.window(f"/s/{session.id}")
+    await say(page, "/ask May I sing?\n/say done")
+    question = page.get_by_role("group", name="The agent asks")
+    await expect(question).to_contain_text("May I sing?")
+    await expect(page.locator("#head .status")).to_have_text("waiting for you")
+    await expect(page.locator("#said")).to_have_text("waiting for you")
+    await question.get_by_role("button").first.click()
+    await expect(page.locator(".item.agent").last).to_contain_text("done")
+    await expect(page.get_by_role("group", name="The agent asks")).to_have_count(0)
+    await expect(page.locator("#said")).to_have_text("The agent is done")
+    await expect(page.locator(".permission")).to_contain_text("Asked:")
+    await expect(page.locator("details.tool.completed")).to_have_count(1)  # its result came to it
+
+
+async def test_a_turn_is_stopped(house: House) -> None:
+    session = await house.session("Slow")
+    page = await house.window(f"/s/{session.id}")
+    await say(page, "/slow 1\n/say one two three four five six seven eight nine ten")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator(".mark", has_text="Interrupted")).to_be_visible()
+    await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    await expect(page.locator("#head .status")).to_have_text("idle")
+
+
+async def test_pictures_are_sent_with_a_message(house: House, tmp_path: Path) -> None:
+    session = await house.session("Look")
+    page = await house.window(f"/s/{session.id}")
+    picture = tmp_path / "graph.png"
+    picture.write_bytes(base64.b64decode(examples.picture()))
+    (tmp_path / "notes.txt").write_text("no picture")
+    await page.locator("#files").set_input_files([picture, tmp_path / "notes.txt"])
+    await expect(page.locator("#toast")).to_contain_text("notes.txt is no picture")
+    await page.locator("#text").focus()
+    await page.evaluate(
+        """async (data) => {
+            const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+            const files = new DataTransfer();
+            files.items.add(new File([bytes], 'pasted.png', {type: 'image/png'}));
+            const options = {clipboardData: files, bubbles: true, cancelable: true};
+            document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste', options));
+        }""",
+        examples.picture(30, 20),
+    )
+    attached = page.locator("#pictures img")
+    await expect(attached).to_have_count(2)
+    assert await serious(page) == []
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await say(page, "/say a graph and a scrap")
+    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(attached).to_have_count(2)  # nothing is lost
+    await house.start()
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".item.agent").last).to_contain_text("a graph and a scrap")
+    await expect(attached).to_have_count(0)
+    shown = page.locator(".item.user img")
+    await expect(shown).to_have_count(2)
+    await shown.first.scroll_into_view_if_needed()
+    await expect(shown.first).to_have_js_property("naturalWidth", 240)
+    await page.locator("#files").set_input_files([picture])
+    await page.get_by_role("button", name="remove").click()
+    await expect(attached).to_have_count(0)
+
+
+async def test_titles_and_lists_follow_every_door(house: House) -> None:
+    sessions = await examples.crowd(house.hub, 4)
+    page = await house.window() if house.phone else await house.window(f"/s/{sessions[3].id}")
+    last = page.locator(f'.row[data-id="{sessions[3].id}"]')
+    await house.hub.set_title(LOCAL, sessions[3].id, "Renamed elsewhere")
+    await expect(last.locator(".title")).to_have_text("Renamed elsewhere")
+    if not house.phone:
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Renamed elsewhere")
+    await house.hub.run(LOCAL, sessions[3].id, "/say up")
+    await expect(page.locator(".row").first).to_contain_text("Renamed elsewhere")
+    await expect(page.locator(".group").first.locator("h2")).to_have_text("Today")
+    made = await house.session("Brand new")
+    await expect(page.locator(".row").first).to_contain_text("Brand new")
+    await house.hub.archive(LOCAL, made.id)
+    await expect(page.locator(f'.row[data-id="{made.id}"]')).to_have_count(0)
+    await house.hub.purge(LOCAL, sessions[2].id)
+    await expect(page.locator(f'.row[data-id="{sessions[2].id}"]')).to_have_count(0)
+
+
+async def test_a_lost_connection_says_so_and_loses_nothing_typed(house: House) -> None:
+    session = await house.session("Far away")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#text").fill("half a thought")
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await expect(page.locator("#offline")).to_be_visible()
+    await page.locator("#text").fill("/say a whole thought")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    await expect(page.locator("#text")).to_have_value("/say a whole thought")
+    await house.hub.run(LOCAL, session.id, "/say meanwhile")
+    await house.start()
+    await expect(page.locator("#offline")).to_be_hidden()
+    await expect(page.locator(".item.agent")).to_contain_text("meanwhile")  # nothing was missed
+    await page.reload()
+    await expect(page.locator("#text")).to_have_value("/say a whole thought")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("a whole thought")
+    await expect(page.locator(".item.user")).to_have_count(2)
+
+
+async def test_a_session_that_is_deleted_under_ones_eyes_says_so(house: House) -> None:
+    session = await house.session("Doomed", "/say last words")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent")).to_contain_text("last words")
+    await house.hub.trash(LOCAL, session.id)
+    await expect(page.locator("#notices")).to_contain_text("in the trash")
+    await expect(page.locator("#composer")).to_contain_text("Restore")
+    await house.hub.restore(LOCAL, session.id)
+    await expect(page.locator("#text")).to_be_visible()
+    house.excuse("404")
+    await house.hub.purge(LOCAL, session.id)
+    await expect(page.locator("#notices")).to_contain_text("was deleted")
+    await expect(page.locator(".item.agent")).to_contain_text("last words")
+
+
+async def test_a_key_that_expires_says_so_and_leads_to_the_login(house: House) -> None:
+    session = await house.session("Guarded", "/say hi")
+    key, secret = await house.hub.keys.create("local")
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(f"{house.url}/s/{session.id}")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator(".item.agent")).to_contain_text("hi")
+    await page.locator("#text").fill("not lost")
+    await house.hub.keys.revoke("local", key.id)
+    await page.keyboard.press("Control+Enter")
+    told = page.locator("#lasting")
+    await expect(told).to_contain_text("signed out")
+    await expect(page.locator("#text")).to_have_value("not lost")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("e")
+    await expect(page.locator("#toast")).to_contain_text("no longer valid")
+    await expect(told).to_contain_text("signed out")  # what passes does not take its place
+    await page.get_by_role("button", name="Sign in again").click()
+    await expect(page).to_have_url(re.compile(r"/login\?next=%2Fs%2F"))
+    _, secret = await house.hub.keys.create("local")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#text")).to_have_value("not lost")
+
+
+async def test_a_hidden_page_holds_no_connection(house: House) -> None:
+    session = await house.session("Hidden")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator("#offline")).to_be_hidden()
+    hide = """hidden => {
+        Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    await page.evaluate(hide, True)
+    await house.hub.run(LOCAL, session.id, "/say unseen")
+    await page.wait_for_timeout(200)
+    assert await page.locator(".item.agent").count() == 0
+    await page.evaluate(hide, False)
+    await expect(page.locator(".item.agent")).to_contain_text("unseen")
+
+
+async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_it_open(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    made.talk(say="word " * 400)  # places in a file are larger numbers than the store's
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}")
+    await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
+    before = (await house.hub.get(LOCAL, S)).last_seq
+    await house.hub.run(LOCAL, S, "/say first here")
+    after = (await house.hub.get(LOCAL, S)).last_seq
+    assert after < before
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("first here")
+    await expect(page.locator("#text")).to_be_visible()
+    await expect(page.locator(".item.user")).to_have_count(2)
+    await page.evaluate("document.dispatchEvent(new Event('segue:list'))")  # its stream is anew
+    await house.hub.run(LOCAL, S, "/say second here")
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("second here")
+
+
+async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    made.talk(say="word " * 400)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}?at=1")
+    await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
+    house.excuse("Failed to load resource")
+    await house.stop()
+    await house.hub.run(LOCAL, S, "/say meanwhile")
+    await house.start()
+    await expect(page.locator("#parts .item.agent").last).to_contain_text("meanwhile")
+    await expect(page).to_have_url(re.compile(f"/s/{S}$"))
+
+
+async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.session("Guarded", "/say hi")
+    now = clock.now()
+    _, secret = await house.hub.keys.create("local", expires_at=now + 180 * clock.SECOND)
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(f"{house.url}/s/{session.id}")
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.locator("#text").fill("not lost")
+    await expect(page.locator("#lasting")).to_contain_text("Your login ends in 3 minutes")
+    monkeypatch.setattr(clock, "now", lambda: now + 181 * clock.SECOND)
+    await house.hub.run(LOCAL, session.id, "/say not for them")  # it is seen before it is shown
+    told = page.locator("#lasting")
+    await expect(told).to_contain_text("the key you signed in with has expired")
+    await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
+    text = page.locator("#text")
+    await expect(text).to_have_value("not lost")
+    assert not await overlap(text, told) and await serious(page) == []
+    await page.get_by_role("button", name="Sign in again").click()
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("It may have expired")
+    _, another = await house.hub.keys.create("local")
+    await page.get_by_label("Key").fill(another)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#text")).to_have_value("not lost")
+    await expect(page.locator(".item.agent").last).to_contain_text("not for them")
+
+
+async def test_a_stream_ends_with_the_key_that_opened_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
+    key, secret = await house.hub.keys.create("local")
+    page = await house.stranger()
+    house.excuse("401")
+    await page.goto(house.url)
+    await page.get_by_label("Key").fill(secret)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.locator("#list")).to_be_visible()
+    await expect(page.locator("#lasting")).to_be_empty()  # nothing ends soon
+    await house.hub.keys.revoke("local", key.id)
+    await expect(page.locator("#lasting")).to_contain_text("is no longer valid")
+
+
+async def test_what_is_said_at_the_foot_covers_nothing_that_one_types_in(house: House) -> None:
+    session = await house.session("Talk", "/say hi")
+    page = await house.window(f"/s/{session.id}")
+    text = page.locator("#text")
+    await text.fill("a\nfew\nlines\nof\nthought")
+    await page.locator(".item.agent").hover()
+    await page.locator(".item.agent").get_by_role("button", name="Copy link").click()
+    await expect(page.locator("#toast > div")).to_be_visible()
+    assert not await overlap(text, page.locator("#toast"))
+    house.excuse("Failed to load resource")
+    await house.stop()
+    offline = page.locator("#offline")
+    await expect(offline).to_be_visible()
+    assert not await overlap(text, offline)
+    await page.keyboard.press("r")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#trouble")).to_be_visible()
+    for place in (text, page.locator("#trouble"), page.locator("#say .send")):
+        assert not await overlap(place, offline)
+        await expect(place).to_be_in_viewport(ratio=1)
+    await expect(page.locator(".item.agent")).to_be_in_viewport()  # the end stays in view
+    await house.start()
+    await expect(offline).to_be_hidden()
+    await expect(page.locator("#trouble")).to_be_hidden()
+    await text.fill("\n".join("many lines"))
+    await page.wait_for_timeout(100)  # until it is laid out
+    assert not await overlap(page.locator("#composer"), page.locator(".item.agent"))
+
+
+async def overlap(one: Locator, other: Locator) -> bool:
+    a, b = await one.bounding_box(), await other.bounding_box()
+    assert a is not None and b is not None
+    beside = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+    apart = a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"]
+    return not beside and not apart
+
+
+async def test_a_picture_is_dropped_onto_the_page(house: House) -> None:
+    session = await house.session("Look")
+    page = await house.window(f"/s/{session.id}")
+    drop = """async ([data, where]) => {
+        const bytes = Uint8Array.from(atob(data), each => each.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], 'dropped.png', {type: 'image/png'}));
+        const place = document.querySelector(where);
+        const fire = (name) => {
+            const options = {dataTransfer: files, bubbles: true, cancelable: true};
+            const event = new DragEvent(name, options);
+            place.dispatchEvent(event);
+            return event.defaultPrevented;
+        };
+        const over = [fire('dragenter'), fire('dragover')];
+        return [...over, document.body.matches('.dropping'), fire('drop')];
+    }"""
+    attached = page.locator("#pictures img")
+    for count, where in enumerate(("#text", "#composer", "#transcript"), 1):
+        said = await page.evaluate(drop, [examples.picture(30, 20), where])
+        assert said == [True, True, True, True]  # or the browser would leave for the picture
+        await expect(attached).to_have_count(count)
+        assert not await page.evaluate("document.body.matches('.dropping')")
+    said = await page.evaluate(drop, [examples.picture(), "#sidebar"])
+    assert said[-1] is True  # nothing to do with it there, but the page stays
+    await expect(attached).to_have_count(3)
+    await say(page, "/say three of them")
+    await expect(page.locator(".item.user img")).to_have_count(3)
+    await expect(attached).to_have_count(0)
+
+
+async def test_what_is_sent_leaves_the_drafts_of_other_sessions_alone(house: House) -> None:
+    one, two = await house.session("One"), await house.session("Two")
+    page = await house.window(f"/s/{two.id}")
+    await page.locator("#text").fill("for two, later")
+    await page.goto(f"{house.url}/s/{one.id}")
+    await page.locator("#text").fill("/say sent")
+    sending = asyncio.Event()
+
+    async def held(route: Route) -> None:
+        await sending.wait()
+        await route.continue_()
+
+    await page.route("**/prompt", held)
+    await page.keyboard.press("Control+Enter")
+    await page.locator(f'.row[data-id="{two.id}"] a').dispatch_event("click")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Two")
+    async with page.expect_response("**/prompt"):
+        sending.set()
+    for session, draft in ((two, "for two, later"), (one, "")):
+        await page.goto(f"{house.url}/s/{session.id}")
+        await expect(page.locator("#text")).to_have_value(draft)
+
+
+async def test_what_was_typed_is_there_again_when_a_session_comes_back(house: House) -> None:
+    session = await house.session("Back and forth")
+    page = await house.window(f"/s/{session.id}")
+    await page.locator("#text").fill("half a thought")
+    await house.hub.trash(LOCAL, session.id)
+    await expect(page.locator("#text")).to_have_count(0)
+    await house.hub.restore(LOCAL, session.id)
+    await expect(page.locator("#text")).to_have_value("half a thought")

@@ -1,0 +1,247 @@
+"""Very long sessions: only what is near the view is in the page, and every turn is a jump away."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, Route, expect
+
+from segue.model.event import AgentMessage
+from segue.model.principal import LOCAL
+from segue.sources.claude.format.paths import Home
+from segue.sources.claude.source import ClaudeSource
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.claude.house import delegated
+from tests.interfaces.web import examples
+from tests.interfaces.web.house import House, serious
+
+MESSAGES = 2000
+
+
+async def in_page(page: Page) -> int:
+    return await page.locator("#parts .item").count()
+
+
+async def top_question(page: Page) -> int:
+    """The number of the question that stands highest in the view."""
+    found = await page.evaluate(
+        """() => [...document.querySelectorAll('#parts .item.user')]
+            .find(each => each.getBoundingClientRect().top > 60)?.textContent ?? ''"""
+    )
+    return int(re.search(r"Question (\d+)", found)[1])
+
+
+async def test_a_long_session_opens_at_its_end_with_little_in_the_page(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    assert await in_page(page) < 700
+    height = await page.evaluate("document.querySelector('#main').scrollHeight")
+    assert height > 40_000  # the scroll bar knows how long it is
+
+
+async def test_its_end_is_in_view_before_any_module_is_there(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    secret = await house.hub.shares.share(LOCAL, session.id)
+    page = await house.window()
+    house.excuse("Failed to load resource")
+
+    async def without_modules(route: Route) -> None:
+        await (route.fallback() if "early.js" in route.request.url else route.abort())
+
+    await page.route("**/*.js", without_modules)
+    for path in (f"/s/{session.id}", f"/shared/local/{session.id}/{secret}"):
+        await page.goto(house.url + path)
+        await expect(page.locator(".item.agent").last).to_be_in_viewport()
+        await expect(page.locator(".item").first).not_to_be_in_viewport()  # the screen is full
+        assert await in_page(page) < 60
+
+
+async def test_one_scrolls_up_without_a_jump_or_a_gap(house: House) -> None:
+    session = await examples.long(house.hub, 400)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    seen: set[int] = set()
+    last = 10**9
+    for _ in range(200):
+        asked = await page.locator(".item.user .prose").all_text_contents()
+        seen |= {int(number) for each in asked for number in re.findall(r"Question (\d+)", each)}
+        now = await top_question(page)
+        assert now <= last  # what was looked at stays where it was while parts come and go
+        last = now
+        if 0 in seen:
+            break
+        await page.evaluate("document.querySelector('#main').scrollBy(0, -900)")
+        await page.wait_for_timeout(30)
+    assert seen == set(range(200))
+    assert await in_page(page) < 700
+
+
+async def test_jumps_to_any_turn(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("g")
+    await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
+    await page.get_by_role("button", name="Find in this session").click()
+    await page.locator("#jump .more").click()
+    await page.locator("#jump a", has_text="Question 300").first.click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator(".item.user", has_text="Question 300").first).to_be_in_viewport()
+    await page.keyboard.press("]")
+    await page.wait_for_timeout(100)
+    await page.keyboard.press("]")
+    await expect(page.locator(".item.user", has_text="Question 302").first).to_be_in_viewport()
+    await page.keyboard.press("G")
+    await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    # A link to a message in the middle, and dragging the scroll bar somewhere else.
+    events = await house.hub.events(LOCAL, session.id, after=1500, types=("user_message",), limit=1)
+    await page.goto(f"{house.url}/s/{session.id}?at={events[0].seq}#e{events[0].seq}")
+    await expect(page.locator(f"#e{events[0].seq}")).to_be_in_viewport()
+    await page.evaluate(
+        "main = document.querySelector('#main'); main.scrollTop = main.scrollHeight / 4"
+    )
+    await expect(page.locator(".item.user").first).to_contain_text(re.compile("Question [1-4]"))
+    number = await top_question(page)
+    assert 150 < number < 400
+
+
+async def test_words_are_found_in_the_whole_session(house: House) -> None:
+    session = await examples.long(house.hub, MESSAGES)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("s")
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await expect(field).to_be_focused()
+    await field.press_sequentially("question 77")
+    results = page.locator("#jump [data-jump]")
+    await expect(results).to_have_count(11)  # 77, and 770 to 779
+    await expect(results.last.locator("mark")).to_have_text(["Question", "77"])
+    await page.keyboard.press("ArrowDown")
+    await expect(results.first).to_be_focused()
+    assert await serious(page) == []
+    await results.last.click()
+    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(hit).to_be_in_viewport()
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    await page.keyboard.press("s")
+    await field.fill("unheard of")
+    await expect(page.locator("#jump")).to_contain_text("No message of this session")
+    await field.fill("question 59")
+    await expect(results.first).to_contain_text("Question 599")
+    await field.press("Enter")
+    await expect(page.locator(".item.user", has_text="Question 599")).to_be_in_viewport()
+
+
+async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House) -> None:
+    session = await examples.long(house.hub, 500)
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+    await page.keyboard.press("g")
+    await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
+    before = await top_question(page)
+    await house.hub.run(LOCAL, session.id, "/say news from the end")
+    await expect(page.get_by_role("button", name="Latest")).to_be_visible()
+    assert await top_question(page) == before
+    await page.get_by_role("button", name="Latest").click()
+    await expect(page.locator(".item.agent").last).to_contain_text("news from the end")
+    await expect(page.locator(".item.agent").last).to_be_in_viewport()
+
+
+async def test_a_long_session_reads_without_a_script(house: House) -> None:
+    session = await examples.long(house.hub, 500)
+    page = await house.window(f"/s/{session.id}", java_script_enabled=False)
+    await expect(page.locator(".item.agent").last).to_contain_text("Answer 249")
+    for _ in range(3):
+        await page.get_by_role("link", name="Earlier").click()
+    await expect(page.locator(".item.user").first).not_to_contain_text("Question 2")
+    await page.get_by_role("link", name="Later").click()
+    await expect(page.locator(".item.user").first).to_be_visible()
+
+
+async def test_words_are_found_in_what_agents_did(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    delegated(made)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    page = await house.window(f"/s/{S}")
+    await page.locator("details.tool > summary").click()
+    aside = page.locator("details.aside")
+    await aside.locator("summary").click()
+    await expect(aside).to_contain_text("A kingfisher, too")  # it came when it was unfolded
+    await page.keyboard.press("s")
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await field.fill("kingfisher")
+    hit = page.locator("#jump .elsewhere a")
+    await expect(hit.locator("mark")).to_have_text("kingfisher")
+    assert await serious(page) == []
+    await field.press("ArrowDown")
+    await expect(hit).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
+    await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert await serious(page) == []
+    await page.get_by_role("link", name="The session that started it").click()
+    await expect(page.locator("details.tool[open] details.aside")).to_be_visible()
+
+
+async def test_a_shared_session_is_searched_by_its_readers(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Claude(tmp_path / "claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
+    delegated(made)
+    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    long = await examples.long(house.hub, MESSAGES)
+    page = await house.stranger()
+    secret = await house.hub.shares.share(LOCAL, long.id)
+    await page.goto(f"{house.url}/shared/local/{long.id}/{secret}")
+    await page.get_by_role("button", name="Find in this session").click()
+    field = page.get_by_role("searchbox", name="Find in this session")
+    await field.fill("question 77")
+    results = page.locator("#jump [data-jump]")
+    await expect(results).to_have_count(11)
+    assert await serious(page) == []
+    await results.last.click()
+    hit = page.locator(".item.user", has_text=re.compile(r"Question 77\s*$")).last
+    await expect(hit).to_be_in_viewport()
+    assert "/shared/" in page.url
+    assert await page.evaluate("CSS.highlights.get('found').size") >= 1
+    secret = await house.hub.shares.share(LOCAL, S)
+    await page.goto(f"{house.url}/shared/local/{S}/{secret}")
+    await page.keyboard.press("s")
+    await field.fill("kingfisher")
+    await page.locator("#jump .elsewhere a").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("count birds")
+    await expect(page.locator(".item.agent", has_text="A kingfisher, too")).to_be_in_viewport()
+    await expect(page.locator("form")).to_have_count(0)
+    assert await serious(page) == []
+    await page.get_by_role("link", name="The session that started it").click()
+    await page.locator("details.tool[open] details.aside summary").click()
+    await expect(page.locator("details.aside")).to_contain_text("A kingfisher, too")
+    await house.hub.shares.revoke(LOCAL, S)
+    house.excuse("404")
+    answer = await page.goto(f"{house.url}/shared/local/{S}/{secret}/agent/a1b2c3")
+    assert answer is not None and answer.status == 404
+
+
+async def test_a_page_that_is_left_open_does_not_grow_without_end(house: House) -> None:
+    session = await house.session("Growing", "/say it begins")
+    page = await house.window(f"/s/{session.id}")
+    await expect(page.locator(".item.agent")).to_have_count(1)
+    said = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
+    for start in range(0, len(said), 100):
+        await house.hub.append(LOCAL, session.id, *said[start : start + 100])
+    last = page.locator(".item.agent", has_text="Line 359.")
+    await expect(last).to_be_in_viewport(timeout=30_000)
+    assert await in_page(page) <= 330
+    await page.locator("#main").press("g")
+    await expect(page.locator(".item.agent", has_text="it begins")).to_be_in_viewport()
+    await page.locator("#main").press("G")
+    await expect(last).to_be_in_viewport()

@@ -1,0 +1,47 @@
+"""`segue serve` and `segue open` as a person starts them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+
+from tests.clients.rest_server import serving
+from tests.interfaces.rest.api import HEADERS
+
+
+def opened(data: Path) -> str:
+    """What `segue open --no-browser` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "segue", "open", "--no-browser"],
+        env={**os.environ, "SEGUE_DATA_DIR": str(data)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_pages_and_api_are_at_one_address(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        headers = {**HEADERS, "x-api-key": server.key}
+        assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).json()["data"] == []
+        assert httpx2.get(f"{server.url}/healthz").status_code == 200
+        assert "segue open" in httpx2.get(server.url).text
+        link = next(word for word in server.told.split() if "/login?token=" in word)
+        for each in (link, opened(tmp_path)):
+            assert each.startswith(f"{server.url}/login?token=")
+            with httpx2.Client(follow_redirects=True) as browser:
+                assert "No sessions yet" in browser.get(each).text
+        with serving(tmp_path) as another:  # which comes and goes
+            assert httpx2.get(f"{another.url}/healthz").status_code == 200
+        assert opened(tmp_path).startswith(f"{server.url}/login?token=")
+    assert not [*tmp_path.glob("server.*")]
+
+
+def test_another_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--allow-host", "segue.example") as server:
+        for host, status in (("segue.example", 401), ("other.example", 403)):
+            assert httpx2.get(server.url, headers={"host": host}).status_code == status

@@ -1,0 +1,82 @@
+"""What a tool wrote in the user's name is shown as what it is."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from segue.model import ids
+from segue.model.content import Image, Text
+from segue.model.event import AgentMessage, Created, InfoChanged, SystemMessage, UserMessage
+from segue.model.principal import LOCAL
+from tests.interfaces.web import examples
+from tests.interfaces.web.house import House, serious
+from tests.interfaces.web.site import open_site
+from tests.model.test_spoken import CAVEAT, COMMAND, DONE
+
+SAID = (
+    UserMessage(content=examples.text("Count the birds")),
+    UserMessage(content=examples.text(CAVEAT)),
+    UserMessage(content=examples.text(COMMAND)),
+    SystemMessage(
+        content=examples.text(
+            "<local-command-stdout>Set model to \x1b[1mopus</local-command-stdout>"
+        )
+    ),
+    UserMessage(
+        content=(
+            Text(text="<system-reminder>Be brief.</system-reminder>"),
+            Text(text="And now?\n\n<system-reminder>It is late.</system-reminder>"),
+            Image(data=examples.picture()),
+        )
+    ),
+    AgentMessage(content=examples.text("Nine.")),
+    UserMessage(content=examples.text(DONE)),
+)
+
+
+async def test_commands_and_notices_are_folded_and_nobodys_words(house: House) -> None:
+    session = await house.hub.store.create(
+        "local", ids.new_id(), [Created(cwd="/w"), InfoChanged(title="Birds")]
+    )
+    await house.hub.append(LOCAL, session.id, *SAID)
+    page = await house.window(f"/s/{session.id}")
+    yours = page.locator("article.user")
+    await expect(yours).to_have_count(2)
+    await expect(yours.last.locator(".prose > p")).to_have_text("And now?")
+    await expect(yours.last.locator("details.remark")).to_have_count(2)
+    command = page.locator("details.item.command")
+    await expect(command.locator(".peek")).to_have_text("/model opus")
+    await expect(page.locator("details.item.output .peek")).to_have_text("Set model to opus")
+    notice = page.locator("details.item.notice")
+    await expect(notice.locator(".peek")).to_have_text('Agent "sub job" finished')
+    await expect(notice.locator("pre")).to_be_hidden()
+    await notice.locator("summary").click()
+    await expect(notice.locator("pre")).to_contain_text("sub answer")  # nothing is hidden for good
+    await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+    await expect(page.locator("details.item.note")).to_contain_text("DO NOT respond")
+    assert await serious(page) == []
+    await page.keyboard.press("s")
+    turns = page.locator("#jump [data-jump]")
+    await expect(turns).to_have_count(4)  # what a command printed is no turn
+    await expect(turns.nth(1)).to_contain_text("/model opus")
+    await page.get_by_role("searchbox", name="Find in this session").fill("opus")
+    await expect(turns).to_have_count(2)  # and what it printed, right behind a terminal's code
+    await expect(page.locator("#jump .kind")).to_contain_text(["Output", "Command"])
+
+
+@pytest.mark.parametrize(
+    "inside", ["<script>alert(1)</script>", "</details></article><b>", "\0\ud800"]
+)
+async def test_hostile_remarks_do_nothing(tmp_path: Path, inside: str) -> None:
+    async with open_site(tmp_path) as site:
+        session = await site.hub.create(LOCAL, title="Odd")
+        for name in ("command-name", "task-notification", "local-command-stdout", "bash-input"):
+            text = f"<{name}>{inside}</{name}>"
+            mixed = f"{text}\nwords{inside}\n<system-reminder>{inside}</system-reminder>"
+            for said in (text, mixed):
+                await site.hub.append(LOCAL, session.id, UserMessage(content=examples.text(said)))
+        page = await site.get(f"/s/{session.id}")  # which must be valid
+        assert "<script>alert" not in page and "<b>" not in page
+        exported = await site.client.get(f"/s/{session.id}/export.md")
+        assert exported.status_code == 200 and "**Command**" in exported.text

@@ -1,0 +1,150 @@
+"""Sessions as files to read."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from markdown_it import MarkdownIt
+
+from segue.hub import Hub
+from segue.model.content import Image, as_content
+from segue.model.event import (
+    AgentMessage,
+    Event,
+    Option,
+    PermissionAnswered,
+    PermissionAsked,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from segue.model.principal import LOCAL
+from segue.render import documents, markdown
+from segue.sources.claude.format.paths import Home
+from segue.sources.claude.source import ClaudeSource
+from segue.store.memory import MemoryStore
+from tests.claude.entries import Home as Claude
+from tests.claude.entries import S
+from tests.claude.house import delegated
+
+
+@pytest.mark.parametrize("document", [documents.markdown, documents.html])
+async def test_a_long_session_is_read_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Any
+) -> None:
+    reads: list[int] = []
+    events = Hub.events
+
+    async def counted(*args: Any, **options: Any) -> list[Event]:
+        found = await events(*args, **options)
+        reads.append(len(found))
+        return found
+
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL, title="Long")).id
+        for first in range(0, 1500, 500):
+            await hub.append(
+                LOCAL,
+                id,
+                *(UserMessage(content=as_content(f"w{at}w")) for at in range(first, first + 500)),
+            )
+        session = await hub.get(LOCAL, id)
+        monkeypatch.setattr(Hub, "events", counted)
+        begun_with: dict[int, int] = {}  # for each message, what had been read when it was given
+        whole = ""
+        async for piece in document(hub, LOCAL, session):
+            whole += piece
+            begun_with |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
+    assert sorted(begun_with) == list(range(1500)) and whole.count("w1499w") == 1
+    assert begun_with[0] <= 600 and max(reads) <= 600
+
+
+async def test_what_agents_did_and_what_was_asked_is_in_the_text(tmp_path: Path) -> None:
+    made = Claude(tmp_path / "claude")
+    delegated(made)
+    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
+        session = await hub.get(LOCAL, S)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        assert "> **What the agent did** count birds\n\n> *asked*\n\n> Count them\n" in text
+        assert "> *said*\n\n> A kingfisher, too\n" in text and "\nNine.\n" in text
+        session = await hub.create(LOCAL)
+        may = Option(id="y", name="Yes, once", kind="allow_once")
+        await hub.append(
+            LOCAL,
+            session.id,
+            ToolCall(call_id="c", name="paint", input={}),
+            PermissionAsked(ask_id="q", title="Paint it?", options=(may,), call_id="c"),
+            PermissionAnswered(ask_id="q", option="y"),
+            ToolResult(
+                call_id="c", status="failed", content=(Image(data="aGk=", mime="image/png"),)
+            ),
+        )
+        session = await hub.get(LOCAL, session.id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        assert "**paint**\n\n*(failed)*\n\n*(image)*\n\n*Asked: Paint it?* Yes, once\n" in text
+
+
+async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL, title="Odd \ud800\n<b>")).id
+        await hub.append(
+            LOCAL,
+            id,
+            UserMessage(content=as_content("why \x1b[31m?")),
+            AgentMessage(content=as_content("**so**")),
+        )
+        session = await hub.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        page = "".join([piece async for piece in documents.html(hub, LOCAL, session)])
+    assert text.startswith("# Odd \ufffd <b>\n\n- Session ") and "- 2 messages\n" in text
+    assert "## You · " in text and "why \ufffd[31m?" in text
+    assert text.index("## Agent · ") < text.index("**so**")
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "<h1>Odd \ufffd\n&lt;b&gt;</h1>" in page and "<strong>so</strong>" in page
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("```py\nprint(1)", "```py\nprint(1)\n```"),
+        ("~~~~\n```\n~~~", "~~~~\n```\n~~~\n~~~~"),
+        ("1. so\n\n   ```\n   code", "1. so\n\n   ```\n   code\n   ```"),
+        ("```\n````  \n```no```", "```\n````  \n```no```"),
+        ("    ```", "    ```"),
+    ],
+)
+async def test_a_fence_that_a_message_leaves_open_ends_with_it(
+    tmp_path: Path, said: str, shown: str
+) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL)).id
+        call = ToolCall(call_id="c", name="ls", input={})
+        listed = ToolResult(call_id="c", content=as_content("\x1b[01;34mbin\x1b[0m"))
+        await hub.append(LOCAL, id, AgentMessage(content=as_content(said), partial=True))
+        await hub.append(LOCAL, id, call, listed)
+        session = await hub.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+    assert text.endswith(f"\n\n{shown}\n\n**ls**\n\n```\nbin\n```\n\n")
+    ends = [token.content for token in MarkdownIt().parse(text)[-4:] if token.content]
+    assert ends == ["**ls**", "bin\n"]
+
+
+async def test_a_page_to_keep_is_made_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def watched(text: str) -> str:
+        threads.append(threading.current_thread())
+        return text
+
+    monkeypatch.setattr(markdown, "_markdown", watched)
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        id = (await hub.create(LOCAL)).id
+        await hub.append(LOCAL, id, *[AgentMessage(content=as_content("so"))] * 30)
+        session = await hub.get(LOCAL, id)
+        assert len([piece async for piece in documents.html(hub, LOCAL, session)]) > 3
+    assert len(threads) == 30 and threading.current_thread() not in threads

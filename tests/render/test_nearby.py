@@ -1,0 +1,67 @@
+"""Where a session's directory is, is told to no reader."""
+
+from pathlib import Path
+
+from segue.hub import Hub
+from segue.model.content import Diff, ResourceLink, as_content
+from segue.model.event import Location, Option, PermissionAsked, ToolCall, ToolResult, UserMessage
+from segue.model.principal import LOCAL
+from segue.render import documents
+from segue.render.relative_paths import nearby
+from segue.store.memory import MemoryStore
+
+
+async def test_files_in_a_sessions_directory_are_named_from_there(tmp_path: Path) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        session = await hub.create(LOCAL)
+        file = f"{session.cwd}/src/f.txt"
+        link = ResourceLink(uri=f"file://{file}", name="f.txt")
+        await hub.append(
+            LOCAL,
+            session.id,
+            UserMessage(content=(*as_content("look"), link)),
+            ToolCall(
+                call_id="c",
+                name="write",
+                title=f"Write `{file}`",
+                input={"path": file, "more": [file], "old_string": "a", "new_string": "b"},
+                content=(Diff(path=file, new="b"),),
+                locations=(Location(path=file, line=3),),
+            ),
+            PermissionAsked(
+                ask_id="a",
+                title=f"Write {file}",
+                options=(Option(id="y", name="Yes", kind="allow_once"),),
+            ),
+            ToolResult(call_id="c", content=(Diff(path=file, old="b", new="c"),)),
+            ToolCall(call_id="d", name="edit", input={"file_path": file}),
+        )
+        session = await hub.get(LOCAL, session.id)
+        texts = [
+            "".join([piece async for piece in document(hub, LOCAL, session)])
+            for document in (documents.markdown, documents.html)
+        ]
+    for text in texts:
+        assert "src/f.txt" in text and str(tmp_path) not in text
+    assert "<figcaption>src/f.txt " in texts[1]
+    assert '<p class="quiet place">src/f.txt:3</p>' in texts[1]
+
+
+async def test_what_is_elsewhere_and_what_was_said_stays(tmp_path: Path) -> None:
+    async with Hub(MemoryStore(), tmp_path) as hub:
+        session = await hub.create(LOCAL, cwd="/p/app")
+        said = UserMessage(content=as_content("/p/app/x is broken"))
+        call = ToolCall(
+            call_id="c",
+            name="bash",
+            title="Look at /p/app, /q/p/app/x and /p/apple/x",
+            input={"command": "cat /p/app/x", "path": "/p/apple/x", "cwd": "/p/app"},
+            locations=(Location(path="/p/apple/x"),),
+        )
+        printed = ToolResult(call_id="c", content=as_content("/p/app/x: no such file"))
+        await hub.append(LOCAL, session.id, said, call, printed)
+        events = [event async for event in hub.history(LOCAL, session.id)]
+        assert [nearby(event, session) for event in events] == events
+
+        root = await hub.create(LOCAL, cwd="/")
+        assert [nearby(event, root) for event in events] == events
