@@ -218,15 +218,15 @@ def latencies(targets: dict[str, Target], rounds: int) -> dict[str, Times]:
 
 def filters(middle: int) -> dict[str, str]:
     """Each parameter of a list by itself; `middle` is a time that half the sessions lie before."""
-    agent = ids.spell("agent", AGENTS[0])
+    agent = ids.format_id("agent", AGENTS[0])
     return {
         "none": "",
         "agent_id": f"&agent_id={agent}",
         "agent_version": f"&agent_id={agent}&agent_version=1",
         "created_at[lt]": f"&created_at%5Blt%5D={quote(clock.to_rfc3339(middle))}",
-        "deployment_id": f"&deployment_id={ids.spell('depl', DEPLOYMENT)}",
+        "deployment_id": f"&deployment_id={ids.format_id('depl', DEPLOYMENT)}",
         "include_archived": "&include_archived=true",
-        "memory_store_id": f"&memory_store_id={ids.spell('memstore', MEMORY)}",
+        "memory_store_id": f"&memory_store_id={ids.format_id('memstore', MEMORY)}",
         "statuses": "&statuses%5B%5D=running",
         "two statuses": "&statuses%5B%5D=running&statuses%5B%5D=idle",
         "cwd": "&cwd=/home/ada/src/project-0",
@@ -416,7 +416,7 @@ async def streamed(bench: Bench, ours: Opened) -> None:
     """From another process's commit to the frame on an open stream."""
     async with Hub(SQLiteStore.open(ours.path), ours.path.parent) as hub:
         session = await hub.create(LOCAL, cwd="/home/ada/src/project")
-        path = f"/v1/sessions/{ids.spell('sesn', session.id)}/events/stream"
+        path = f"/v1/sessions/{ids.format_id('sesn', session.id)}/events/stream"
         reader, writer = await asyncio.open_connection("127.0.0.1", ours.port)
         writer.write(get(ours.port, path, ours.key).request)
         await reader.readuntil(b"event: ping")

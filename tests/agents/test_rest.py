@@ -154,7 +154,7 @@ async def test_a_session_of_python_has_the_shape_that_clients_expect(
             await session.send("Hi")
             async for _ in session.stream():
                 pass
-        shown = await api.ok("GET", f"/v1/sessions/{ids.spell('sesn', session.session_id)}")
+        shown = await api.ok("GET", f"/v1/sessions/{ids.format_id('sesn', session.session_id)}")
     assert shown["agent"]["model"]["id"] == "anthropic:claude-sonnet-4-6"
     assert shown["agent"]["model"]["effort"] == {"type": "high"}
     assert not {"append_system", "max_turns"} & shown["agent"].keys()

@@ -14,7 +14,7 @@ LARGEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 @given(uuids)
 def test_every_spelling_names_the_same(id: str) -> None:
-    spelt = ids.spell("sesn", id)
+    spelt = ids.format_id("sesn", id)
     assert len(spelt) == len("sesn_01") + 22
     for spelling in (id, id.upper(), id.replace("-", ""), spelt):
         assert ids.parse(spelling) == id
@@ -23,19 +23,19 @@ def test_every_spelling_names_the_same(id: str) -> None:
 @given(st.sets(uuids, min_size=2, max_size=2))
 def test_different_ids_are_spelt_differently(pair: set[str]) -> None:
     one, two = sorted(pair)
-    assert ids.spell("sesn", one) != ids.spell("sesn", two)
+    assert ids.format_id("sesn", one) != ids.format_id("sesn", two)
 
 
 def test_a_prefix_must_be_the_one_asked_for() -> None:
     id = ids.new_id()
-    spelt = ids.spell("agent", id)
+    spelt = ids.format_id("agent", id)
     assert ids.parse(spelt) == ids.parse(spelt, "agent") == id
     assert ids.parse(spelt, "sesn") is None
     assert ids.parse(id, "sesn") == id
 
 
 def test_the_largest_id_has_a_spelling_and_nothing_beyond_it() -> None:
-    largest = ids.spell("sesn", LARGEST)
+    largest = ids.format_id("sesn", LARGEST)
     assert ids.parse(largest) == LARGEST
     next_char = chr(ord(largest[-1]) + 1)
     for spelling in (largest[:-1] + next_char, "sesn_01" + "z" * 22):
@@ -126,18 +126,18 @@ def test_a_derived_id_is_always_the_same_and_knows_its_parts() -> None:
 @given(uuids, st.integers(1, 32))
 def test_the_bounds_of_a_beginning_hold_what_begins_so(id: str, length: int) -> None:
     for begun in (id[:length], id[:length].upper(), id.replace("-", "")[:length]):
-        low, high = ids.bounds(begun, "sesn") or ("", "")
+        low, high = ids.prefix_range(begun, "sesn") or ("", "")
         assert ids.parse(low) == low <= id <= high == ids.parse(high)
         digits = begun.lower().replace("-", "")
         assert all(each.replace("-", "").startswith(digits) for each in (low, high))
-    short = ids.spell("sesn", id)[: 7 + min(length, 22)]
-    low, high = ids.bounds(short, "sesn") or ("", "")
+    short = ids.format_id("sesn", id)[: 7 + min(length, 22)]
+    low, high = ids.prefix_range(short, "sesn") or ("", "")
     assert low <= id <= high
-    assert all(ids.spell("sesn", each).startswith(short) for each in (low, high))
+    assert all(ids.format_id("sesn", each).startswith(short) for each in (low, high))
 
 
 @pytest.mark.parametrize(
     "text", ["", "sesn_01", "sesn_01zzz", "sesn_010", "xyz", "agent_01abc", "-"]
 )
 def test_what_begins_no_id_has_no_bounds(text: str) -> None:
-    assert ids.bounds(text, "sesn") is None
+    assert ids.prefix_range(text, "sesn") is None

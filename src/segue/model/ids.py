@@ -48,16 +48,16 @@ def derived_id(*parts: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, name.hex()))
 
 
-def copied_id(fork: str, id: str) -> str:
+def fork_event_id(fork: str, id: str) -> str:
     """The id that an event has in a fork. PostgreSQL makes it, too: `md5(fork || id)::uuid`."""
     from hashlib import md5
 
     return _hyphenated(md5((fork + id).encode(), usedforsecurity=False).hexdigest())
 
 
-def spell(prefix: str, id: str) -> str:
-    """The REST spelling: `spell("sesn", id)` gives `sesn_01…`."""
-    # Lists spell hundreds of ids, and small numbers divide quicker: into halves down to pairs.
+def format_id(prefix: str, id: str) -> str:
+    """Return the id as REST writes it: `format_id("sesn", id)` gives `sesn_01…`."""
+    # A list formats hundreds of ids. Small numbers divide faster, so split into halves, then pairs.
     high, low = divmod(int(id.replace("-", ""), 16), 58**16)
     middle, low = divmod(low, 58**8)
     a, b = divmod(high, 58**4)
@@ -86,7 +86,7 @@ def parse(text: str, prefix: str | None = None) -> str | None:
     return folded if len(folded) == 36 else _hyphenated(folded)
 
 
-def bounds(text: str, prefix: str) -> tuple[str, str] | None:
+def prefix_range(text: str, prefix: str) -> tuple[str, str] | None:
     """The lowest and the highest id whose spelling begins like this; None when none can.
 
     Both spellings are read. Base 58 keeps the order of its digits, so a beginning is a range there

@@ -343,7 +343,7 @@ def copied(event: Event, fork: str) -> Event:
     """An event as a fork takes it over: under an id of its own."""
     if event.type in NAMED:
         return event
-    return msgspec.structs.replace(event, id=ids.copied_id(fork, event.id))
+    return msgspec.structs.replace(event, id=ids.fork_event_id(fork, event.id))
 
 
 def number(drafts: Drafts, last: int, at: int) -> list[Event]:

@@ -329,7 +329,7 @@ async def test_a_deleted_session_is_not_found(house: House, version: int) -> Non
 async def test_a_session_is_known_by_its_rest_spelling_too(house: House, version: int) -> None:
     async with house.inside(version) as client:
         id = await client.new("/")
-        spelt = ids.spell("sesn", id)
+        spelt = ids.format_id("sesn", id)
         await client.ask("session/prompt", client.prompting(spelt, "hello"))
         await client.ask("session/close", {"sessionId": spelt})
         await prompt_refused(client, id)
@@ -343,7 +343,7 @@ async def test_a_client_hears_of_a_session_by_the_id_that_it_gave(
         id = await client.new("/")
         await client.run(id, "hello")
         await close(client, id)
-        spelt = ids.spell("sesn", id)
+        spelt = ids.format_id("sesn", id)
         before = len(client.log)
         await client.open(method, spelt, "/")
         await client.run(spelt, "/ask May I?")

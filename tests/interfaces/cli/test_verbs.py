@@ -54,7 +54,7 @@ def test_archive_and_back(run: Run) -> None:
     assert titles(run) == ["A"]
     assert len(titles(run, "--archived")) == 3
     assert sorted(titles(run, "--only-archived")) == ["B", "C"]
-    assert run("unarchive", ids.spell("sesn", a)).returncode == 0
+    assert run("unarchive", ids.format_id("sesn", a)).returncode == 0
     assert len(titles(run)) == 2
 
 

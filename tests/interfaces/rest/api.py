@@ -80,8 +80,10 @@ class Api:
 
     async def built_in(self, kind: str) -> str:
         if kind == "agents":
-            return ids.spell("agent", (await self.hub.records.built_in_agent(self.workspace)).id)
-        return ids.spell("env", await self.hub.records.built_in_environment(self.workspace))
+            return ids.format_id(
+                "agent", (await self.hub.records.built_in_agent(self.workspace)).id
+            )
+        return ids.format_id("env", await self.hub.records.built_in_environment(self.workspace))
 
     async def say(self, session: str, text: str) -> list[dict[str, Any]]:
         """Send a message, and wait for the turn to rest."""

@@ -18,7 +18,7 @@ async def test_an_agent_that_lives_in_a_program_has_no_sessions_here(tmp_path: P
     async with open_api(tmp_path) as api:
         body = {"name": "echo", "spec": {"kind": "program:echo"}}
         record = await api.hub.records.create("local", "agent", body)
-        agent = ids.spell("agent", record.id)
+        agent = ids.format_id("agent", record.id)
         environment = (await api.session())["environment_id"]
         given = {"agent": agent, "environment_id": environment}
         error = await api.fails(400, "POST", "/v1/sessions", given)

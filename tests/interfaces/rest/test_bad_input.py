@@ -32,7 +32,7 @@ TEXTS = st.one_of(
             "\0",
             "\ud800",
             "sevt_01" + "1" * 22,
-            ids.spell("agent", ids.new_id()),
+            ids.format_id("agent", ids.new_id()),
             "coordinator",
             "text",
         ]

@@ -207,7 +207,7 @@ async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model
         await api.fails(400, "POST", f"/v1/sessions/{id}/events", {"events": [message("on")]})
         await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("7")})
         forked = await api.hub.fork(api.principal, ids.parse(id) or "")
-        shown = await api.ok("GET", f"/v1/sessions/{ids.spell('sesn', forked.id)}")
+        shown = await api.ok("GET", f"/v1/sessions/{ids.format_id('sesn', forked.id)}")
         assert (shown["budget"], shown["usage"]["list_cost"]["amount"]) == (limit("7"), "0")
 
 

@@ -17,7 +17,7 @@ from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, 
 from tests.claude.house import delegated
 from tests.interfaces.rest.api import Api, open_api
 
-ID = ids.spell("sesn", S)
+ID = ids.format_id("sesn", S)
 PATH = f"/v1/sessions/{ID}"
 
 
@@ -72,14 +72,14 @@ async def test_it_is_a_session_of_claude_code_s_own_agent(tmp_path: Path, home: 
     async with open_with(tmp_path, home) as api:
         await api.session(title="own")
         rows = (await api.ok("GET", "/v1/sessions", source="claude"))["data"]
-        agent = {row["id"]: row["agent"] for row in rows}[ids.spell("sesn", S2)]
+        agent = {row["id"]: row["agent"] for row in rows}[ids.format_id("sesn", S2)]
         assert (agent["name"], agent["model"]["id"]) == ("Claude Code", "claude-x")
         record = await api.ok("GET", f"/v1/agents/{agent['id']}")
         assert (record["name"], record["model"]["id"]) == ("Claude Code", "default")
         listed = (await api.ok("GET", "/v1/agents"))["data"]
         assert {each["name"] for each in listed} == {"segue", "Claude Code"}
         mine = (await api.ok("GET", "/v1/sessions", agent_id=agent["id"]))["data"]
-        assert {row["id"] for row in mine} == {ID, ids.spell("sesn", S2)}
+        assert {row["id"] for row in mine} == {ID, ids.format_id("sesn", S2)}
         for version, count in ((1, 2), (2, 0)):
             params = {"agent_id": agent["id"], "agent_version": version}
             assert len((await api.ok("GET", "/v1/sessions", **params))["data"]) == count
@@ -197,7 +197,7 @@ async def test_what_an_agent_did_is_a_thread_of_its_session(tmp_path: Path, home
         assert (two["data"], two["next_page"]) == ([other], None)
         await api.fails(400, "POST", f"{PATH}/threads/{other['id']}/archive")
         await api.fails(400, "GET", f"{PATH}/threads/{other['id']}/stream")
-        own = ids.spell("sesn", ids.derived_id("nobody"))
+        own = ids.format_id("sesn", ids.derived_id("nobody"))
         await api.fails(404, "GET", f"/v1/sessions/{own}/threads/{other['id']}")
 
 

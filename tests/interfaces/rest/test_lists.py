@@ -118,7 +118,7 @@ async def test_an_id_that_names_nothing_filters_everything_out(tmp_path: Path) -
             ("deployment_id", "depl"),
             ("memory_store_id", "memstore"),
         ):
-            for id in (f"{prefix}_1", ids.spell(prefix, ids.new_id()), "\0", "🤖"):
+            for id in (f"{prefix}_1", ids.format_id(prefix, ids.new_id()), "\0", "🤖"):
                 assert await named(api, **{name: id}) == []
 
 
@@ -127,12 +127,12 @@ async def test_sessions_are_found_by_deployment_and_memory_store(tmp_path: Path)
         deployment, store = ids.new_id(), ids.new_id()
         await api.hub.create(LOCAL, title="deployed", deployment_id=deployment)
         await api.hub.create(LOCAL, title="remembering", memory_store_ids=(store,))
-        assert await named(api, deployment_id=ids.spell("depl", deployment)) == ["deployed"]
-        assert await named(api, memory_store_id=ids.spell("memstore", store)) == ["remembering"]
+        assert await named(api, deployment_id=ids.format_id("depl", deployment)) == ["deployed"]
+        assert await named(api, memory_store_id=ids.format_id("memstore", store)) == ["remembering"]
         (shown,) = (
-            await api.ok("GET", "/v1/sessions", deployment_id=ids.spell("depl", deployment))
+            await api.ok("GET", "/v1/sessions", deployment_id=ids.format_id("depl", deployment))
         )["data"]
-        assert shown["deployment_id"] == ids.spell("depl", deployment)
+        assert shown["deployment_id"] == ids.format_id("depl", deployment)
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ async def test_paging_through_many_meets_each_once(tmp_path: Path) -> None:
             if found["next_page"] is None:
                 break
             page = {"page": found["next_page"]}
-        assert sorted(seen) == sorted(ids.spell("sesn", each.id) for each in made)
+        assert sorted(seen) == sorted(ids.format_id("sesn", each.id) for each in made)

@@ -36,7 +36,7 @@ async def test_no_directory_for_outputs_is_made_behind_a_link(
         assert "session/outputs" not in str(model.requests[1]["system"])
         # Nor is there such a place in a directory of the user's.
         theirs = await api.hub.create(api.principal, cwd=str(elsewhere))
-        await api.say(ids.spell("sesn", theirs.id), "on")
+        await api.say(ids.format_id("sesn", theirs.id), "on")
         assert "session/outputs" not in str(model.requests[2]["system"])
         assert list(elsewhere.iterdir()) == []
 
@@ -58,7 +58,9 @@ async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path:
         assert "outside" in str(refused)
         # A directory of the user's has no such paths.
         theirs = await hub.create(api.principal, cwd=str(tmp_path))
-        refused = await api.say(ids.spell("sesn", theirs.id), "/read /mnt/session/outputs/o.txt")
+        refused = await api.say(
+            ids.format_id("sesn", theirs.id), "/read /mnt/session/outputs/o.txt"
+        )
         assert "outside" in str(refused)
 
 

@@ -214,7 +214,7 @@ async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None
         copy = f"/v1/files/{session['resources'][0]['file_id']}"
         await api.ok("GET", copy)  # the fork works there
         assert directory(session).exists()
-        await api.ok("DELETE", f"/v1/sessions/{ids.spell('sesn', fork.id)}")
+        await api.ok("DELETE", f"/v1/sessions/{ids.format_id('sesn', fork.id)}")
         await api.fails(404, "GET", copy)
         assert list((tmp_path / "work").iterdir()) == []
         await api.ok("GET", f"/v1/files/{file['id']}")

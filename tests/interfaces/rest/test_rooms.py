@@ -115,7 +115,7 @@ async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
         forks.append(await api.hub.fork(api.principal, forks[0].id))  # and one of that
         for number, fork in enumerate(forks):
             await notes.write("/a", f"by a key {number}")
-            notes.session = ids.spell("sesn", fork.id)
+            notes.session = ids.format_id("sesn", fork.id)
             seen: list[str] = []
 
             def work(top: Path, seen: list[str] = seen, number: int = number) -> None:
@@ -376,7 +376,7 @@ async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand
         # In a directory of the user's nothing is written.
         ref = (await api.hub.get(api.principal, ids.parse(session["id"]) or "")).agent
         theirs = await api.hub.create(api.principal, cwd=str(tmp_path / "theirs"), agent=ref)
-        await api.say(ids.spell("sesn", theirs.id), "on")
+        await api.say(ids.format_id("sesn", theirs.id), "on")
         (known,) = specs[-1]["skills"]
         assert known["path"] is None and known["text"].startswith("---\nname: greeting")
 

@@ -101,7 +101,7 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
         "outcome_evaluations": [
             {
                 "type": "outcome_evaluation",
-                "outcome_id": ids.spell("outc", outcome),
+                "outcome_id": ids.format_id("outc", outcome),
                 "description": "A list of 2 pages",
                 "explanation": "Is.",
                 "iteration": 0,

@@ -218,7 +218,7 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
             if len(seen) == 1:
                 raise OSError("the disk is full")
             if len(seen) == 2:
-                name = ids.spell("depl", deployment.id)
+                name = ids.format_id("depl", deployment.id)
                 await api.ok("POST", f"/v1/deployments/{name}", {"name": "other"})
             return await claim(self, deployment, due)
 

@@ -169,7 +169,7 @@ async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -
         ({"title": 7}, 400, "title: expected str"),
         ({"agent": None}, 400, "agent"),
         ({"agent": "agent_nothing"}, 404, "agent_nothing"),
-        ({"agent": ids.spell("agent", ids.new_id())}, 404, "not found"),
+        ({"agent": ids.format_id("agent", ids.new_id())}, 404, "not found"),
         ({"environment_id": "env_nothing"}, 404, "env_nothing"),
         ({"vault_ids": ["vlt_nothing"]}, 404, "vlt_nothing"),
         ({"resources": [{"type": "file", "file_id": "file_x"}]}, 404, "file_x"),

@@ -185,7 +185,7 @@ async def test_two_sessions_of_one_id_are_two_sessions(tmp_path: Path) -> None:
     async with open_api(tmp_path) as mine:
         theirs = await mine.other("theirs")
         id = ids.new_id()
-        spelt = ids.spell("sesn", id)
+        spelt = ids.format_id("sesn", id)
         for api in (mine, theirs):
             await api.hub.create(api.principal, id=id, title=f"of {api.workspace}")
         heard: list[Any] = []

@@ -323,7 +323,7 @@ async def test_only_self_hosted_environments_have_work(tmp_path: Path) -> None:
         assert "cloud" in await api.fails(400, "POST", "/v1/sessions", setup)
         program = {"name": "p", "spec": {"kind": "acp", "command": ["p"]}}
         other_tools = await api.hub.records.create("local", "agent", program)
-        setup |= {"agent": ids.spell("agent", other_tools.id), "resources": []}
+        setup |= {"agent": ids.format_id("agent", other_tools.id), "resources": []}
         assert "tools itself" in await api.fails(400, "POST", "/v1/sessions", setup)
 
 

@@ -47,7 +47,7 @@ async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path
         agent = await site.hub.records.program("local", "Painter", {"kind": "demo"})
         await site.hub.create(LOCAL, title="Hers", agent=agent)
         await site.hub.create(LOCAL, title="Not hers")
-        for name in (agent.id, ids.spell("agent", agent.id), "painter"):
+        for name in (agent.id, ids.format_id("agent", agent.id), "painter"):
             page = await site.get(f"/?agent={name}")
             assert ">Hers<" in page and "Not hers" not in page and "agent Painter" in page
         assert ">Hers<" not in await site.get("/?agent=nobody")

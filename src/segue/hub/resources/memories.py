@@ -119,7 +119,7 @@ class Memories:
         except NotFound:
             id = ids.derived_id(store.id, path)
             return new(store.workspace, f"memory_path:{store.id}", {"memory": memory_id}, id)
-        other = ids.spell("mem", taken.body["memory"])
+        other = ids.format_id("mem", taken.body["memory"])
         raise Conflict(f"path: {path} is taken by {other}")
 
     async def _claimed(self, store: Record, path: str) -> Record:

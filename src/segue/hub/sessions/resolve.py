@@ -46,14 +46,14 @@ async def named(
         if meant:
             raise Ambiguous(name, meant)
     place = " in the trash" if trash else ""
-    if len(_digits(name)) < MIN_PREFIX and ids.bounds(name, "sesn") is not None:
+    if len(_digits(name)) < MIN_PREFIX and ids.prefix_range(name, "sesn") is not None:
         place += f" (of an id, at least {MIN_PREFIX} characters are needed)"
     lists = "segue trash list" if trash else "segue list"
     raise NotFound(f"no session {name!r}{place}; `{lists}` shows what there is")
 
 
 async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:
-    bounds = ids.bounds(name, "sesn") if len(_digits(name)) >= MIN_PREFIX else None
+    bounds = ids.prefix_range(name, "sesn") if len(_digits(name)) >= MIN_PREFIX else None
     if bounds is None:
         return []
     found = await hub.between(principal, *bounds, limit=_PAGE)

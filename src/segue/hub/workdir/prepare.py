@@ -229,7 +229,7 @@ class Rooms:
                 continue  # deleted: the files stay as they are
             place = Mounted(Path(session.cwd), resource["mount_path"])
             writable = resource["access"] == "read_write" and store.archived_at is None
-            by = {"type": "session_actor", "session_id": ids.spell("sesn", session.id)}
+            by = {"type": "session_actor", "session_id": ids.format_id("sesn", session.id)}
             before = done.memory.get(id, Kept())
             after, told = await remember(
                 self._memories, store, place, before, by if writable else None

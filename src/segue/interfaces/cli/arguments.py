@@ -65,7 +65,7 @@ def _complete(
             options.get("database_url"),
             options.get("sources"),
         )
-        bounds = ids.bounds(begun, "sesn")
+        bounds = ids.prefix_range(begun, "sesn")
         trash = context.info_name == "restore"
         if bounds is not None:
             near = where.read(lambda hub, who: hub.between(who, *bounds))

@@ -56,4 +56,4 @@ def _spelt(error: SegueError) -> str:
     """The message, with the session named as this dialect spells it."""
     session = str(error.data.get("session", ""))
     known = ids.parse(session)
-    return error.message.replace(session, ids.spell("sesn", known)) if known else error.message
+    return error.message.replace(session, ids.format_id("sesn", known)) if known else error.message

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def spell(record: Record) -> str:
-    return ids.spell(PREFIXES[_sort(record.kind)], record.id)
+    return ids.format_id(PREFIXES[_sort(record.kind)], record.id)
 
 
 def _sort(kind: str) -> str:

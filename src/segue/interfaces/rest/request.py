@@ -61,7 +61,7 @@ class Call:
         self.door = door
         self.scope = scope
         self.receive = receive
-        self.request_id = ids.spell("req", ids.new_id())
+        self.request_id = ids.format_id("req", ids.new_id())
         self.endpoint: Endpoint | None = None
         self.principal = NOBODY
         self.key = ""  # with which the request was made, if with one

@@ -154,7 +154,7 @@ class Calling:
             if not titles:
                 warn(f"{name!r} is no id; by a title, `segue delete` deletes, and asks.")
             return  # the door says that it is not there
-        self.values["session_id"] = ids.spell("sesn", session.id)
+        self.values["session_id"] = ids.format_id("sesn", session.id)
 
 
 def _spelt(value: Any) -> str:

@@ -150,7 +150,7 @@ class Choices:
         self._more("Everywhere" if mine else "")
 
     def _search(self) -> None:
-        bounds = ids.bounds(self.typed.strip(), "sesn")
+        bounds = ids.prefix_range(self.typed.strip(), "sesn")
         if bounds is not None and len(self.typed) >= MIN_PREFIX:
             named = self._ask(lambda hub, who: hub.between(who, *bounds, limit=PAGE))
             shelf = "archived" if self.archived else "live"

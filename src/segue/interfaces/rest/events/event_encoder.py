@@ -141,7 +141,7 @@ class View:
         kind = "agent.thinking" if delta.kind == "thought" else "agent.message"
         if kind not in wanted or delta.kind == "output":
             return
-        id = ids.spell("sevt", delta.message)
+        id = ids.format_id("sevt", delta.message)
         if id not in self._started:
             self._started.add(id)
             yield {"type": "event_start", "event": {"type": kind, "id": id}}
@@ -188,7 +188,7 @@ class View:
                 yield _event(
                     event,
                     "span.model_request_end",
-                    model_request_start_id=ids.spell("sevt", asked),
+                    model_request_start_id=ids.format_id("sevt", asked),
                     is_error=body.is_error,
                     model_usage=_model_usage(body.usage),
                 )
@@ -227,7 +227,7 @@ class View:
         return _event(
             event,
             kind,
-            **{name: ids.spell("sevt", call_id_of(body.call_id))},
+            **{name: ids.format_id("sevt", call_id_of(body.call_id))},
             content=blocks.write(body.content) or blocks.output(body.output),
             is_error=body.status != "completed",
         )
@@ -245,7 +245,7 @@ class View:
         return _event(
             event,
             "user.tool_confirmation",
-            tool_use_id=ids.spell("sevt", tool_id(asked)),
+            tool_use_id=ids.format_id("sevt", tool_id(asked)),
             result="allow" if allowed else "deny",
             deny_message=None if allowed else body.note,
         )
@@ -296,7 +296,7 @@ class View:
                 # Questions, and tool calls whose results are to come from outside.
                 asks = [(waited, await self._lookups.asked(waited)) for waited in body.pending]
                 about = [call_id_of(waited) if a is None else tool_id(a) for waited, a in asks]
-                spelt = [ids.spell("sevt", id) for id in about]
+                spelt = [ids.format_id("sevt", id) for id in about]
                 reason = {"type": "requires_action", "event_ids": spelt}
             case "error":
                 reason = {"type": "retries_exhausted"}
@@ -354,7 +354,7 @@ def _event(event: Event, kind: str, *, extra_id: str | None = None, **fields: An
     id = event.id if extra_id is None else ids.derived_id(event.id, extra_id)
     return {
         "type": kind,
-        "id": ids.spell("sevt", id),
+        "id": ids.format_id("sevt", id),
         **fields,
         "processed_at": clock.to_rfc3339(event.at),
     }
@@ -369,7 +369,7 @@ def _tool_use(event: Event, body: ToolCall) -> Shown:
         shown["type"] = "agent.custom_tool_use"
     elif body.server is not None:
         shown |= {"type": "agent.mcp_tool_use", "mcp_server_name": body.server}
-    shown["id"] = ids.spell("sevt", call_id_of(body.call_id))
+    shown["id"] = ids.format_id("sevt", call_id_of(body.call_id))
     if (decided := body.extra.get("permission")) and not body.custom:
         verdict = {"evaluated_permission": decided["verdict"]}
         policy = {"type": decided["policy"]}
@@ -411,7 +411,7 @@ def _rubric(rubric: dict[str, Any]) -> Shown:
 
 def _outcome_id(id: str) -> str:
     known = ids.parse(id)
-    return id if known is None else ids.spell("outc", known)
+    return id if known is None else ids.format_id("outc", known)
 
 
 def _evaluation(event: Event, body: OutcomeEvaluated) -> Shown:
@@ -419,12 +419,12 @@ def _evaluation(event: Event, body: OutcomeEvaluated) -> Shown:
     start = ids.derived_id("evaluation", body.outcome_id, str(body.iteration))
     if body.result == "evaluating":
         shown = _event(event, "span.outcome_evaluation_start", **outcome)
-        return {**shown, "id": ids.spell("sevt", start)}
+        return {**shown, "id": ids.format_id("sevt", start)}
     return _event(
         event,
         "span.outcome_evaluation_end",
         **outcome,
-        outcome_evaluation_start_id=ids.spell("sevt", start),
+        outcome_evaluation_start_id=ids.format_id("sevt", start),
         result=body.result,
         explanation=body.explanation or "",
         usage=_model_usage(body.usage or Usage()),

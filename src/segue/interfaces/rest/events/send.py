@@ -47,7 +47,7 @@ async def send(call: Call) -> dict[str, Any]:
     session = await call.session()
     if status(session) == "terminated":
         raise InvalidInput(
-            f"session {ids.spell('sesn', session.id)} is terminated and takes no more events"
+            f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
         )
     if any(isinstance(each, Initial) for each in given.events):
         check_left(session)
@@ -154,7 +154,7 @@ async def _outcome(call: Call, given: DefineOutcome) -> Step:
             "user.define_outcome",
             id,
             clock.now(),
-            outcome_id=ids.spell("outc", made.outcome_id),
+            outcome_id=ids.format_id("outc", made.outcome_id),
             description=made.description,
             rubric=to_builtins(given.rubric),
             max_iterations=made.max_iterations,
@@ -258,4 +258,4 @@ def _fields(given: Confirmation | CustomToolResult | ToolResult) -> dict[str, An
 def _echo(kind: str, id: str, at: int | None, **fields: Any) -> dict[str, Any]:
     """An event as it was taken in; without a time it is still to be processed."""
     done = None if at is None else clock.to_rfc3339(at)
-    return {"type": kind, "id": ids.spell("sevt", id), **fields, "processed_at": done}
+    return {"type": kind, "id": ids.format_id("sevt", id), **fields, "processed_at": done}

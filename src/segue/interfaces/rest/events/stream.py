@@ -119,7 +119,7 @@ async def _after(call: Call, session: Session, last: str) -> tuple[int, int]:
     id = ids.parse(last, "sevt")
     view = await events.view_before(call, session, 1)
     if id is not None:
-        spelt = ids.spell("sevt", id)
+        spelt = ids.format_id("sevt", id)
         async for event in call.hub.history(call.principal, session.id):
             for index, shown in enumerate(await view.show(event)):
                 if shown["id"] == spelt:
@@ -196,6 +196,6 @@ def _is_trashed(item: Event | Delta) -> bool:
 def _deleted(session: Session) -> Shown:
     return {
         "type": "session.deleted",
-        "id": ids.spell("sevt", ids.derived_id(session.id, "deleted")),
+        "id": ids.format_id("sevt", ids.derived_id(session.id, "deleted")),
         "processed_at": clock.to_rfc3339(clock.now()),
     }

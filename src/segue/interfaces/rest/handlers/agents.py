@@ -105,7 +105,7 @@ class Agents:
         topology = found.pop("multiagent")
         shown = {
             "type": "agent",
-            "id": ids.spell("agent", ref.id),
+            "id": ids.format_id("agent", ref.id),
             "version": ref.version,
             **found,
             **_overridden(ref.overrides),
@@ -229,7 +229,7 @@ async def _coordinator(
             pinned, number = record.id, record.version
         if pinned in members:
             raise InvalidInput("multiagent.agents: members must be distinct")
-        members[pinned] = {"type": "agent", "id": ids.spell("agent", pinned), "version": number}
+        members[pinned] = {"type": "agent", "id": ids.format_id("agent", pinned), "version": number}
     return {"type": "coordinator", "agents": list(members.values())}
 
 

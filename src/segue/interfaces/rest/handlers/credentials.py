@@ -182,7 +182,7 @@ class Validation(Out, frozen=True, tag_field="type", tag="vault_credential_valid
 def show(record: Record) -> Credential:
     return Credential(
         id=records.spell(record),
-        vault_id=ids.spell("vlt", record.kind.partition(":")[2]),
+        vault_id=ids.format_id("vlt", record.kind.partition(":")[2]),
         auth=msgspec.convert(record.body["auth"], OAuthOut | BearerOut | VariableOut),
         display_name=record.body["display_name"],
         metadata=record.body["metadata"],

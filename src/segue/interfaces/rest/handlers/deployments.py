@@ -230,11 +230,11 @@ async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:
         "tokens": tokens,
         "description": given.description or None,
         "agent": {
-            "id": ids.spell("agent", made_with.agent.id),
+            "id": ids.format_id("agent", made_with.agent.id),
             "version": made_with.agent.version,
         },
-        "environment_id": ids.spell("env", made_with.environment_id),
-        "vault_ids": [ids.spell("vlt", id) for id in made_with.vault_ids],
+        "environment_id": ids.format_id("env", made_with.environment_id),
+        "vault_ids": [ids.format_id("vlt", id) for id in made_with.vault_ids],
     }
 
 
@@ -370,7 +370,7 @@ async def _run(call: Call, record: Record, due: int | None) -> Record:
         made_with = await sessions.prepare(call, _setup(given))
         made_with = made_with._replace(deployment_id=record.id)
         await sessions.make(call, made_with, given.initial_events, id=id)
-        body["session_id"] = ids.spell("sesn", id)
+        body["session_id"] = ids.format_id("sesn", id)
     except Exception as error:
         body["error"] = await _failure(call, id, error)
     return await call.hub.records.create(call.workspace, "deployment_run", body)
@@ -384,7 +384,7 @@ async def _failure(call: Call, id: str, error: Exception) -> dict[str, str]:
     else:
         log.error("a deployment could not be run", exc_info=error)
     if await call.hub.store.get(call.workspace, id) is not None:
-        told = f"session {ids.spell('sesn', id)} was made, and then: {told}"
+        told = f"session {ids.format_id('sesn', id)} was made, and then: {told}"
         return {"type": "unknown_error", "message": told}
     kind = _reason(error) if isinstance(error, InvalidInput | NotFound) else "unknown_error"
     return {"type": kind, "message": told}

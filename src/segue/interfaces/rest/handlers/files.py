@@ -71,7 +71,7 @@ def show(record: Record) -> File:
         created_at=clock.to_rfc3339(record.created_at),
         downloadable=not _expired(record),
         expires_at=None if expires is None else clock.to_rfc3339(expires),
-        scope=None if scope is None else Scope(id=ids.spell("sesn", scope)),
+        scope=None if scope is None else Scope(id=ids.format_id("sesn", scope)),
     )
 
 
@@ -164,7 +164,7 @@ async def _scoped(call: Call, scope: str, limit: int) -> FilePage:
     mounted = (each for each in session.resources if each["type"] == "file")
     names = {Position(0, ids.parse(each["id"]) or ""): each["file_id"] for each in mounted}
     for each in await call.hub.outputs.of(session):
-        names[Position(each.created_at, each.id)] = ids.spell("file", each.body["file"])
+        names[Position(each.created_at, each.id)] = ids.format_id("file", each.body["file"])
     of = f"scope:{session.id}"
     ordered = sorted(names)
     params = call.params

@@ -70,8 +70,8 @@ async def show(call: Call, memory: Record, view: View) -> Memory:
     content = await call.hub.memories.content(memory) if view == "full" else None
     return Memory(
         id=records.spell(memory),
-        memory_store_id=ids.spell("memstore", store),
-        memory_version_id=ids.spell("memver", memory.body["version"]),
+        memory_store_id=ids.format_id("memstore", store),
+        memory_version_id=ids.format_id("memver", memory.body["version"]),
         path=memory.body["path"],
         content=content,
         content_sha256=memory.body["sha256"],
@@ -89,7 +89,7 @@ def view(call: Call, default: View) -> View:
 def actor(call: Call) -> dict[str, Any] | None:
     """Who changes something: a key. The local user is nobody that this dialect can name."""
     key = call.principal.key_id
-    return key and {"type": "api_actor", "api_key_id": ids.spell("apikey", key)}  # type: ignore[return-value]
+    return key and {"type": "api_actor", "api_key_id": ids.format_id("apikey", key)}  # type: ignore[return-value]
 
 
 async def create(call: Call) -> Memory:

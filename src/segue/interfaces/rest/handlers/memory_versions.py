@@ -65,8 +65,8 @@ def show(record: Record, view: memories.View) -> MemoryVersion:
     redacted_at = body.get("redacted_at")
     return MemoryVersion(
         id=records.spell(record),
-        memory_store_id=ids.spell("memstore", record.kind.partition(":")[2]),
-        memory_id=ids.spell("mem", body["memory"]),
+        memory_store_id=ids.format_id("memstore", record.kind.partition(":")[2]),
+        memory_id=ids.format_id("mem", body["memory"]),
         operation=body["operation"],
         path=body.get("path"),
         content=body.get("content") if view == "full" else None,

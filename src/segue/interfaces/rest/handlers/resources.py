@@ -190,7 +190,7 @@ def _repository(resource: Repository) -> dict[str, Any]:
     name = name if name not in ("", ".", "..") else "repository"
     return {
         "type": "github_repository",
-        "id": ids.spell("sesrsc", ids.new_id()),
+        "id": ids.format_id("sesrsc", ids.new_id()),
         "url": resource.url,
         "mount_path": posixpath.join(WORKSPACE, resource.mount_path or name[:255]),
         "checkout": to_builtins(resource.checkout),
@@ -204,7 +204,7 @@ def _file(record: Record, mount_path: str | None) -> dict[str, Any]:
     name = records.spell(record)
     return {
         "type": "file",
-        "id": ids.spell("sesrsc", ids.new_id()),
+        "id": ids.format_id("sesrsc", ids.new_id()),
         "file_id": name,
         "mount_path": posixpath.join(UPLOADS, mount_path or f"/mnt/session/uploads/{name}"),
         "created_at": now,

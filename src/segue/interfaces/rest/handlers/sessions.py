@@ -306,7 +306,7 @@ async def archive(call: Call) -> SessionOut:
         archived = await call.hub.archive(call.principal, session.id)
     except Busy as busy:
         raise InvalidInput(
-            f"Session {ids.spell('sesn', session.id)} cannot be archived while its status is"
+            f"Session {ids.format_id('sesn', session.id)} cannot be archived while its status is"
             f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
         ) from None
     if archived.turn is not None:
@@ -325,4 +325,4 @@ async def delete(call: Call) -> SessionDeleted:
             "Cannot delete session while it is running."
             " Send an interrupt event or wait for the session to complete."
         ) from None
-    return SessionDeleted(id=ids.spell("sesn", session.id))
+    return SessionDeleted(id=ids.format_id("sesn", session.id))

@@ -69,7 +69,7 @@ def show(record: Record, former: bool) -> Skill:
         id=records.spell(record),
         display_name=body["label"],
         display_title=body["label"],
-        latest_version_id=ids.spell("skver", version_id(record.id, body["latest"])),
+        latest_version_id=ids.format_id("skver", version_id(record.id, body["latest"])),
         latest_version=str(body["latest"]),
         source="custom" if former else SkillSource(type="custom"),
         created_at=clock.to_rfc3339(record.created_at),
@@ -80,7 +80,7 @@ def show(record: Record, former: bool) -> Skill:
 def show_version(record: Record) -> SkillVersion:
     return SkillVersion(
         id=records.spell(record),
-        skill_id=ids.spell("skill", record.kind.partition(":")[2]),
+        skill_id=ids.format_id("skill", record.kind.partition(":")[2]),
         version=str(record.body["number"]),
         name=record.body["name"],
         description=record.body["description"],

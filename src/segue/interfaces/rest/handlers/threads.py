@@ -138,7 +138,7 @@ def _place(thread: Other | None) -> tuple[int, str]:
 def _id(session: Session, thread: str | None) -> str:
     if thread is None:
         return thread_id(session.id)
-    return ids.spell("sthr", ids.derived_id(session.id, "thread", thread))
+    return ids.format_id("sthr", ids.derived_id(session.id, "thread", thread))
 
 
 async def _show(call: Call, session: Session, thread: Other | None = None) -> Thread:

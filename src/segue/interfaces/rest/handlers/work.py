@@ -74,8 +74,8 @@ def show(record: Record, secret: str | None = None) -> WorkOut:
 
     return WorkOut(
         id=records.spell(record),
-        environment_id=ids.spell("env", record.kind.partition(":")[2]),
-        data=SessionWork(id=ids.spell("sesn", body["session"])),
+        environment_id=ids.format_id("env", record.kind.partition(":")[2]),
+        data=SessionWork(id=ids.format_id("sesn", body["session"])),
         state=body["state"],
         metadata=body["metadata"],
         secret=secret,

@@ -94,12 +94,12 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
     moment = clock.to_datetime
     deployment = session.deployment_id
     return SessionOut(
-        ids.spell("sesn", session.id),
+        ids.format_id("sesn", session.id),
         agent,
         _environment(environment_id),
         session.title,
         session.metadata,
-        [ids.spell("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
+        [ids.format_id("vlt", id) for id in session.vault_ids] if session.vault_ids else [],
         None if deployment is None else _spelt("depl", deployment),
         session.resources,
         [_outcome(outcome) for outcome in session.outcomes] if session.outcomes else [],
@@ -163,7 +163,7 @@ def _duration(session: Session, now: int) -> float:
 
 @lru_cache(1024)  # a list names a few of them over and over
 def _environment(id: str) -> str:
-    return ids.spell("env", id)
+    return ids.format_id("env", id)
 
 
 def usage(spent: Usage, active_seconds: float) -> UsageOut:
@@ -192,7 +192,7 @@ def _money(cost: int) -> Money:
 
 def thread_id(session_id: str) -> str:
     """The primary thread, which every session has."""
-    return ids.spell("sthr", ids.derived_id(session_id, "thread"))
+    return ids.format_id("sthr", ids.derived_id(session_id, "thread"))
 
 
 def show_thread(session: Session, agent: dict[str, Any], now: int) -> dict[str, Any]:
@@ -227,4 +227,4 @@ def _outcome(outcome: Outcome) -> OutcomeOut:
 
 def _spelt(prefix: str, id: str) -> str:
     known = ids.parse(id)
-    return id if known is None else ids.spell(prefix, known)
+    return id if known is None else ids.format_id(prefix, known)
