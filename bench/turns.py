@@ -22,8 +22,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from segue.agents.model import ModelAgents, Settings
+from segue.agents.registry import AgentRegistry
 from segue.agents.tools import BUILT_IN, Context, Roots
-from segue.hub import Hub, Runners
+from segue.hub import Hub
 from segue.model.event import AgentMessage, Event, ModelAsked, ToolCall, ToolResult
 from segue.model.principal import LOCAL
 from segue.store.base import Delta
@@ -53,7 +54,9 @@ def opened(directory: Path, stream: Stream) -> Hub:
         return agents.build({**spec, "model": "function:any", "tools": tools, "max_turns": 10**6})
 
     return Hub(
-        SQLiteStore.open(directory / "segue.db"), directory, runners=Runners({"default": build})
+        SQLiteStore.open(directory / "segue.db"),
+        directory,
+        agent_registry=AgentRegistry({"default": build}),
     )
 
 

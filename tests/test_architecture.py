@@ -68,6 +68,7 @@ def test_interfaces_import_neither_each_other_nor_a_database() -> None:
 def test_the_public_names_are_these() -> None:
     assert sorted(segue.__all__) == [
         "Agent",
+        "AgentRegistry",
         "Answer",
         "AssistantMessage",
         "Block",
@@ -83,7 +84,6 @@ def test_the_public_names_are_these() -> None:
         "Query",
         "ResultMessage",
         "Results",
-        "Runners",
         "SDKSession",
         "SegueError",
         "Session",

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from segue.agents.base import Agent, Answer, Turn
+    from segue.agents.registry import AgentRegistry
     from segue.factory import data_dir, open_hub
-    from segue.hub import Found, Hub, Page, Policy, Results, Runners
+    from segue.hub import Found, Hub, Page, Policy, Results
     from segue.interfaces.acp.serve import serve_acp
     from segue.interfaces.python import (
         AssistantMessage,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agents.base": ("Agent", "Answer", "Turn"),
+    "agents.registry": ("AgentRegistry",),
     "interfaces.acp.serve": ("serve_acp",),
     "interfaces.python": (
         "AssistantMessage",
@@ -84,7 +86,7 @@ _HOMES = {
         "unstable_v2_resume_session",
     ),
     "factory": ("data_dir", "open_hub"),
-    "hub": ("Found", "Hub", "Page", "Policy", "Results", "Runners"),
+    "hub": ("Found", "Hub", "Page", "Policy", "Results"),
     "model": ("content", "errors", "event"),
     "model.content": ("Block", "Text"),
     "model.errors": ("SegueError",),
@@ -100,6 +102,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "LOCAL",
     "Agent",
+    "AgentRegistry",
     "Answer",
     "AssistantMessage",
     "Block",
@@ -114,7 +117,6 @@ __all__ = [
     "Query",
     "ResultMessage",
     "Results",
-    "Runners",
     "SDKSession",
     "SegueError",
     "Session",

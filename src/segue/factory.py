@@ -56,8 +56,9 @@ async def open_hub(
     of your own. Left out, `SEGUE_SOURCES` says it, else they are Claude Code's with the embedded
     store, and none with a database that others share. A `lasting` hub also has those of a tool that
     is first used while it is open, which costs a moment at the start. `progress` hears how many
-    bytes a long reading of them has done, and has to do. `options` are the Hub's own: `runners`,
-    `clone`, the last from `SEGUE_CLONE`, which has addresses with spaces between, or else GitHub's.
+    bytes a long reading of them has done, and has to do. `options` are the Hub's own:
+    `agent_registry`, `clone`, the last from `SEGUE_CLONE`, which has addresses with spaces between,
+    or else GitHub's.
     """
     from segue.hub import Hub
     from segue.store import open_store

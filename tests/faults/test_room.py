@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.agents import StopReason, Turn
+from segue.agents.base import Turn
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import ids
@@ -24,6 +24,7 @@ from segue.model.event import (
     PermissionAsked,
     ToolResult,
 )
+from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore, connection, writer
 from tests.faults import audit

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.hub import Hub, Runners
+from segue.agents.registry import AgentRegistry
+from segue.hub import Hub
 from segue.hub.turns.inbox import Said
 from segue.model import ids
 from segue.model.content import as_content
@@ -50,8 +51,8 @@ class Played:
         return await self._play(turn) or "end_turn"
 
 
-def playing(play: Callable[[Turn], Any]) -> Runners:
-    return Runners({"default": lambda _: Played(play)})
+def playing(play: Callable[[Turn], Any]) -> AgentRegistry:
+    return AgentRegistry({"default": lambda _: Played(play)})
 
 
 async def test_a_turn_has_the_id_that_its_caller_chose(make_hub: MakeHub) -> None:
@@ -107,7 +108,7 @@ async def test_a_result_from_outside_is_stored_under_its_own_id(make_hub: MakeHu
     async def play(turn: Turn) -> None:
         seen.extend(await turn.result(await turn.tool("weather", custom=True)))
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         turn = await hub.prompt(LOCAL, id, "go")
         called = await until(hub, id, ToolCall)
@@ -134,7 +135,7 @@ async def test_a_result_given_twice_counts_once(make_hub: MakeHub) -> None:
         await asyncio.sleep(0.1)  # both are there before either is waited for
         await turn.result(call)
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         turn = await hub.prompt(LOCAL, id, "go")
         called = await until(hub, id, ToolCall)
@@ -151,7 +152,7 @@ async def test_a_system_message_stands_after_its_prompt(make_hub: MakeHub) -> No
     async def play(turn: Turn) -> None:
         await turn.say(turn.system[0].text)  # type: ignore[union-attr]  # a Text
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         said = Said(id=ids.new_id(), content=as_content("be brief"))
         await hub.wait(LOCAL, id, await hub.prompt(LOCAL, id, "hello", system=said))
@@ -192,7 +193,7 @@ async def test_what_a_drained_hub_has_to_cut_says_why(make_hub: MakeHub) -> None
         await turn.tool("forever")
         await asyncio.sleep(60)
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         await hub.prompt(LOCAL, id, "go")
         await until(hub, id, ToolCall)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
+from segue.agents.registry import AgentRegistry
 from segue.agents.turn_hooks import LENT
-from segue.hub import Hub, Runners
+from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import ids
 from segue.model.content import as_content
@@ -51,8 +52,8 @@ class Scripted:
         return await self._play(turn) or "end_turn"
 
 
-def playing(play: Callable[[Turn], Any]) -> Runners:
-    return Runners({"default": lambda _: Scripted(play)})
+def playing(play: Callable[[Turn], Any]) -> AgentRegistry:
+    return AgentRegistry({"default": lambda _: Scripted(play)})
 
 
 async def test_a_turn_is_stored_in_order_and_comes_to_rest(make_hub: MakeHub) -> None:
@@ -112,7 +113,7 @@ async def test_prompts_are_answered_one_at_a_time_in_order(make_hub: MakeHub) ->
         await turn.say(f"to {turn.text}")
         running -= 1
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         turn_ids = [await hub.prompt(LOCAL, id, str(number)) for number in range(5)]
         for turn in turn_ids:
@@ -128,7 +129,7 @@ async def test_sessions_run_side_by_side(make_hub: MakeHub) -> None:
     async def play(turn: Turn) -> None:
         await meeting.wait()
 
-    async with make_hub(runners=playing(play)) as hub, asyncio.timeout(20):
+    async with make_hub(agent_registry=playing(play)) as hub, asyncio.timeout(20):
         made = [await hub.create(LOCAL) for _ in range(3)]
         done = await asyncio.gather(*(hub.run(LOCAL, session.id, "x") for session in made))
         assert done == ["end_turn"] * 3
@@ -141,7 +142,7 @@ async def test_an_agent_is_given_the_history_before_its_prompt(make_hub: MakeHub
         history = await turn.history()
         seen.append([e.body.content[0].text for e in history if isinstance(e.body, UserMessage)])
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         for text in ("one", "two", "three"):
             await hub.run(LOCAL, id, text)
@@ -249,7 +250,7 @@ async def test_an_agent_that_ignores_its_cancel_writes_nothing_afterwards(
             except LeaseLost:
                 late.append(LeaseLost)
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         turn = await hub.prompt(LOCAL, id, "x")
         await until(hub, id, lambda body: isinstance(body, UserMessage))
@@ -311,7 +312,7 @@ async def test_questions_asked_at_once_are_answered_in_any_order(make_hub: MakeH
         answers = await asyncio.gather(turn.ask("one?"), turn.ask("two?"))
         await turn.say(" ".join(str(answer.allowed) for answer in answers))
 
-    async with make_hub(runners=playing(play)) as hub:
+    async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.create(LOCAL)).id
         turn = await hub.prompt(LOCAL, id, "x")
         await until(hub, id, lambda b: isinstance(b, StatusChanged) and len(b.pending) == 2)

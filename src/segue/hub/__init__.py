@@ -4,6 +4,5 @@ from .hub import Hub
 from .sessions.catalog import Found, Results
 from .sessions.pagination import Page
 from .sessions.retention import Policy
-from .turns.agent_registry import Runners
 
-__all__ = ["Found", "Hub", "Page", "Policy", "Results", "Runners"]
+__all__ = ["Found", "Hub", "Page", "Policy", "Results"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from segue.agents.registry import CLAUDE_CODE, AgentRegistry
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
 from segue.model.end_turn import closing
@@ -39,7 +40,6 @@ from segue.store.base import Lease, Record, Store
 from .sessions.catalog import Reading
 from .sessions.editor import Editing, at_rest
 from .sync.importer import CLAUDE, Transcripts
-from .turns.agent_registry import CLAUDE_CODE, Runners
 from .turns.budgets import changing, check_left, check_prices
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Hub(Reading, Editing, Transcripts):
         data_dir: Path,
         *,
         sources: Sequence[Source] = (),
-        runners: Runners | None = None,
+        agent_registry: AgentRegistry | None = None,
         lease: int | None = None,
         clone: Sequence[str] = (),
         database: str | None = None,
@@ -71,7 +71,12 @@ class Hub(Reading, Editing, Transcripts):
         `database` is the address by which the store was opened, for what people are told to type.
         """
         super().__init__(
-            store, data_dir, sources=sources, runners=runners, clone=clone, database=database
+            store,
+            data_dir,
+            sources=sources,
+            agent_registry=agent_registry,
+            clone=clone,
+            database=database,
         )
         self._lease = lease
         self._turns: Turns | None = None
@@ -91,7 +96,7 @@ class Hub(Reading, Editing, Transcripts):
             self._live.close()
         for source in self.sources:
             await source.close()
-        await self.runners.close()
+        await self.agent_registry.close()
 
     async def __aenter__(self) -> Hub:
         return self
@@ -221,8 +226,8 @@ class Hub(Reading, Editing, Transcripts):
         check_left(session)
         if not self.turns.answers(name) and not await self._held_elsewhere(name):
             spec = await self._spec(session, prompt.overrides)
-            if not self.runners.can_build(spec):
-                self.runners.build(spec)  # says why not
+            if not self.agent_registry.can_build(spec):
+                self.agent_registry.build(spec)  # says why not
         turn_id = turn_id or ids.new_id()
         body: dict[str, Any] = to_builtins(prompt)
         await self.store.put_inbox(*name, "prompt", turn_id, body)
@@ -392,7 +397,9 @@ class Hub(Reading, Editing, Transcripts):
 
     async def agent(self, principal: Principal, spec: dict[str, Any]) -> Agent:
         """An agent of this process, from its specification; NoAgent if that is impossible."""
-        return self.runners.build({"config": await self.config.all(principal.workspace), **spec})
+        return self.agent_registry.build(
+            {"config": await self.config.all(principal.workspace), **spec}
+        )
 
     async def connects(self, session: Session, agent: Agent | None = None) -> bool:
         """Whether a session's agent, or the one given, connects MCP servers itself."""
@@ -494,7 +501,7 @@ class Hub(Reading, Editing, Transcripts):
                 for each in spec.get("skills", ())
             ]
             spec |= {"elsewhere": True, "skills": placed}
-        return self.runners.build(spec)
+        return self.agent_registry.build(spec)
 
     async def _held_elsewhere(self, name: tuple[str, str]) -> bool:
         lease = await self.store.lease_of(*name)

@@ -52,7 +52,7 @@ class Talk:
 async def talking(home: Path, *args: Any, editor: Any = None, **more: Any) -> AsyncIterator[Talk]:
     (home / "cwd").mkdir(exist_ok=True)
     async with Hub(MemoryStore(), home) as hub:
-        hub.runners.editor = editor
+        hub.agent_registry.editor = editor
         command = shlex.join([sys.executable, str(PROGRAM), *map(str, args)])
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
         id = (await hub.create(LOCAL, cwd=str(home / "cwd"))).id

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from segue.agents.base import Turn
-from segue.hub.turns.agent_registry import Runners
+from segue.agents.registry import AgentRegistry
 from segue.model.lifecycle import StopReason
 
 Act = Callable[[Path], object]
@@ -21,5 +21,5 @@ class Hand:
         return "end_turn"
 
 
-def runners(hand: Hand) -> Runners:
-    return Runners({"default": lambda _: hand})
+def registry_with(hand: Hand) -> AgentRegistry:
+    return AgentRegistry({"default": lambda _: hand})

@@ -23,7 +23,7 @@ async def test_an_agent_that_lives_in_a_program_has_no_sessions_here(tmp_path: P
         given = {"agent": agent, "environment_id": environment}
         error = await api.fails(400, "POST", "/v1/sessions", given)
         assert "echo is part of a program" in error
-        api.hub.runners.register("program:echo", lambda spec: DemoAgent())
+        api.hub.agent_registry.register("program:echo", lambda spec: DemoAgent())
         assert (await api.ok("POST", "/v1/sessions", given))["agent"]["id"] == agent
 
 

@@ -12,8 +12,8 @@ import pytest
 from anthropic import AsyncAnthropic, BadRequestError
 
 from segue.agents.base import Turn
+from segue.agents.registry import AgentRegistry
 from segue.hub.turns import runner
-from segue.hub.turns.agent_registry import Runners
 from segue.model import ids, projection
 from segue.model.event import Created, Event, ModelCalled, StatusChanged, Usage
 from segue.model.lifecycle import StopReason
@@ -223,7 +223,9 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
             return "budget_reached"  # as the turn knows it
 
     turns: list[str] = []
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+    ) as api:
         id = (await api.hub.create(api.principal, budget=10_000)).id
         await api.hub.run(api.principal, id, "go")
         await api.hub.turns.rest()
@@ -242,7 +244,9 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
             return "budget_reached" if turn.session.at_budget else "end_turn"
 
     turns: list[str] = []
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+    ) as api:
         id = (await api.hub.create(api.principal, budget=10_000)).id
         await api.hub.run(api.principal, id, "go")
         await api.hub.turns.rest()
@@ -270,7 +274,9 @@ async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) 
             return "budget_reached" if turn.session.at_budget else "end_turn"
 
     turns: list[str] = []
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Spends()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
+    ) as api:
         id = (await api.hub.create(api.principal, budget=10_000)).id
         assert await api.hub.run(api.principal, id, "go") == "budget_reached"
         forked = await api.hub.fork(api.principal, id)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from segue.agents.base import Turn
-from segue.hub import Runners
+from segue.agents.registry import AgentRegistry
 from segue.interfaces.rest.events.blocks import write
 from segue.model import ids
 from segue.model.content import Image, Resource, ResourceLink, as_content
@@ -280,8 +280,8 @@ async def test_every_kind_of_tool_call_is_told_apart(tmp_path: Path) -> None:
             await play(turn)
             return "end_turn"
 
-    runners = Runners({"default": lambda _: Scripted()})
-    async with open_api(tmp_path, runners=runners) as api:
+    agent_registry = AgentRegistry({"default": lambda _: Scripted()})
+    async with open_api(tmp_path, agent_registry=agent_registry) as api:
         id = (await api.session())["id"]
         events = await api.say(id, "go")
         tools = [event for event in events if "tool" in event["type"]]

@@ -14,7 +14,7 @@ from segue.model.lifecycle import StopReason
 from segue.store.base import Record
 from tests.agents.provider import Provider
 from tests.interfaces.rest.api import message, open_api
-from tests.interfaces.rest.hand import Hand, runners
+from tests.interfaces.rest.hand import Hand, registry_with
 from tests.interfaces.rest.test_files import uploaded
 
 
@@ -67,7 +67,7 @@ async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path:
 async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:
     secret = tmp_path / "secret"
     secret.write_text("S3CRET")
-    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
         session = await api.session()
 
         def make(cwd: Path) -> None:
@@ -107,7 +107,7 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
 async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         mounts = [{"type": "file", "file_id": (await uploaded(api))["id"]} for _ in range(3)]
         session = await api.session(resources=mounts)
         top = Path(session["cwd"]) / "mnt/session/outputs"
@@ -161,7 +161,7 @@ async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
             return "end_turn"
 
     endless = Endless()
-    async with open_api(tmp_path, runners=runners(endless)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(endless)) as api:
         session = (await api.session())["id"]
         keep = api.hub.files.keep
 
@@ -204,7 +204,7 @@ async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
 ) -> None:
     monkeypatch.setattr("segue.hub.workdir.outputs.MOST", 2)
     monkeypatch.setattr("segue.hub.workdir.outputs.MAX_BYTES", 9)
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         session = (await api.session())["id"]
 
         async def told(**texts: str) -> list[str]:

@@ -70,7 +70,7 @@ async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
         off, unreadable = Use("bash", {"command": "true"}), Use("read", {}, raw="[1]")
         model.scripts += [[off, Use("delete", {}), unreadable], [Say("no?")]]
         await api.say(session, "on")
-        lent = api.hub.runners.lending.lend(Lent(hooks=Strict()))
+        lent = api.hub.agent_registry.lending.lend(Lent(hooks=Strict()))
         model.scripts += [[Use("glob", {"pattern": "*"})], [Say("no?")]]
         id = ids.parse(session) or ""
         turn = await api.hub.prompt(api.principal, id, "on", overrides={LENT: lent})

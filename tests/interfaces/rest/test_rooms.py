@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from segue.agents.registry import AgentRegistry
 from segue.hub.resources.skills import unpacked
-from segue.hub.turns.agent_registry import Runners
 from segue.model import ids
 from segue.store.base import Record
 from tests.agents.provider import Provider, Use
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.hand import Act, Hand, runners
+from tests.interfaces.rest.hand import Act, Hand, registry_with
 from tests.interfaces.rest.test_files import uploaded
 from tests.interfaces.rest.test_skills import FILES, MAIN, form, skill
 
@@ -69,7 +69,7 @@ class Notes:
 async def test_memories_are_files_and_what_changes_in_them_is_kept(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", gone="x")
         await notes.write("/deep/down/b.md", "two")
         session = await notes.attach()
@@ -107,7 +107,7 @@ async def test_memories_are_files_and_what_changes_in_them_is_kept(
 async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", gone="x")
         session = await notes.attach()
         await notes.turn()
@@ -139,7 +139,7 @@ async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
 
 
 async def test_what_both_sides_change_is_lost_on_neither(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", b="one", c="one")
         await notes.attach()
         await notes.turn()
@@ -163,7 +163,7 @@ async def test_what_both_sides_change_is_lost_on_neither(tmp_path: Path, hand: H
 async def test_what_is_taken_away_whole_is_no_wish_to_forget(
     tmp_path: Path, hand: Hand, lost: str
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", b="two")
         await notes.attach()
         await notes.turn()
@@ -180,7 +180,7 @@ async def test_what_is_taken_away_whole_is_no_wish_to_forget(
 
 
 async def test_a_store_that_may_only_be_read_is_not_written(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", b="two")
         await notes.attach(access="read_only")
 
@@ -199,7 +199,7 @@ async def test_a_store_that_may_only_be_read_is_not_written(tmp_path: Path, hand
 
 
 async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open()
         await notes.attach()
 
@@ -218,7 +218,7 @@ async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, ha
 async def test_a_name_that_is_no_text_is_told_once_and_the_turn_ends(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one")
         await notes.attach()
 
@@ -238,7 +238,7 @@ async def test_a_turn_ends_whatever_becomes_of_what_it_made(
     async def broken(*_: object) -> None:
         raise RuntimeError("no such luck")
 
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open()
         await notes.attach()
         monkeypatch.setattr(api.hub.outputs, "collect", broken)
@@ -252,7 +252,7 @@ async def test_what_is_there_and_cannot_be_read_is_not_forgotten(
 ) -> None:
     outside = tmp_path / "outside"
     outside.write_text("S3CRET")
-    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(link="1", twice="2", split="3")
         await notes.write("/deep/way", "4")
         await notes.write("/deep/flat/x", "5")
@@ -290,7 +290,7 @@ async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("S3CRET")
-    async with open_api(tmp_path / "data", runners=runners(hand)) as api:
+    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one")
         await notes.attach()
 
@@ -319,7 +319,7 @@ async def test_a_store_is_not_read_anew_for_each_memory_that_a_turn_made(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.hub.resources.memories.MOST", 60)
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one", b="two")
         await notes.attach()
         await notes.turn()
@@ -358,7 +358,7 @@ async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand
         specs.append(spec)
         return hand
 
-    async with open_api(tmp_path, runners=Runners({"default": build})) as api:
+    async with open_api(tmp_path, agent_registry=AgentRegistry({"default": build})) as api:
         made = await skill(api)
         agent = await api.agent(skills=[{"type": "custom", "skill_id": made["id"]}])
         session = await api.session(agent=agent["id"])
@@ -481,7 +481,7 @@ async def test_nobody_waits_for_a_clone_but_the_first_turn(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = slow_git(tmp_path, monkeypatch)
-    async with open_api(tmp_path, clone=["https://"], runners=runners(hand)) as api:
+    async with open_api(tmp_path, clone=["https://"], agent_registry=registry_with(hand)) as api:
         session = await api.ok("POST", "/v1/sessions", await cloning(api))
         id = ids.parse(session["id"]) or ""
         clone = Path(session["cwd"]) / "workspace/b"
@@ -504,7 +504,7 @@ async def test_nobody_waits_for_a_clone_but_the_first_turn(
 async def test_a_clone_that_a_dead_process_left_is_made_by_the_next_turn(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, clone=["file://"], runners=runners(hand)) as api:
+    async with open_api(tmp_path, clone=["file://"], agent_registry=registry_with(hand)) as api:
         given = {"type": "github_repository", "url": f"file://{tmp_path}/nowhere"}
         session = await api.session(resources=[given])
         count = len(await api.events(session["id"]))
@@ -520,7 +520,7 @@ async def test_a_clone_that_a_dead_process_left_is_made_by_the_next_turn(
 
 
 async def test_what_is_mounted_is_put_there_once(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         file = await uploaded(api, b"one")
         first = {"type": "file", "file_id": file["id"], "mount_path": "/a"}
         session = await api.session(resources=[first])
@@ -554,7 +554,7 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
 
 
 async def test_two_processes_are_not_at_work_in_one_directory(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         notes = await Notes(api, hand).open(a="one")
         await notes.attach()
         other = os.open(notes.top.parents[2], os.O_RDONLY)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.hub import Runners
+from segue.agents.registry import AgentRegistry
 from segue.model import ids
 from segue.model.event import ModelAsked, ToolResult
 from tests.interfaces.rest.api import Api, message, open_api
@@ -95,7 +95,9 @@ async def test_a_result_that_comes_before_it_is_waited_for_is_not_lost(tmp_path:
             await turn.say(str(given.status))
             return "end_turn"
 
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Slow()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Slow()})
+    ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
         events = await until(api, id, lambda found: "agent.custom_tool_use" in types(found))
@@ -110,7 +112,9 @@ async def test_each_result_leaves_the_rest_to_be_waited_for(tmp_path: Path) -> N
             await asyncio.gather(*(turn.result(call) for call in calls))
             return "end_turn"
 
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Both()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Both()})
+    ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
         events = await until(api, id, rests(2))
@@ -131,7 +135,9 @@ async def test_a_tool_of_the_agent_s_own_may_be_run_by_a_worker(tmp_path: Path) 
             await turn.result(await turn.tool("bash", input={"command": "ls"}))
             return "end_turn"
 
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Remote()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Remote()})
+    ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
         events = await until(api, id, rests(1))
@@ -276,7 +282,9 @@ async def test_a_request_to_a_model_that_is_cut_off_still_ends(tmp_path: Path) -
             await turn.delta("half a")
             await asyncio.sleep(60)
 
-    async with open_api(tmp_path, runners=Runners({"default": lambda _: Cut()})) as api:
+    async with open_api(
+        tmp_path, agent_registry=AgentRegistry({"default": lambda _: Cut()})
+    ) as api:
         id = (await api.session())["id"]
         await api.send(id, message("go"))
         await until(api, id, lambda found: "span.model_request_start" in types(found))

@@ -24,7 +24,7 @@ from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.hand import Hand, runners
+from tests.interfaces.rest.hand import Hand, registry_with
 from tests.interfaces.rest.test_skills import skill
 
 WORKER = Path(__file__).parents[2] / "clients" / "rest_worker.mjs"
@@ -48,7 +48,7 @@ async def offered(api: Api, place: str) -> str:
 async def test_an_item_goes_its_way_from_queued_to_stopped(
     tmp_path: Path, database: str | None, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         assert await api.ok("GET", f"{place}/work/poll") is None
         session = await offered(api, place)
@@ -91,7 +91,7 @@ async def test_an_item_goes_its_way_from_queued_to_stopped(
 async def test_a_heartbeat_is_only_for_who_holds_the_work(
     tmp_path: Path, database: str | None, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -131,7 +131,7 @@ async def test_a_heartbeat_is_only_for_who_holds_the_work(
 async def test_what_is_not_acknowledged_or_held_is_handed_out_again(
     tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -171,7 +171,9 @@ async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_sto
             await asyncio.Event().wait()
             return "end_turn"
 
-    async with open_api(tmp_path, database=database, runners=runners(Endless())) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(Endless())
+    ) as api:
         place = await hosted(api)
         session = (await api.session(environment_id=place.rpartition("/")[2]))["id"]
         await api.send(session, message("on"))
@@ -201,7 +203,7 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
             await asyncio.Event().wait()
             return "end_turn"
 
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -212,7 +214,7 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
 
         async def slowly(item: Record) -> bool:
             found = await needed(item)
-            api.hub.runners.register("default", lambda _: Endless())
+            api.hub.agent_registry.register("default", lambda _: Endless())
             await api.send(session, message("on"))
             return found
 
@@ -226,7 +228,7 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
 async def test_without_its_environment_a_session_still_leaves_its_tools_to_workers(
     tmp_path: Path, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         own = (await api.session())["id"]
@@ -239,7 +241,7 @@ async def test_without_its_environment_a_session_still_leaves_its_tools_to_worke
 async def test_of_many_who_want_the_same_item_one_gets_it(
     tmp_path: Path, database: str | None, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         session = (await api.session(environment_id=place.rpartition("/")[2]))["id"]
         sent = [api.send(session, message(str(number))) for number in range(5)]
@@ -254,7 +256,7 @@ async def test_of_many_who_want_the_same_item_one_gets_it(
 async def test_who_waits_for_work_reads_all_of_it_once(
     tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         place = await hosted(api)
         queue = kind(ids.parse(place.rpartition("/")[2]) or "")
         held = {"session": ids.new_id(), "state": "active", "metadata": {}, "ttl": 300}

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from segue.agents.registry import AgentRegistry
 from segue.hub.resources.records import Records
-from segue.hub.turns.agent_registry import Runners
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
 from segue.model.principal import Principal
@@ -44,7 +44,7 @@ class Base:
         data_dir: Path,
         *,
         sources: Sequence[Source] = (),
-        runners: Runners | None = None,
+        agent_registry: AgentRegistry | None = None,
         clone: Sequence[str] = (),
         database: str | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class Base:
         self.sources = tuple(sources)
         # How far the files of copies were when they were last read.
         self._had: dict[tuple[str, str], int] = {}
-        self.runners = runners or Runners()
+        self.agent_registry = agent_registry or AgentRegistry()
         self.records = Records(
             store,
             {

@@ -121,7 +121,7 @@ def serve_acp(
         from segue.factory import memory_hub, open_hub
 
         hub = await open_hub(data_dir, sources="none") if persist == "store" else memory_hub()
-        hub.runners.register(kind, lambda spec: agent)
+        hub.agent_registry.register(kind, lambda spec: agent)
         return hub
 
     program = Program(own, {"kind": kind}, agent)

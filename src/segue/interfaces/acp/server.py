@@ -145,7 +145,7 @@ class Door:
         """The hub, with the program's agent."""
         if self._hub is None:
             self._hub = await self._open_hub()
-            self._hub.runners.editor = Editor(self.connection, self._client, self._opened)
+            self._hub.agent_registry.editor = Editor(self.connection, self._client, self._opened)
             program = self._program
             if program is not None and program.agent is None:
                 agent = await self._hub.join(self._principal, program.name, program.spec)

@@ -132,7 +132,7 @@ class SDKSession:
             finally:
                 await held.close()
             if self._lent is not None:
-                held.hub.runners.lending.take_back(self._lent)
+                held.hub.agent_registry.lending.take_back(self._lent)
 
     async def _open(self) -> Opened:
         if self._closed:
@@ -150,7 +150,7 @@ class SDKSession:
     async def _prepare(self, held: Opened) -> None:
         hub = held.hub
         if self._lends != Lent():
-            self._lent = hub.runners.lending.lend(self._lends)
+            self._lent = hub.agent_registry.lending.lend(self._lends)
         if self._new_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)

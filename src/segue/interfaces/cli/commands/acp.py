@@ -95,9 +95,9 @@ def _program(name: str) -> Program:
         if not words or shutil.which(words[0]) is None:
             raise _no_agent(f"there is no program {command!r} to start")
         return Program(f"{_CHILD}{command}", {"kind": "acp", "command": command})
-    from segue.hub import Runners
+    from segue.agents.registry import AgentRegistry
 
-    if name not in (known := Runners().kinds()):
+    if name not in (known := AgentRegistry().kinds()):
         raise _no_agent(f"no agent {name!r}; there are: {', '.join(known)}, and acp:COMMAND")
     return Program(name, {"kind": name})
 

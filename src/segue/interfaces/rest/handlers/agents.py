@@ -138,7 +138,7 @@ async def chosen(
     record = await records.find(call, "agent", given.id, given.version, field="agent")
     newest = await records.find(call, "agent", given.id, field="agent")
     records.usable(newest, "agent")
-    if not call.hub.runners.can_build(record.body.get("spec", {"kind": "default"})):
+    if not call.hub.agent_registry.can_build(record.body.get("spec", {"kind": "default"})):
         raise InvalidInput(
             f"agent: {record.body['name']} is part of a program and answers only there;"
             " this server cannot run it"

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from segue.agents.registry import CLAUDE_CODE
 from segue.hub.resources.work_queue import self_hosted
-from segue.hub.turns.agent_registry import CLAUDE_CODE
 from segue.hub.turns.budgets import CENT, changing
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.events import send

@@ -37,7 +37,7 @@ def _claude_code(spec: Spec) -> Agent:
     return ClaudeCodeAgent(spec)
 
 
-class Runners:
+class AgentRegistry:
     """A registry of agent kinds."""
 
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
