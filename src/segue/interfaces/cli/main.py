@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
 Work = Callable[["Hub", Principal], Awaitable[T]]
 
 
@@ -57,18 +58,20 @@ class Where:
         self.principal = Principal(workspace=check_workspace(workspace), local=True)
 
     def options(self) -> str:
-        """What points a command at the same place, in any terminal; no password is told."""
-        import re
+        """Return the options that select this store and workspace, without a password."""
         import shlex
+
+        from segue.model.redact import redact_url
 
         words = []
         if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
             words += ["--data-dir", str(self.directory.absolute())]
         if self.database_url is not None:
-            words += ["--database-url", re.sub("(://[^:/@]*:)[^@]*@", "\\1…@", self.database_url)]
+            words += ["--database-url", redact_url(self.database_url) or _DATABASE_VARIABLE]
         if self.principal.workspace != "local":
             words += ["--workspace", self.principal.workspace]
-        return shlex.join(words)
+        options = shlex.join(words)
+        return options.replace(shlex.quote(_DATABASE_VARIABLE), f'"{_DATABASE_VARIABLE}"')
 
     async def open(self, lasting: bool = False) -> Hub:
         from .output.progress import bar

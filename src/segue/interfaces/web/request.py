@@ -18,6 +18,7 @@ from segue.hub import Hub
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import LOCAL, Principal
+from segue.model.redact import redact_url
 from segue.model.session import Session
 
 from . import templates
@@ -36,21 +37,8 @@ MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
 
 
 def without_password(address: str) -> str:
-    """A database's address that can be shown, or the variable that has it where none is safe."""
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return VARIABLE
-    if "@" in parts.path + parts.query + parts.fragment:
-        return VARIABLE  # an unquoted character in the password may have led us astray
-    place = f"[{host}]" if ":" in host else host
-    user = "" if parts.username is None else f"{parts.username}@"
-    pairs = [
-        pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower()
-    ]
-    where = f"{user}{place}{'' if port is None else f':{port}'}"
-    return f"{parts.scheme}://{where}{parts.path}{'?' if any(pairs) else ''}{'&'.join(pairs)}"
+    """Return a database URL that is safe to show, or the variable that holds it."""
+    return redact_url(address) or VARIABLE
 
 
 def natural(given: str, otherwise: str) -> int:

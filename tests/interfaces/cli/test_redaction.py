@@ -1,0 +1,47 @@
+"""Database passwords in what the command prints."""
+
+from pathlib import Path
+
+import pytest
+
+from segue.interfaces.cli.main import Where
+from tests.clients.rest_server import serving
+from tests.interfaces.cli.child import Run
+
+SECRET_URLS = [
+    "postgresql://me:s3cret@127.0.0.1:1/app",
+    "postgresql://me:pa@s3cret@127.0.0.1:1/app",
+    "postgresql://me:pa/s3cret@127.0.0.1:1/app",
+    "postgresql://me@127.0.0.1:1/app?password=s3cret",
+    "postgresql://me@127.0.0.1:1/app?password=pa@s3cret",
+]
+
+
+@pytest.mark.parametrize("url", SECRET_URLS)
+def test_suggested_options_contain_no_password(url: str) -> None:
+    assert "s3cret" not in Where(None, "local", url).options()
+
+
+def test_suggested_options_name_the_variable_if_no_part_of_the_url_is_safe() -> None:
+    where = Where(None, "local", "postgresql://me:pa/s3cret@127.0.0.1:1/app")
+    assert '--database-url "$SEGUE_DATABASE_URL"' in where.options()
+
+
+@pytest.mark.parametrize("url", SECRET_URLS)
+@pytest.mark.parametrize("words", [("list",), ("doctor",), ("serve", "--port", "0")])
+def test_errors_contain_no_password(run: Run, url: str, words: tuple[str, ...]) -> None:
+    done = run(*words, SEGUE_DATABASE_URL=url)
+    assert done.returncode != 0
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_serve_prints_no_password(fresh_database_url: str, tmp_path: Path) -> None:
+    separator = "&" if "?" in fresh_database_url else "?"
+    url = f"{fresh_database_url}{separator}password=s3cret"
+    options = ("--database-url", url, "--log-level", "debug")
+    with serving(tmp_path / "data", *options) as server:
+        assert "--database-url" in server.told
+        assert "s3cret" not in server.told
+        server.process.terminate()
+        assert server.process.stderr is not None
+        assert "s3cret" not in server.process.stderr.read()
