@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from segue.event_loop import run_in_thread
 from segue.hub.sync import exchange
 from segue.model import clock, search_text
 from segue.model import cursor as cursors
@@ -338,7 +338,7 @@ class Reading(Base):
         cwd = directories.absolute(query.cwd)
         if not query.worktrees:
             return replace(query, directories=directories.directories(cwd, False))
-        found = await _in_thread(lambda: directories.directories(cwd, True))
+        found = await run_in_thread(lambda: directories.directories(cwd, True))
         return replace(query, directories=found)
 
     async def _ranked(self, principal: Principal, query: Query) -> Sequence[Hit]:
@@ -406,12 +406,3 @@ def _found(hit: Hit, wanted: Sequence[search_text.Term]) -> Found:
     shown = "" if hit.event is None else search_text.searchable(hit.event.body)
     snippet, marks = search_text.snippet(shown, wanted)
     return Found(hit.session, hit.event, snippet, marks, hit.score)
-
-
-async def _in_thread(work: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    """Beside the event loop; without one there is nobody whom it could keep waiting."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return work()
-    found: tuple[str, ...] = await asyncio.to_thread(work)
-    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from segue import __version__
+from segue.event_loop import NeedsEventLoop, run_without_loop
 from segue.factory import data_dir, open_hub
 from segue.model.errors import SegueError, StoreError, StoreLocked
 from segue.model.principal import Principal, check_workspace
@@ -126,8 +127,8 @@ class _Asking:
     def __call__(self, work: Work[T]) -> T:
         if self._runner is None:
             try:
-                return _driven(self._ask(work))
-            except _Waits:
+                return run_without_loop(self._ask(work))
+            except NeedsEventLoop:
                 self.close()
                 self._use_loop()
         assert self._runner is not None
@@ -140,7 +141,12 @@ class _Asking:
                 self._runner.run(hub.close())
             self._runner.close()
         elif hub is not None:
-            _driven(hub.close())
+            try:
+                run_without_loop(hub.close())
+            except NeedsEventLoop:
+                import asyncio
+
+                asyncio.run(hub.close())
 
     def _use_loop(self) -> None:
         import asyncio
@@ -151,25 +157,6 @@ class _Asking:
         if self._hub is None:
             self._hub = await self._where.open()
         return await work(self._hub, self._where.principal)
-
-
-class _Waits(Exception):
-    """What was driven by hand needs an event loop."""
-
-
-def _driven(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that never waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    except RuntimeError as error:
-        if "no running event loop" not in str(error):
-            raise
-    finally:
-        coroutine.close()
-    raise _Waits
 
 
 def located(command: F) -> F:
