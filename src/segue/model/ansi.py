@@ -6,6 +6,7 @@ import re
 from functools import cache
 
 ESCAPE = "\x1b"  # with which every code begins
+LINE_WIDTH = 200  # characters
 
 
 @cache
@@ -38,3 +39,19 @@ def without_codes(text: str, most: int | None = None) -> str:
     else:
         parts.append(text[end:])
     return "".join(parts)[:most]
+
+
+def strip_colors(text: str) -> str:
+    """Return the text without color codes; other codes stay."""
+    return _color().sub("", text) if ESCAPE in text else text
+
+
+@cache
+def _color() -> re.Pattern[str]:
+    return re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def one_line(text: str, width: int = LINE_WIDTH) -> str:
+    """Return the beginning of a text on one line of at most `width` characters."""
+    line = " ".join(strip_colors(text[: 8 * width]).split())
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -142,12 +142,37 @@ class Created(Body, frozen=True, tag="created"):
     budget: int | None = None
 
 
+InsertedKind = Literal["command", "shell", "output", "notice", "note"]
+
+
+class InsertedText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a message's text that a program inserted and no person typed.
+
+    `start` and `end` are offsets in the text of the block with index `block`; `inside_start` and
+    `inside_end` leave out the markup around it. `label` is a line to show instead of the text.
+    """
+
+    kind: InsertedKind
+    block: int = 0
+    start: int = 0
+    end: int
+    inside_start: int
+    inside_end: int
+    label: str | None = None
+
+
 class UserMessage(Body, frozen=True, tag="user_message"):
+    """A message of the user. `inserted` are the parts that a person did not type."""
+
     content: Content
+    inserted: tuple[InsertedText, ...] = ()
 
 
 class SystemMessage(Body, frozen=True, tag="system_message"):
+    """A message of the system. `inserted` are the parts that a program marked as its own."""
+
     content: Content
+    inserted: tuple[InsertedText, ...] = ()
 
 
 class AgentMessage(Body, frozen=True, tag="agent_message"):

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 from segue.hub import Hub
-from segue.model import user_markup
+from segue.model.ansi import strip_colors
 from segue.model.content import Block, Diff, plain
 from segue.model.event import (
     AgentMessage,
@@ -164,7 +164,7 @@ def _diff(block: Diff) -> str:
 
 def _fenced(text: str, language: str) -> str:
     """A text as it stands, in a fence longer than any in it."""
-    text = user_markup.plain(text)
+    text = strip_colors(text)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -6,10 +6,9 @@ no reader needs is no item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from segue.model import user_markup
 from segue.model.content import Block, Diff, Text, plain
 from segue.model.event import (
     AgentMessage,
@@ -35,6 +34,7 @@ from segue.model.event import (
 )
 from segue.model.session import Session, Thread
 
+from .message_parts import PromptMessage, find_inserted_only, summarize_message
 from .relative_paths import nearby
 
 # Kinds of events whose outcome comes later, and the kind that brings it.
@@ -123,10 +123,10 @@ def items(
 
 def _item(event: Event) -> Item | None:
     match event.body:
-        case UserMessage(content=content) | SystemMessage(content=content):
-            if piece := user_markup.by_tool(content):
-                return Item(piece.kind, event, words=piece.line)
-            return Item("user" if isinstance(event.body, UserMessage) else "system", event)
+        case UserMessage() | SystemMessage() as body:
+            if part := find_inserted_only(body):
+                return Item(part.kind, event, words=part.line)
+            return Item("user" if isinstance(body, UserMessage) else "system", event)
         case AgentMessage():
             return Item("agent", event)
         case AgentThought():
@@ -251,22 +251,22 @@ def headline(call: ToolCall) -> str:
 def kind_of(event: Event) -> str:
     """What an event is, in a list of events."""
     if isinstance(event.body, UserMessage | SystemMessage) and (
-        piece := user_markup.by_tool(event.body.content)
+        part := find_inserted_only(event.body)
     ):
-        return REMARKS[piece.kind]
+        return REMARKS[part.kind]
     return _NAMES.get(event.type, event.type.replace("_", " ").capitalize())
 
 
 def begins(message: UserMessage) -> bool:
     """Whether a turn begins with a message: not with what a command printed, or a reminder."""
-    piece = user_markup.by_tool(message.content)
-    return piece is None or piece.kind not in ("output", "note")
+    part = find_inserted_only(message)
+    return part is None or part.kind not in ("output", "note")
 
 
-def first_line(content: Sequence[Block], width: int = 120) -> str:
+def first_line(message: PromptMessage, width: int = 120) -> str:
     """The beginning of a message, for an outline."""
-    line = user_markup.gist(content)
+    line = summarize_message(message)
     if not line:
-        kinds = ", ".join(type(block).__name__.lower() for block in content)
+        kinds = ", ".join(type(block).__name__.lower() for block in message.content)
         return f"({kinds or 'empty'})"
     return line if len(line) <= width else line[: width - 1] + "…"

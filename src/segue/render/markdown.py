@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from segue.model.user_markup import plain
+from segue.model.ansi import strip_colors
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -89,7 +89,7 @@ def code(text: str, language: str = "") -> Markup:
     """A piece of code with its colours."""
     from markupsafe import Markup
 
-    text = plain(text)
+    text = strip_colors(text)
     inner = highlight(text, language) or html.escape(sendable(text))
     return Markup(f'<pre tabindex="0"><code>{inner}</code></pre>')
 

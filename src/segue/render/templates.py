@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segue.model import clock
-from segue.model.user_markup import pieces
 
 from . import diffs, format, items
 from .markdown import MAX_MARKDOWN, code, markdown, sendable, ticked
+from .message_parts import split_blocks
 from .project_names import is_project, project
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def environment(*directories: Path) -> Environment:
         "first_line": items.first_line,
         "kind_of": items.kind_of,
         "remarks": items.REMARKS,
-        "pieces_of": pieces,
+        "split_blocks": split_blocks,
         "is_project": is_project,
     }
     return made

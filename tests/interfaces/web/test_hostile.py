@@ -26,6 +26,7 @@ from segue.model.event import (
 )
 from segue.model.principal import LOCAL
 from segue.render.markdown import MAX_MARKDOWN, code, markdown, sendable
+from tests.claude.test_user_markup import message
 from tests.interfaces.web.house import House
 from tests.interfaces.web.site import open_site
 
@@ -189,7 +190,7 @@ async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -
         kept = [
             AgentMessage(content=(Text(text=long),)),
             UserMessage(content=(Text(text=long),)),
-            UserMessage(content=(Text(text=told),)),
+            message(Text(text=told)),
             UserMessage(content=(Resource(uri="file:///log", text=long),)),
         ]
         for body in kept:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from segue.hub import Found
 from segue.model import clock
-from segue.model.event import Event, Usage
+from segue.model.event import Event, SystemMessage, Usage, UserMessage
 from segue.model.session import Session
 from segue.store.base import Key
 
@@ -64,12 +66,15 @@ def found_fields(found: Found) -> dict[str, Any]:
 
 
 def event_fields(event: Event) -> dict[str, Any]:
+    body = event.body
+    if isinstance(body, UserMessage | SystemMessage):
+        body = replace(body, inserted=())  # offsets that only our own output uses
     return {
         "seq": event.seq,
         "id": event.id,
         "at": clock.to_rfc3339(event.at),
         "type": event.type,
-        "body": event.body,
+        "body": body,
     }
 
 

@@ -10,7 +10,8 @@ import click
 
 from segue.hub import Found
 from segue.interfaces.cli.durations import age
-from segue.model import clock, user_markup
+from segue.model import clock
+from segue.model.ansi import strip_colors
 from segue.model.content import Content, Text, plain, worded
 from segue.model.event import (
     AgentMessage,
@@ -27,6 +28,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session, Thread
+from segue.render.message_parts import split_message
 
 USER = click.style("> ", fg="green", bold=True)  # before what a person said
 _BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
@@ -98,7 +100,7 @@ def event_text(event: Event) -> str | None:
     """An event as a person reads it; None for those that are no part of the conversation."""
     match event.body:
         case UserMessage() as body:
-            return _user_text(body.content)
+            return _user_text(body)
         case AgentMessage() as body:
             cut = click.style("  (cut off)", fg="yellow") if body.partial else ""
             return printable(body.content) + cut
@@ -127,29 +129,27 @@ def event_text(event: Event) -> str | None:
     return None
 
 
-def _user_text(content: Content) -> str | None:
-    """A user's message: the person's words, and what a tool wrote among them as what it is."""
-    texts = [block.text for block in content if isinstance(block, Text)]
-    made = [piece for text in texts for piece in user_markup.pieces(text)]
-    if all(piece.kind == "said" for piece in made):
-        return _hanging(USER, printable(content))
+def _user_text(message: UserMessage) -> str | None:
+    """Return a user's message: what the person typed, and labelled, what a program inserted."""
+    if not message.inserted:
+        return _hanging(USER, printable(message.content))
     lines = []
-    for piece in (each for each in made if each.inside):
-        match piece.kind:
-            case "said":
-                lines.append(_hanging(USER, safe(piece.inside)))
+    for part in split_message(message):
+        if not part.inside:
+            continue
+        match part.kind:
+            case "typed":
+                lines.append(_hanging(USER, safe(part.inside)))
             case "command" | "shell":
-                lines.append(USER + click.style(one_line(piece.line), fg="cyan"))
+                lines.append(USER + click.style(one_line(part.line), fg="cyan"))
             case "output":
-                lines.append(
-                    click.style(indent(safe(user_markup.plain(piece.inside)), "  "), dim=True)
-                )
+                lines.append(click.style(indent(safe(strip_colors(part.inside)), "  "), dim=True))
             case "notice":
-                lines.append(click.style(f"-- {one_line(piece.line)} --", dim=True))
+                lines.append(click.style(f"-- {one_line(part.line)} --", dim=True))
             case "note":
-                shown = f"-- note to the model: {one_line(piece.line)} --"
-                lines.append(click.style(shown, dim=True))
-    lines += [safe(worded(block)) for block in content if not isinstance(block, Text)]
+                note = f"-- note to the model: {one_line(part.line)} --"
+                lines.append(click.style(note, dim=True))
+    lines += [safe(worded(block)) for block in message.content if not isinstance(block, Text)]
     return "\n".join(lines) or None
 
 

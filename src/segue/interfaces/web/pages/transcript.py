@@ -120,7 +120,7 @@ async def turns_of(call: Call, view: View) -> Response:
         call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
     )
     lines = [
-        (event.seq, event.at, items.first_line(event.body.content))
+        (event.seq, event.at, items.first_line(event.body))
         for event in found
         if isinstance(event.body, UserMessage) and items.begins(event.body)
     ]

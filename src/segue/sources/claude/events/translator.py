@@ -44,6 +44,7 @@ from segue.model.event import (
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.prompt import clean
+from segue.sources.claude.format.user_markup import find_inserted
 
 from . import blocks
 from .blocks import DIALECT, beyond, extra
@@ -191,6 +192,8 @@ def _told(body: AnyBody, entry: Entry, first: bool) -> AnyBody:
             more["message"] = rest
     elif isinstance(uuid, str):
         more["uuid"] = uuid
+    if isinstance(body, UserMessage | SystemMessage):
+        body = replace(body, inserted=find_inserted(body.content))
     return replace(body, thread=thread(entry), extra=extra(**more))
 
 

@@ -1,4 +1,4 @@
-"""What a tool wrote in the user's name is shown as what it is."""
+"""The web shows text that a program inserted into a message apart from what a person typed."""
 
 from pathlib import Path
 
@@ -9,37 +9,33 @@ from segue.model import ids
 from segue.model.content import Image, Text
 from segue.model.event import AgentMessage, Created, InfoChanged, SystemMessage, UserMessage
 from segue.model.principal import LOCAL
+from segue.sources.claude.format.user_markup import find_inserted
+from tests.claude.test_user_markup import CAVEAT, COMMAND, NOTIFICATION, message
 from tests.interfaces.web import examples
 from tests.interfaces.web.house import House, serious
 from tests.interfaces.web.site import open_site
-from tests.model.test_spoken import CAVEAT, COMMAND, DONE
 
-SAID = (
+PRINTED = examples.text("<local-command-stdout>Set model to \x1b[1mopus</local-command-stdout>")
+MESSAGES = (
     UserMessage(content=examples.text("Count the birds")),
-    UserMessage(content=examples.text(CAVEAT)),
-    UserMessage(content=examples.text(COMMAND)),
-    SystemMessage(
-        content=examples.text(
-            "<local-command-stdout>Set model to \x1b[1mopus</local-command-stdout>"
-        )
-    ),
-    UserMessage(
-        content=(
-            Text(text="<system-reminder>Be brief.</system-reminder>"),
-            Text(text="And now?\n\n<system-reminder>It is late.</system-reminder>"),
-            Image(data=examples.picture()),
-        )
+    message(*examples.text(CAVEAT)),
+    message(*examples.text(COMMAND)),
+    SystemMessage(content=PRINTED, inserted=find_inserted(PRINTED)),
+    message(
+        Text(text="<system-reminder>Be brief.</system-reminder>"),
+        Text(text="And now?\n\n<system-reminder>It is late.</system-reminder>"),
+        Image(data=examples.picture()),
     ),
     AgentMessage(content=examples.text("Nine.")),
-    UserMessage(content=examples.text(DONE)),
+    message(*examples.text(NOTIFICATION)),
 )
 
 
-async def test_commands_and_notices_are_folded_and_nobodys_words(house: House) -> None:
+async def test_inserted_commands_and_notices_are_folded(house: House) -> None:
     session = await house.hub.store.create(
         "local", ids.new_id(), [Created(cwd="/w"), InfoChanged(title="Birds")]
     )
-    await house.hub.append(LOCAL, session.id, *SAID)
+    await house.hub.append(LOCAL, session.id, *MESSAGES)
     page = await house.window(f"/s/{session.id}")
     yours = page.locator("article.user")
     await expect(yours).to_have_count(2)
@@ -68,14 +64,14 @@ async def test_commands_and_notices_are_folded_and_nobodys_words(house: House) -
 @pytest.mark.parametrize(
     "inside", ["<script>alert(1)</script>", "</details></article><b>", "\0\ud800"]
 )
-async def test_hostile_remarks_do_nothing(tmp_path: Path, inside: str) -> None:
+async def test_hostile_inserted_text_is_escaped(tmp_path: Path, inside: str) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.create(LOCAL, title="Odd")
         for name in ("command-name", "task-notification", "local-command-stdout", "bash-input"):
             text = f"<{name}>{inside}</{name}>"
             mixed = f"{text}\nwords{inside}\n<system-reminder>{inside}</system-reminder>"
-            for said in (text, mixed):
-                await site.hub.append(LOCAL, session.id, UserMessage(content=examples.text(said)))
+            for content in (examples.text(text), examples.text(mixed)):
+                await site.hub.append(LOCAL, session.id, message(*content))
         page = await site.get(f"/s/{session.id}")  # which must be valid
         assert "<script>alert" not in page and "<b>" not in page
         exported = await site.client.get(f"/s/{session.id}/export.md")
