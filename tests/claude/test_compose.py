@@ -168,7 +168,7 @@ def test_interruptions_failures_and_instructions_are_marked_as_claude_code_does(
         Interrupted(),
     )
     (path,) = transcripts(home.root)
-    entries = [line.entries[0] for line in bundle.read(str(path)).lines]
+    entries = [line.entries[0] for line in bundle.read_bundle(str(path)).lines]
     told = [entry for entry in entries if entry["type"] in ("user", "assistant")]
     assert told[0]["isMeta"] is True
     assert told[2]["isApiErrorMessage"] is True

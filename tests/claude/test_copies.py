@@ -143,7 +143,7 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
             asked = await other.prompt(LOCAL, S, "/ask May I?")
             assert await other.begun(LOCAL, S, asked)
 
-        def slowly(session: Session) -> bundle.Whole:
+        def slowly(session: Session) -> bundle.SessionBundle:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
             return read(session)
 
@@ -169,7 +169,7 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
     reading, go = threading.Event(), threading.Event()
     read = transcripts_of_hub._of
 
-    def slowly(session: Session) -> bundle.Whole:
+    def slowly(session: Session) -> bundle.SessionBundle:
         found = read(session)
         reading.set()
         assert go.wait(60)

@@ -54,9 +54,9 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
         store = MemoryStore()
         mirror, hub = Mirror(store, "local"), Hub(store, tmp_path)
         for path in paths:
-            session, count = await mirror.take(bundle.read(str(path)))
+            session, count = await mirror.take(bundle.read_bundle(str(path)))
             assert count > 0
-            assert await mirror.take(bundle.read(str(path))) == (session, 0)
+            assert await mirror.take(bundle.read_bundle(str(path))) == (session, 0)
             await hub.export_claude(LOCAL, session.id)
 
     asyncio.run(through())
@@ -408,13 +408,13 @@ async def test_a_transcript_is_read_beside_the_event_loop(
     home.talk()
     forked = claude.fork_session(S).session_id
     readers: list[threading.Thread] = []
-    created = event_codec.created
+    created = event_codec.creation_drafts
 
     def noted(*given: Any) -> Any:
         readers.append(threading.current_thread())
         return created(*given)
 
-    monkeypatch.setattr(event_codec, "created", noted)
+    monkeypatch.setattr(event_codec, "creation_drafts", noted)
     async with opened(home) as (hub, _):
         await hub.import_claude(LOCAL, forked)
     assert readers and threading.current_thread() not in readers

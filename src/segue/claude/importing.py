@@ -50,7 +50,7 @@ async def import_session_to_store(
         except safe_io.Unreadable:
             continue
         if about := subagents.about(path):
-            entry = cast("SessionStoreEntry", {**about, "type": event_codec.ABOUT})
+            entry = cast("SessionStoreEntry", {**about, "type": event_codec.SUBAGENT_METADATA})
             await store.append(key, [entry])
 
 
@@ -59,7 +59,7 @@ def key_of(session: str, agent: str | None = None) -> SessionKey:
     project, name = os.path.split(sidecar.directory(session))
     key: SessionKey = {"project_key": os.path.basename(project), "session_id": name}
     if agent is not None:
-        key["subpath"] = bundle.agent_path(session, agent)
+        key["subpath"] = bundle.subagent_subpath(session, agent)
     return key
 
 

@@ -23,7 +23,7 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 
 if TYPE_CHECKING:
-    from segue.sources.claude.exchange.bundle import Whole
+    from segue.sources.claude.exchange.bundle import SessionBundle
 
     from .mirror import Mirror
 
@@ -91,7 +91,7 @@ class Transcripts(Base):
         self,
         principal: Principal,
         named: str,
-        read: Callable[[], Whole],
+        read: Callable[[], SessionBundle],
         *,
         at_rest: bool = False,
     ) -> tuple[Session, int]:
@@ -118,16 +118,16 @@ class Transcripts(Base):
 
         That is a title, what the session's agents used, and what all of it cost.
         """
-        from segue.sources.claude.exchange.event_codec import MORE
+        from segue.sources.claude.exchange.event_codec import DERIVED
 
         drafts: list[Draft] = []
         if row.title != copy.title:
             by = row.title_by or "auto"
-            drafts.append(Draft(body=InfoChanged(title=row.title, by=by, extra=MORE)))
+            drafts.append(Draft(body=InfoChanged(title=row.title, by=by, extra=DERIVED)))
         for model, used in row.models.items():
             rest = used - copy.models.get(model, Usage())
             if rest != Usage():
-                called = ModelCalled(model=model, usage=rest, extra=MORE)
+                called = ModelCalled(model=model, usage=rest, extra=DERIVED)
                 drafts.append(Draft(at=row.active_at, body=called))
         if drafts:
             copy, _ = await self.store.change(copy.workspace, copy.id, lambda _: drafts)
@@ -156,14 +156,14 @@ class Transcripts(Base):
                 from segue.sources.claude.exchange import bundle, event_codec
                 from segue.sources.claude.format.paths import Home
 
-                made = bundle.Whole(
-                    event_codec.project(session),
-                    event_codec.name(session),
-                    bundle.Lines(path),
+                made = bundle.SessionBundle(
+                    event_codec.project_of(session),
+                    event_codec.native_session_id(session),
+                    bundle.TranscriptFile(path),
                     agents,
                 )
                 try:
-                    return bundle.write(Home.current(), made)
+                    return bundle.write_bundle(Home.current(), made)
                 except FileExistsError as error:
                     raise Conflict(str(error), session=id) from None
                 except ValueError as error:
@@ -196,7 +196,7 @@ def _local(principal: Principal) -> None:
         raise Unauthorized("only the user of this machine may have its files read and written")
 
 
-def _read(named: str) -> Whole:
+def _read(named: str) -> SessionBundle:
     """A session by its id or its file."""
     from segue.sources.claude.format.paths import is_uuid
 
@@ -204,14 +204,14 @@ def _read(named: str) -> Whole:
     return _at_home(named) if is_id else _in(named, named)
 
 
-def _of(session: Session) -> Whole:
+def _of(session: Session) -> SessionBundle:
     """A session by the name that Claude Code has for it, whatever lies in the current directory."""
     from segue.sources.claude.exchange import event_codec
 
-    return _at_home(session.native_id or event_codec.name(session))
+    return _at_home(session.native_id or event_codec.native_session_id(session))
 
 
-def _at_home(name: str) -> Whole:
+def _at_home(name: str) -> SessionBundle:
     from segue.sources.claude.format import locate
     from segue.sources.claude.format.paths import Home
 
@@ -221,12 +221,12 @@ def _at_home(name: str) -> Whole:
     return _in(place.path, name)
 
 
-def _in(path: str, named: str) -> Whole:
+def _in(path: str, named: str) -> SessionBundle:
     from segue.sources.claude.exchange import bundle
     from segue.sources.claude.format import safe_io
 
     try:
-        return bundle.read(path)
+        return bundle.read_bundle(path)
     except safe_io.Unreadable:
         raise NotFound(f"there is no file {named} to read") from None
     except ValueError as error:

@@ -25,8 +25,8 @@ from segue.model.query import Query, position
 from segue.model.session import Session, Thread
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.exchange import event_codec, import_diff
-from segue.sources.claude.exchange.bundle import Whole
-from segue.sources.claude.exchange.event_codec import Line
+from segue.sources.claude.exchange.bundle import SessionBundle
+from segue.sources.claude.exchange.event_codec import TranscriptLine
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import is_uuid, project_key
 from segue.sources.claude.sdk import sdk_summary
@@ -54,7 +54,7 @@ class Known(NamedTuple):
     @property
     def name(self) -> str:
         """The session's id as Claude Code has it."""
-        return event_codec.name(self.session)
+        return event_codec.native_session_id(self.session)
 
 
 class _Moved(Exception):
@@ -64,10 +64,12 @@ class _Moved(Exception):
 class _History:
     """A session's history as its files tell it, anew each time: it need not fit into memory."""
 
-    def __init__(self, whole: Whole, author: AgentRef | None) -> None:
+    def __init__(self, bundle: SessionBundle, author: AgentRef | None) -> None:
         self.lines = 0
-        self._whole = whole
-        self._begin = event_codec.created(whole.project, whole.session, whole.lines, "/", author)
+        self._bundle = bundle
+        self._begin = event_codec.creation_drafts(
+            bundle.project, bundle.native_id, bundle.lines, "/", author
+        )
         self._begun = self._begin[0].at or clock.now()
         self._begin[0] = self._forked(self._begin[0])
 
@@ -78,13 +80,13 @@ class _History:
 
     def _drafts(self) -> Iterator[Draft]:
         yield from self._begin
-        self.lines, taken, whole = 0, set[str](), self._whole
-        for path, lines in whole.transcripts().items():
-            yield from event_codec.drafts(
-                whole.session, path, self._counted(lines), self._begun, taken
+        self.lines, taken, bundle = 0, set[str](), self._bundle
+        for path, lines in bundle.transcripts().items():
+            yield from event_codec.drafts_from_lines(
+                bundle.native_id, path, self._counted(lines), self._begun, taken
             )
-        if whole.archived:
-            yield Draft(body=InfoChanged(archived=True, extra=event_codec.MORE))
+        if bundle.archived:
+            yield Draft(body=InfoChanged(archived=True, extra=event_codec.DERIVED))
 
     def _forked(self, created: Draft) -> Draft:
         """The creation with how much of what follows was taken over from another session."""
@@ -98,7 +100,7 @@ class _History:
             upto = seq if inherits else upto
         return replace(created, body=replace(body, fork=replace(body.fork, seq=upto)))
 
-    def _counted(self, lines: Iterable[Line]) -> Iterator[Line]:
+    def _counted(self, lines: Iterable[TranscriptLine]) -> Iterator[TranscriptLine]:
         for line in lines:
             self.lines += 1
             yield line
@@ -117,7 +119,7 @@ class Mirror:
 
         `cwd` is the directory of a session that begins with entries that do not say.
         """
-        lines = [Line((entry,)) for entry in entries]
+        lines = [TranscriptLine((entry,)) for entry in entries]
         while lines:
             session = await self._find(key)
             try:
@@ -136,9 +138,9 @@ class Mirror:
             return None
         events = [event async for event in self._events(session)]
         lines = (
-            event_codec.agents(events).get(key.path, [])
+            event_codec.subagent_lines(events).get(key.path, [])
             if key.path
-            else event_codec.lines(session, events)
+            else event_codec.transcript_lines(session, events)
         )
         return [entry for line in lines for entry in line.entries] or None
 
@@ -150,7 +152,7 @@ class Mirror:
             rows.setdefault(row.id, row)
         found = []
         for id, session in rows.items():
-            if session and session.shelf != "trash" and event_codec.project(session) == project:
+            if session and session.shelf != "trash" and event_codec.project_of(session) == project:
                 known = await self._known(session, overlays.get(id, {}))
                 if known.summary:
                     found.append(known)
@@ -166,11 +168,11 @@ class Mirror:
 
     async def threads(self, session: Session) -> dict[str, Thread]:
         """The agents that a session started, by the paths of their transcripts."""
-        found = import_diff.Threads()
+        threads = import_diff.SubagentThreads()
         if await self.paths(_key(session)):
             async for event in self._events(session, types=_TELLING):
-                found.take(event)
-        return found.found()
+                threads.add_event(event)
+        return threads.threads()
 
     async def thread(self, session: Session, path: str) -> AsyncIterator[Event]:
         """What one of them did, in the order in which it did it."""
@@ -179,7 +181,7 @@ class Mirror:
         seq = 0
         for number, line in enumerate(agents.get(path, ())):
             for event in translator.line(number << 16, b"", line.entries):
-                if not (isinstance(event.body, Foreign) and event_codec.is_about(line)):
+                if not (isinstance(event.body, Foreign) and event_codec.is_subagent_metadata(line)):
                     seq += 1
                     yield replace(event, seq=seq)
 
@@ -190,109 +192,116 @@ class Mirror:
             return
         if key.path:
             if key.path in await self.paths(key):
-                gone = event_codec.forgotten(key.path)
+                gone = event_codec.deletion_marker(key.path)
                 await self._store.change(self._workspace, session.id, lambda _: [gone])
             return
         await self._store.purge(self._workspace, session.id, at_rest)
         await self._store.set_overlay(self._workspace, _shelf(key.project), session.id, {})
 
-    async def take(self, whole: Whole, *, at_rest: bool = False) -> tuple[Session, int]:
+    async def take(self, bundle: SessionBundle, *, at_rest: bool = False) -> tuple[Session, int]:
         """Import a session, or what its files have beyond what is here; how many lines that are.
 
         Conflict when another session has its id, or when it is in the trash. With `at_rest`, Busy
         while a turn of it runs here.
         """
         while True:
-            key = Key(whole.project, whole.session)
-            session = await self._find(key) or await self._left(key, whole)
+            key = Key(bundle.project, bundle.native_id)
+            session = await self._find(key) or await self._left(key, bundle)
             if at_rest and session is not None and session.turn is not None:
                 raise Busy(f"session {session.id} is in the middle of a turn", session=session.id)
             try:
                 if session is None:
-                    return await self._take_all(whole)
-                return await self._take_rest(session, whole)
+                    return await self._take_all(bundle)
+                return await self._take_rest(session, bundle)
             except _Moved:
                 continue
 
-    async def lines(self, session: Session) -> AsyncIterator[Line]:
+    async def lines(self, session: Session) -> AsyncIterator[TranscriptLine]:
         """The transcript of a session of any make, as Claude Code would keep it."""
-        telling = event_codec.Telling(session)
+        writer = event_codec.TranscriptWriter(session)
         async for event in self._events(session):
-            for line in telling.take(event):
+            for line in writer.write(event):
                 yield line
-        for line in telling.rest():
+        for line in writer.finish():
             yield line
 
-    async def agents(self, session: Session) -> dict[str, list[Line]]:
+    async def agents(self, session: Session) -> dict[str, list[TranscriptLine]]:
         """Those of its agents, by path."""
-        return event_codec.agents(
+        return event_codec.subagent_lines(
             [event async for event in self._events(session, types=("foreign",))]
         )
 
     # One attempt each: _Moved when another process was faster.
 
-    async def _begin(self, key: Key, lines: Sequence[Line], cwd: str) -> None:
+    async def _begin(self, key: Key, lines: Sequence[TranscriptLine], cwd: str) -> None:
         said = [] if key.path else lines
-        drafts = event_codec.created(key.project, key.session, said, cwd, self._author)
+        drafts = event_codec.creation_drafts(key.project, key.session, said, cwd, self._author)
         begun = drafts[0].at or clock.now()
-        drafts += event_codec.drafts(key.session, key.path, lines, begun)
+        drafts += event_codec.drafts_from_lines(key.session, key.path, lines, begun)
         id = await self._enter(key)
         try:
             await self._store.create(self._workspace, id, drafts)
         except Conflict:
             raise _Moved from None
 
-    async def _extend(self, id: str, key: Key, lines: Sequence[Line]) -> None:
-        added = list(event_codec.drafts(key.session, key.path, lines, clock.now()))
+    async def _extend(self, id: str, key: Key, lines: Sequence[TranscriptLine]) -> None:
+        added = list(event_codec.drafts_from_lines(key.session, key.path, lines, clock.now()))
 
         def decide(row: Session) -> list[AnyBody | Draft]:
-            return [*([] if key.path else event_codec.noted(row, key.project, lines)), *added]
+            return [
+                *([] if key.path else event_codec.session_updates(row, key.project, lines)),
+                *added,
+            ]
 
         try:
             await self._store.change(self._workspace, id, decide)
         except NotFound:
             raise _Moved from None
 
-    async def _unknown(self, session: Session, key: Key, lines: Sequence[Line]) -> Sequence[Line]:
+    async def _unknown(
+        self, session: Session, key: Key, lines: Sequence[TranscriptLine]
+    ) -> Sequence[TranscriptLine]:
         """The lines that a fork did not take over, under the ids that they have in it."""
         if session.fork is None or key.path:
             return lines
         found = []
         for line in lines:
-            id = event_codec.own_id(line)
+            id = event_codec.line_event_id(line)
             if id is None or await self._store.locate(self._workspace, session.id, id) is None:
                 found.append(line)
         return found
 
-    async def _take_all(self, whole: Whole) -> tuple[Session, int]:
-        key = Key(whole.project, whole.session)
+    async def _take_all(self, bundle: SessionBundle) -> tuple[Session, int]:
+        key = Key(bundle.project, bundle.native_id)
         # It reads a fork to its end.
-        history = await asyncio.to_thread(_History, whole, self._author)
+        history = await asyncio.to_thread(_History, bundle, self._author)
         id = await self._enter(key)
-        if id != ids.parse(whole.session):
-            raise Conflict(f"there is another session {whole.session} already", session=id)
+        if id != ids.parse(bundle.native_id):
+            raise Conflict(f"there is another session {bundle.native_id} already", session=id)
         try:
             session = await self._store.load(self._workspace, id, history)
         except Conflict:
             raise _Moved from None
         return session, history.lines
 
-    async def _take_rest(self, session: Session, whole: Whole) -> tuple[Session, int]:
+    async def _take_rest(self, session: Session, bundle: SessionBundle) -> tuple[Session, int]:
         if session.shelf == "trash":
             raise Conflict(
                 f"session {session.id} is in the trash; restore it first", session=session.id
             )
-        here = import_diff.Here(session)
+        diff = import_diff.ImportDiff(session)
         async for event in self._events(session):
-            here.take(event)
-        here.end()
+            diff.add_event(event)
+        diff.finish()
         noted, count = list[AnyBody](), 0
-        for path, lines in whole.transcripts().items():
-            missing = here.beyond(path, lines)
+        for path, lines in bundle.transcripts().items():
+            missing = diff.missing_lines(path, lines)
             while some := list(islice(missing, _CHUNK)):
                 if not count:
-                    noted = event_codec.noted(session, whole.project, whole.lines)
-                new = event_codec.drafts(whole.session, path, some, session.active_at, here.ids)
+                    noted = event_codec.session_updates(session, bundle.project, bundle.lines)
+                new = event_codec.drafts_from_lines(
+                    bundle.native_id, path, some, session.active_at, diff.event_ids
+                )
                 session = await self._add(session, [*noted, *new])
                 noted, count = [], count + len(some)
         return session, count
@@ -321,13 +330,13 @@ class Mirror:
                 return session
         return None
 
-    async def _left(self, key: Key, whole: Whole) -> Session | None:
+    async def _left(self, key: Key, bundle: SessionBundle) -> Session | None:
         """The session that was of another project until its files moved to that of the key."""
         row = await self._store.get(self._workspace, _ids(key)[0])
-        if row is None or not row.extra or event_codec.name(row) != key.session:
+        if row is None or not row.extra or event_codec.native_session_id(row) != key.session:
             return None
-        entries = (entry for line in whole.lines for entry in line.entries)
-        return row if any(map(event_codec.relocated, entries)) else None
+        entries = (entry for line in bundle.lines for entry in line.entries)
+        return row if any(map(event_codec.relocated_cwd, entries)) else None
 
     async def _shown(self, key: Key) -> Session | None:
         session = await self._find(key)
@@ -363,12 +372,12 @@ class Mirror:
         seq = cached.get("seq", 0)
         if seq < session.last_seq:
             events = [event async for event in self._events(session, seq)]
-            for line in event_codec.lines(session, events):
+            for line in event_codec.transcript_lines(session, events):
                 for entry in line.entries:
                     sdk_summary.fold(data, entry)
-            paths = event_codec.paths(events, paths)
+            paths = event_codec.subagent_paths(events, paths)
             cache = {"seq": events[-1].seq, "summary": data, "paths": paths}
-            shelf = _shelf(event_codec.project(session))
+            shelf = _shelf(event_codec.project_of(session))
             await self._store.set_overlay(self._workspace, shelf, session.id, cache)
         return Known(session, data, paths)
 
@@ -398,7 +407,7 @@ def _ids(key: Key) -> list[str]:
 
 
 def _key(session: Session) -> Key:
-    return Key(event_codec.project(session), event_codec.name(session))
+    return Key(event_codec.project_of(session), event_codec.native_session_id(session))
 
 
 def _is_of(session: Session, key: Key) -> bool:

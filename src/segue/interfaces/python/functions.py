@@ -84,7 +84,7 @@ async def get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
         events = [event async for event in hub.history(LOCAL, session.id)]
-    lines = event_codec.lines(session, events, read=True)
+    lines = event_codec.transcript_lines(session, events, read=True)
     entries = [entry for line in lines for entry in line.entries]
     return messages.of_entries(entries, limit, offset, system=include_system_messages)
 

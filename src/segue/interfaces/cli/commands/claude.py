@@ -160,7 +160,7 @@ def _named(where: Where, session: str) -> str:
     from segue.sources.claude.format import locate, paths
 
     found: Session = where.read(lambda hub, principal: hub.named(principal, session))
-    name = found.native_id or event_codec.name(found)
+    name = found.native_id or event_codec.native_session_id(found)
     if locate.find(paths.Home.current(), name) is None:
         raise InvalidInput(f"session {found.id} is not in Claude Code's files")
     return name

@@ -15,12 +15,12 @@ from segue.sources.claude.format.paths import Home, is_uuid, project_key
 from segue.sources.claude.index import transcript_summary
 
 from . import event_codec
-from .event_codec import Line
+from .event_codec import TranscriptLine
 
 _MARKS = {"sessionId", "uuid", "leafUuid"}  # one of which every line has, or nearly so
 
 
-class Lines:
+class TranscriptFile:
     """The lines of a file, read anew each time; what is added to it meanwhile is left out.
 
     Unreadable when there is less, or another file: twice the same, or not at all.
@@ -35,7 +35,7 @@ class Lines:
             self._inode, self._size = status.st_ino, status.st_size
             self._way = set(conversation(descriptor)) if branches else None
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TranscriptLine]:
         with safe_io.opened(self._path) as (descriptor, status):
             if status.st_ino != self._inode:
                 raise safe_io.Unreadable(self._path)  # another file took its place
@@ -43,35 +43,35 @@ class Lines:
                 if offset >= self._size:
                     break
                 if (data := data[: self._size - offset]).strip():
-                    line = event_codec.line(data)
+                    line = event_codec.parse_line(data)
                     left = self._way is not None and offset not in self._way
                     yield line._replace(left=left and any("uuid" in each for each in line.entries))
             if os.fstat(descriptor).st_size < self._size:
                 raise safe_io.Unreadable(self._path)  # nor is it what it was
         if self._about:
-            yield Line(({**self._about, "type": event_codec.ABOUT},))
+            yield TranscriptLine(({**self._about, "type": event_codec.SUBAGENT_METADATA},))
 
 
-class Whole(NamedTuple):
+class SessionBundle(NamedTuple):
     """What Claude Code calls the session, and the lines of its transcripts, agents' by path.
 
     The lines may be gone through more than once.
     """
 
     project: str
-    session: str
-    lines: Iterable[Line]
-    agents: Mapping[str, Iterable[Line]]
+    native_id: str
+    lines: Iterable[TranscriptLine]
+    subagents: Mapping[str, Iterable[TranscriptLine]]
     archived: bool = False
 
-    def transcripts(self) -> dict[str, Iterable[Line]]:
+    def transcripts(self) -> dict[str, Iterable[TranscriptLine]]:
         """All of them by path; that of the session's own is empty."""
-        return {"": self.lines, **self.agents}
+        return {"": self.lines, **self.subagents}
 
 
-def read(path: str) -> Whole:
+def read_bundle(path: str) -> SessionBundle:
     """The session of a transcript. Raises Unreadable, and ValueError for a file of another kind."""
-    lines = Lines(path, branches=True)
+    lines = TranscriptFile(path, branches=True)
 
     def first(field: str, is_one: Callable[[Any], bool]) -> Any:
         entries = (entry for line in lines for entry in line.entries)
@@ -90,17 +90,17 @@ def read(path: str) -> Whole:
         project = project_key("/" if cwd is None else cwd)
     agents = {}
     for id, agent in subagent_threads.transcripts(path, _started(path, lines)).items():
-        below = agent_path(path, agent)
+        below = subagent_subpath(path, agent)
         # Old versions kept it beside the session's, new ones look for it below.
         below = f"subagents/agent-{id}" if below.startswith(".") else below
         try:
-            agents[below] = Lines(agent, subagents.about(agent))
+            agents[below] = TranscriptFile(agent, subagents.about(agent))
         except safe_io.Unreadable:
             continue
-    return Whole(project, name, lines, agents, bool(sidecar.archived(path)))
+    return SessionBundle(project, name, lines, agents, bool(sidecar.archived(path)))
 
 
-def _started(path: str, lines: Lines) -> dict[str, None]:
+def _started(path: str, lines: TranscriptFile) -> dict[str, None]:
     """The agents that results of calls name, where old versions left transcripts beside."""
     names = safe_io.names(os.path.dirname(path))
     if not any(subagents.AGENT.fullmatch(each.name) for each in names):
@@ -113,30 +113,35 @@ def _is_entry(entry: Entry) -> bool:
     return isinstance(entry.get("type"), str) and bool(_MARKS & entry.keys())
 
 
-def write(home: Home, whole: Whole) -> str:
+def write_bundle(home: Home, bundle: SessionBundle) -> str:
     """Put the session's files into a home, and give the transcript's path.
 
     Nothing that is there is written over: FileExistsError. The transcript comes last, whole.
     ValueError for a name that leads elsewhere.
     """
-    for name in (whole.project, whole.session):
+    for name in (bundle.project, bundle.native_id):
         if not _is_plain(name):
             raise ValueError(f"{name!r} is no name for a file of Claude Code's")
-    directory = os.path.join(home.projects, home.project_name or whole.project)
-    path = os.path.join(directory, f"{whole.session}.jsonl")
+    directory = os.path.join(home.projects, home.project_name or bundle.project)
+    path = os.path.join(directory, f"{bundle.native_id}.jsonl")
     if os.path.lexists(path):
-        raise FileExistsError(f"there is a transcript of session {whole.session} already: {path}")
+        raise FileExistsError(
+            f"there is a transcript of session {bundle.native_id} already: {path}"
+        )
     os.makedirs(directory, 0o700, exist_ok=True)
-    for subpath, lines in whole.agents.items():
+    for subpath, lines in bundle.subagents.items():
         agent = os.path.join(sidecar.directory(path), *subpath.split("/")) + ".jsonl"
-        if agent_path(path, agent) != subpath or subpath.startswith("."):
+        if subagent_subpath(path, agent) != subpath or subpath.startswith("."):
             continue  # it would lead elsewhere
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
-        _write(agent, (line.data() + b"\n" for line in lines if not event_codec.is_about(line)))
-        for line in [line for line in lines if event_codec.is_about(line)][-1:]:
+        _write(
+            agent,
+            (line.data() + b"\n" for line in lines if not event_codec.is_subagent_metadata(line)),
+        )
+        for line in [line for line in lines if event_codec.is_subagent_metadata(line)][-1:]:
             told = {key: value for key, value in line.entries[0].items() if key != "type"}
-            _write(agent.removesuffix(".jsonl") + ".meta.json", [Line((told,)).data()])
-    _write(path, (line.data() + b"\n" for line in whole.lines))
+            _write(agent.removesuffix(".jsonl") + ".meta.json", [TranscriptLine((told,)).data()])
+    _write(path, (line.data() + b"\n" for line in bundle.lines))
     return path
 
 
@@ -147,7 +152,7 @@ def _is_plain(name: object) -> bool:
     return not any(odd in name for odd in ("/", os.sep, "\0"))
 
 
-def agent_path(session: str, agent: str) -> str:
+def subagent_subpath(session: str, agent: str) -> str:
     """What names an agent's transcript below its session's."""
     below = os.path.relpath(agent, sidecar.directory(session)).removesuffix(".jsonl")
     return below.replace(os.sep, "/")

@@ -39,12 +39,14 @@ from segue.sources.claude.format.prompt import prompt
 from .jsonl_writer import DIALECT, Composer
 
 RELOCATED = "relocated"  # the type of the entry that says where a session's project went
-ABOUT = "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
+SUBAGENT_METADATA = (
+    "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
+)
 _KEPT = "kept"
-MORE = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
+DERIVED = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """A line of a transcript: its entry; none if it cannot be read, several if lines are glued.
 
     `text` is there only where the line is not just what its entry would be written as. `left` says
@@ -62,26 +64,26 @@ class Line(NamedTuple):
         return codec.encode(self.entries[0])
 
 
-def is_about(line: Line) -> bool:
+def is_subagent_metadata(line: TranscriptLine) -> bool:
     """Whether a line stands for the small file beside an agent's transcript."""
-    return len(line.entries) == 1 and line.entries[0].get("type") == ABOUT
+    return len(line.entries) == 1 and line.entries[0].get("type") == SUBAGENT_METADATA
 
 
-def line(data: bytes) -> Line:
+def parse_line(data: bytes) -> TranscriptLine:
     """A line of a file."""
     found = tuple(jsonl.entries(data))
     if len(found) == 1 and codec.encode(found[0]) == data:
-        return Line(found)
-    return Line(found, data.decode("utf-8", "surrogateescape"))
+        return TranscriptLine(found)
+    return TranscriptLine(found, data.decode("utf-8", "surrogateescape"))
 
 
 # Into a history.
 
 
-def created(
+def creation_drafts(
     project: str,
     session: str,
-    lines: Iterable[Line],
+    lines: Iterable[TranscriptLine],
     elsewhere: str,
     author: AgentRef | None = None,
 ) -> list[Draft]:
@@ -93,10 +95,10 @@ def created(
     aside: bool | None = None
     for entry in _entries(lines):
         aside = entry.get("isSidechain") is True if aside is None else aside
-        cwd = cwd or text_of(entry.get("cwd"))
-        moved = relocated(entry) or moved
+        cwd = cwd or nonempty_text(entry.get("cwd"))
+        moved = relocated_cwd(entry) or moved
         at = jsonl.moment(entry.get("timestamp")) if at is None else at
-        branch = text_of(entry.get("gitBranch")) or branch
+        branch = nonempty_text(entry.get("gitBranch")) or branch
         title = title or _title(entry)
         parent = parent or _parent(entry)
     cwd = moved or cwd or elsewhere
@@ -113,33 +115,39 @@ def created(
     )
     more: list[AnyBody] = _titled(title)
     if aside:  # an agent's own, which no list shows
-        more.append(InfoChanged(archived=True, by="auto", extra=MORE))
+        more.append(InfoChanged(archived=True, by="auto", extra=DERIVED))
     return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in more)]
 
 
-def noted(session: Session, project: str, lines: Iterable[Line]) -> list[AnyBody]:
+def session_updates(
+    session: Session, project: str, lines: Iterable[TranscriptLine]
+) -> list[AnyBody]:
     """What further lines say of a session as such."""
     moved = found_in = branch = title = None
     elsewhere = project_key(session.directory) != project
     for entry in _entries(lines):
-        moved = relocated(entry) or moved
-        cwd = text_of(entry.get("cwd")) if elsewhere and found_in is None else None
+        moved = relocated_cwd(entry) or moved
+        cwd = nonempty_text(entry.get("cwd")) if elsewhere and found_in is None else None
         if cwd and project_key(cwd) == project:
             found_in = cwd
-        branch = text_of(entry.get("gitBranch")) or branch
+        branch = nonempty_text(entry.get("gitBranch")) or branch
         if session.title is None:
             title = title or _title(entry)
     found: list[AnyBody] = []
     if (cwd := moved or found_in) and real(cwd) != session.directory:
-        extra = {DIALECT: {**MORE[DIALECT], "project": project}}
+        extra = {DIALECT: {**DERIVED[DIALECT], "project": project}}
         found.append(ConfigChanged(cwd=real(cwd), extra=extra))
     if branch and branch != session.git_branch:
-        found.append(ConfigChanged(git_branch=branch, extra=MORE))
+        found.append(ConfigChanged(git_branch=branch, extra=DERIVED))
     return found + _titled(title)
 
 
-def drafts(
-    session: str, path: str, lines: Iterable[Line], begun: int, taken: set[str] | None = None
+def drafts_from_lines(
+    session: str,
+    path: str,
+    lines: Iterable[TranscriptLine],
+    begun: int,
+    taken: set[str] | None = None,
 ) -> Iterator[Draft]:
     """The events of some lines; with `path`, of an agent's transcript.
 
@@ -187,7 +195,7 @@ def is_inherited(body: AnyBody) -> bool | None:
     return isinstance(entry, dict) and _parent(entry) is not None
 
 
-def forgotten(path: str) -> Foreign:
+def deletion_marker(path: str) -> Foreign:
     """That an agent's transcript was deleted."""
     return _foreign(None, path, {"path": path})
 
@@ -197,14 +205,14 @@ def _bodies(events: Sequence[Event], entry: Entry, told: dict[str, Any]) -> list
     if not (isinstance(first, Foreign) and first.raw is entry):
         told = {**told, "entry": entry}
     bodies: list[AnyBody] = [replace(first, extra={DIALECT: {_KEPT: told}})]
-    return bodies + [replace(body, extra=MORE) for body in rest]
+    return bodies + [replace(body, extra=DERIVED) for body in rest]
 
 
 def _foreign(raw: Any, path: str, told: dict[str, Any]) -> Foreign:
     return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: {_KEPT: told}})
 
 
-def own_id(line: Line) -> str | None:
+def line_event_id(line: TranscriptLine) -> str | None:
     """The id of the first event of a line with one entry."""
     uuid = _uuid(line)
     return uuid.lower() if uuid and is_uuid(uuid) else None
@@ -222,7 +230,7 @@ def _id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
     return own if part == 0 else ids.derived_id(DIALECT, own, str(part))
 
 
-def _entries(lines: Iterable[Line]) -> Iterator[Entry]:
+def _entries(lines: Iterable[TranscriptLine]) -> Iterator[Entry]:
     return (entry for line in lines for entry in line.entries)
 
 
@@ -234,30 +242,30 @@ def _title(entry: Entry) -> str | None:
     return said.text or said.command or None
 
 
-def relocated(entry: Entry) -> str | None:
+def relocated_cwd(entry: Entry) -> str | None:
     """Where an entry says that the session's project went."""
-    return text_of(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
+    return nonempty_text(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
 
 
 def _titled(title: str | None) -> list[AnyBody]:
-    return [] if title is None else [InfoChanged(title=title, by="auto", extra=MORE)]
+    return [] if title is None else [InfoChanged(title=title, by="auto", extra=DERIVED)]
 
 
 def _parent(entry: Entry) -> str | None:
     """The session that an entry was forked from."""
     told = entry.get("forkedFrom")
-    id = text_of(told.get("sessionId")) if isinstance(told, dict) else None
+    id = nonempty_text(told.get("sessionId")) if isinstance(told, dict) else None
     return id.lower() if id and is_uuid(id) else None
 
 
-def text_of(value: Any) -> str | None:
+def nonempty_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
 # Out of a history.
 
 
-class Telling:
+class TranscriptWriter:
     """A session's own transcript, line by line as its events are taken.
 
     Claude Code does not know what was said here since it wrote a line, and goes on behind that
@@ -265,12 +273,14 @@ class Telling:
     """
 
     def __init__(self, session: Session, *, joined: bool = True, read: bool = False) -> None:
-        self._name = name(session)
+        self._name = native_session_id(session)
         # A fork of ours; one of Claude Code's own has its lines already.
         self._forked = session.fork is not None and DIALECT not in session.extra
         self._inherited = session.fork.seq if session.fork is not None and self._forked else 0
         self._ids: dict[str, str] = {}  # of inherited entries: what they are here
-        self._held: Line | None = None  # a compaction's boundary, until its summary is known
+        self._held: TranscriptLine | None = (
+            None  # a compaction's boundary, until its summary is known
+        )
         self._joined = joined
         self._composer = Composer(self._name, session.cwd, session.git_branch, read=read)
         self._directory = session.directory
@@ -279,13 +289,13 @@ class Telling:
         # Entries behind which something was said here, and the last of that.
         self._followed: dict[str, str] = {}
 
-    def take(self, event: Event) -> Iterator[Line]:
+    def write(self, event: Event) -> Iterator[TranscriptLine]:
         """The lines that are complete with an event."""
-        told = carried(event)
+        told = line_info(event)
         if told is None:
             self._native.append(event)
         elif not told.keys() & {"path", "more", "glued"}:
-            kept = line_of(event.body, told)
+            kept = restore_line(event.body, told)
             uuid = _uuid(kept) if event.seq <= self._inherited else None
             if uuid is not None:
                 self._ids[uuid] = event.id
@@ -299,26 +309,26 @@ class Telling:
             else:
                 yield self._passed(kept)
 
-    def rest(self) -> Iterator[Line]:
+    def finish(self) -> Iterator[TranscriptLine]:
         """The lines that nothing more can be told of, when all events are taken."""
         yield from self._let_go()
         yield from self._composed()
         told = self._moved or self._told
         if self._forked and told and real(told) != self._directory:
             entry = {"type": RELOCATED, "sessionId": self._name, "relocatedCwd": self._directory}
-            yield Line((entry,))
+            yield TranscriptLine((entry,))
 
-    def _let_go(self) -> Iterator[Line]:
+    def _let_go(self) -> Iterator[TranscriptLine]:
         held, self._held = self._held, None
         if held is not None:
             yield self._passed(held)
 
-    def _composed(self) -> Iterator[Line]:
+    def _composed(self) -> Iterator[TranscriptLine]:
         """The lines of what did not come from a transcript."""
         native, self._native = self._native, []
-        return (Line((entry,)) for entry in self._composer.entries(native))
+        return (TranscriptLine((entry,)) for entry in self._composer.entries(native))
 
-    def _passed(self, line: Line) -> Line:
+    def _passed(self, line: TranscriptLine) -> TranscriptLine:
         """A line as it stands here."""
         if _uuid(line) in self._ids:
             line = self._fresh(line)
@@ -328,98 +338,102 @@ class Telling:
             line = _renamed(line, self._name)
         for entry in line.entries:
             self._composer.passed(entry)
-            self._told = self._told or text_of(entry.get("cwd")) or ""
-            self._moved = relocated(entry) or self._moved
+            self._told = self._told or nonempty_text(entry.get("cwd")) or ""
+            self._moved = relocated_cwd(entry) or self._moved
         return line
 
-    def _fresh(self, line: Line) -> Line:
+    def _fresh(self, line: TranscriptLine) -> TranscriptLine:
         """A line that a fork took over, with the ids that are the fork's own."""
         (entry,) = line.entries
-        parent = text_of(entry.get("parentUuid"))
+        parent = nonempty_text(entry.get("parentUuid"))
         if parent is not None and parent not in self._ids:  # known to a fork in between alone
             entry = {**entry, "parentUuid": self._composer.last}
-        return Line(({key: _exchanged(value, self._ids) for key, value in entry.items()},))
+        return TranscriptLine(
+            ({key: _exchanged(value, self._ids) for key, value in entry.items()},)
+        )
 
 
-def lines(session: Session, events: Iterable[Event], *, read: bool = False) -> Iterator[Line]:
+def transcript_lines(
+    session: Session, events: Iterable[Event], *, read: bool = False
+) -> Iterator[TranscriptLine]:
     """The lines of a session's own transcript, to go on with or only to be `read`."""
-    telling = Telling(session, read=read)
+    writer = TranscriptWriter(session, read=read)
     for event in events:
-        yield from telling.take(event)
-    yield from telling.rest()
+        yield from writer.write(event)
+    yield from writer.finish()
 
 
-def agents(events: Iterable[Event]) -> dict[str, list[Line]]:
+def subagent_lines(events: Iterable[Event]) -> dict[str, list[TranscriptLine]]:
     """The lines of each agent's transcript, by its path."""
-    found: dict[str, list[Line]] = {}
-    for event, path in of_agents(events):
-        if is_end(event.body):
+    found: dict[str, list[TranscriptLine]] = {}
+    for event, path in subagent_events(events):
+        if is_deletion_marker(event.body):
             found.pop(path, None)
         else:
-            found.setdefault(path, []).append(line_of(event.body, carried(event) or {}))
+            found.setdefault(path, []).append(restore_line(event.body, line_info(event) or {}))
     return found
 
 
-def paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
+def subagent_paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
     """The paths of agents' transcripts, those known before and those of further events."""
     found = dict.fromkeys(known)
-    for event, path in of_agents(events):
-        if is_end(event.body):
+    for event, path in subagent_events(events):
+        if is_deletion_marker(event.body):
             found.pop(path, None)
         else:
             found[path] = None
     return list(found)
 
 
-def name(session: Session) -> str:
+def native_session_id(session: Session) -> str:
     """What Claude Code calls a session."""
     told: str = (session.extra.get(DIALECT) or {}).get("session") or session.id
     return told
 
 
-def project(session: Session) -> str:
+def project_of(session: Session) -> str:
     """The project that Claude Code counts a session to."""
     told: str | None = (session.extra.get(DIALECT) or {}).get("project")
     return project_key(session.directory) if told is None else told
 
 
-def carried(event: Event) -> dict[str, Any] | None:
+def line_info(event: Event) -> dict[str, Any] | None:
     """What says that an event comes from a transcript, and how its line is found."""
     told: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_KEPT)
     return told
 
 
-def of_agents(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+def subagent_events(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
     for event in events:
-        told = carried(event) or {}
+        told = line_info(event) or {}
         if "path" in told and "glued" not in told:
             yield event, told["path"]
 
 
-def is_end(body: AnyBody) -> bool:
+def is_deletion_marker(body: AnyBody) -> bool:
     return isinstance(body, Foreign) and body.raw is None
 
 
-def line_of(body: AnyBody, told: dict[str, Any]) -> Line:
+def restore_line(body: AnyBody, told: dict[str, Any]) -> TranscriptLine:
     """The line that an event carries."""
     if (text := told.get("line")) is not None:
-        return Line(tuple(jsonl.entries(text.encode("utf-8", "surrogateescape"))), text)
+        return TranscriptLine(tuple(jsonl.entries(text.encode("utf-8", "surrogateescape"))), text)
     if isinstance(body, Foreign) and "entry" not in told:
-        return Line((body.raw,))
-    return Line((told["entry"],))
+        return TranscriptLine((body.raw,))
+    return TranscriptLine((told["entry"],))
 
 
-def _renamed(line: Line, session: str) -> Line:
+def _renamed(line: TranscriptLine, session: str) -> TranscriptLine:
     """A line that a fork took over, with the fork's id."""
     entries = [
         {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
     ]
-    return Line(tuple(entries)) if len(entries) == 1 else line
+    return TranscriptLine(tuple(entries)) if len(entries) == 1 else line
 
 
-def _uuid(line: Line) -> str | None:
+def _uuid(line: TranscriptLine) -> str | None:
     """The id of a line with one entry."""
-    return text_of(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
+    return nonempty_text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
 
 
 def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
@@ -431,11 +445,11 @@ def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
     return [_exchanged(each, ids) for each in value] if isinstance(value, list) else value
 
 
-def _behind(line: Line, followed: Mapping[str, str]) -> Line:
+def _behind(line: TranscriptLine, followed: Mapping[str, str]) -> TranscriptLine:
     """A line that goes on behind an entry, behind what followed that."""
-    parent = text_of(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
+    parent = nonempty_text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
     if parent is None or parent not in followed:
         return line
     while parent in followed:
         parent = followed[parent]
-    return Line(({**line.entries[0], "parentUuid": parent},))
+    return TranscriptLine(({**line.entries[0], "parentUuid": parent},))
