@@ -23,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from segue.agents.model import ModelAgents, Settings
 from segue.agents.registry import AgentRegistry
-from segue.agents.tools import BUILT_IN, Context, Roots
+from segue.agents.tools import BUILT_IN, PathGuard, ToolContext
 from segue.hub import Hub
 from segue.model.event import AgentMessage, Event, ModelAsked, ToolCall, ToolResult
 from segue.model.principal import LOCAL
@@ -137,7 +137,7 @@ async def call(directory: Path, count: int) -> tuple[float, float]:
         calls = [e.body.call_id for e in events if isinstance(e.body, ToolCall)]
         results = [e.body.call_id for e in events if isinstance(e.body, ToolResult)]
         assert calls == results and len(calls) == count
-    context = Context("bare", Roots([str(directory)]), True, {})
+    context = ToolContext("bare", PathGuard([str(directory)]), True, {})
     tool = BUILT_IN["read"]
     began = time.perf_counter()
     for _ in range(count):

@@ -19,7 +19,11 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("extra", "module", "use"),
     [
-        ("model", "pydantic_ai", "from segue.agents.model.models import make; make('openai:x')"),
+        (
+            "model",
+            "pydantic_ai",
+            "from segue.agents.model.models import make_model; make_model('openai:x')",
+        ),
         ("postgres", "asyncpg", "import segue.store.postgres"),
     ],
 )

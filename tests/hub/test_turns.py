@@ -8,7 +8,7 @@ import pytest
 
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
-from segue.agents.turn_hooks import LENT
+from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import ids
@@ -309,7 +309,9 @@ async def test_an_answer_reaches_the_agent_and_the_session_waits_meanwhile(
 
 async def test_questions_asked_at_once_are_answered_in_any_order(make_hub: MakeHub) -> None:
     async def play(turn: Turn) -> None:
-        answers = await asyncio.gather(turn.ask("one?"), turn.ask("two?"))
+        answers = await asyncio.gather(
+            turn.request_permission("one?"), turn.request_permission("two?")
+        )
         await turn.say(" ".join(str(answer.allowed) for answer in answers))
 
     async with make_hub(agent_registry=playing(play)) as hub:
@@ -373,15 +375,15 @@ async def test_what_only_a_program_that_is_gone_could_answer_blocks_nobody(
 ) -> None:
     async with make_hub() as hub:
         id = (await hub.create(LOCAL, cwd="/")).id
-        lent = {"kind": "model", "model": "test:any", LENT: ids.new_id()}
-        taken = await hub.prompt(LOCAL, id, "with hooks", overrides=lent)
+        overrides = {"kind": "model", "model": "test:any", HOOKS_KEY: ids.new_id()}
+        taken = await hub.prompt(LOCAL, id, "with hooks", overrides=overrides)
         await hub.prompt(LOCAL, id, "behind it")
         await hub.cancel(LOCAL, id)
         assert await hub.wait(LOCAL, id, taken) == "cancelled"
         assert await hub.waiting(LOCAL, id) == []
 
         monkeypatch.setattr(engine, "ORPHANED", 0)
-        left = await hub.prompt(LOCAL, id, "with hooks", overrides=lent)
+        left = await hub.prompt(LOCAL, id, "with hooks", overrides=overrides)
         assert await hub.wait(LOCAL, id, left) == "error"
         (failed,) = await events_of(hub, id, "failed")
         assert "hooks or variables of the program" in failed.message

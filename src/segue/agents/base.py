@@ -37,7 +37,7 @@ from segue.model.session import Session
 if TYPE_CHECKING:
     from segue.acp.wire import Login
 
-Streamed = Literal["message", "thought"]
+StreamKind = Literal["message", "thought"]
 
 ALLOW = Option(id="allow", name="Allow", kind="allow_once")
 ALLOW_ALWAYS = Option(id="allow_always", name="Always allow", kind="allow_always")
@@ -53,7 +53,7 @@ class Agent(Protocol):
 
 
 @runtime_checkable
-class Checking(Protocol):
+class SupportsCheck(Protocol):
     """An agent that knows before its turn whether it could answer at all."""
 
     async def check(self) -> None:
@@ -62,7 +62,7 @@ class Checking(Protocol):
 
 
 @runtime_checkable
-class Releasing(Protocol):
+class SupportsRelease(Protocol):
     """An agent that keeps something for a session between its turns."""
 
     async def release(self, session: str) -> None:
@@ -70,30 +70,32 @@ class Releasing(Protocol):
         ...
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that an agent has begun on its own side: the id that it should have here, and the
     agent's own name for it. `keep` says which id it got, and gives the options to know it by."""
 
     id: str
     native_id: str
-    keep: Callable[[str], dict[str, Any]]
+    bind: Callable[[str], dict[str, Any]]
 
 
 @runtime_checkable
-class Beginning(Protocol):
+class OwnsSessions(Protocol):
     """An agent that has sessions of its own, and is asked when one begins.
 
     Such an agent connects a session's MCP servers itself: `tools` only names them.
     """
 
-    async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun: ...
+    async def start_session(
+        self, cwd: str, roots: Sequence[str], tools: Tools | None
+    ) -> AgentSession: ...
 
 
 @runtime_checkable
-class Choosing(Protocol):
+class HasOptions(Protocol):
     """An agent that has options of its own, in the session's options under `offered`."""
 
-    async def choose(
+    async def set_option(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
     ) -> Any:
         """Choose a value; what is offered then."""
@@ -101,7 +103,7 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
-class Guarded(Protocol):
+class NeedsLogin(Protocol):
     """An agent that may want somebody to log in first."""
 
     async def logins(self) -> Sequence[Login]: ...
@@ -164,7 +166,7 @@ class Keyring(Protocol):
         ...
 
 
-class Port(Protocol):
+class TurnPort(Protocol):
     """What the turn engine does for a Turn."""
 
     @property
@@ -175,11 +177,13 @@ class Port(Protocol):
     async def outputs(self) -> str | None: ...
     def mounts(self) -> tuple[str, ...]: ...
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]: ...
-    async def history(self, whole: bool) -> list[Event]: ...
-    async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer: ...
+    async def history(self, *, whole: bool) -> list[Event]: ...
+    async def request_permission(
+        self, title: str, options: Sequence[Option], call_id: str | None
+    ) -> Answer: ...
     async def result(self, call_id: str) -> list[Event]: ...
     async def more(self) -> list[Event]: ...
-    def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None: ...
+    def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None: ...
 
 
 class Turn:
@@ -187,7 +191,7 @@ class Turn:
 
     def __init__(
         self,
-        port: Port,
+        port: TurnPort,
         prompt: Content,
         turn_id: str,
         tools: Tools,
@@ -258,7 +262,7 @@ class Turn:
 
     async def history(self, *, whole: bool = True) -> list[Event]:
         """Everything before this turn's prompt; not `whole`, from the last compaction on."""
-        return await self._port.history(whole)
+        return await self._port.history(whole=whole)
 
     async def emit(self, *bodies: AnyBody | Draft) -> list[Event]:
         """Store events. They are durable, and on every follower's screen, when this returns."""
@@ -274,7 +278,7 @@ class Turn:
         """Say something whole."""
         await self.emit(AgentMessage(content=as_content(text)))
 
-    async def delta(self, text: str, kind: Streamed = "message") -> None:
+    async def delta(self, text: str, kind: StreamKind = "message") -> None:
         """Stream a piece of a message or a thought.
 
         Pieces of one kind make one message, which is stored when something else is emitted or
@@ -285,7 +289,7 @@ class Turn:
         if self._stream is None:
             self._stream = _Stream(kind)
         stream = self._stream
-        self._port.streamed(stream.id, kind, stream.size, text)
+        self._port.publish_delta(stream.id, kind, stream.size, text)
         stream.parts.append(text)
         stream.size += len(text)
 
@@ -316,7 +320,7 @@ class Turn:
         await self.emit()
         return await self._port.result(call_id)
 
-    async def ask(
+    async def request_permission(
         self,
         title: str,
         options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
@@ -324,19 +328,19 @@ class Turn:
     ) -> Answer:
         """Ask whoever is at a door for permission, and wait for the answer."""
         await self.emit()
-        return await self._port.ask(title, options, call_id)
+        return await self._port.request_permission(title, options, call_id)
 
     async def more(self) -> list[Event]:
         """Prompts that were sent since the turn began, now part of it."""
         await self.emit()
         return await self._port.more()
 
-    def cut(self) -> list[Draft]:
+    def take_unstored(self) -> list[Draft]:
         """What was streamed and not stored, as a partial message: the engine's last question."""
         left, self._left = self._left, []
         return [*self._finish(partial=True), *(Draft(body=body) for body in left)]
 
-    def leave(self, *bodies: AnyBody) -> None:
+    def emit_at_end(self, *bodies: AnyBody) -> None:
         """Have events stored with the turn's end: for an agent that is being cancelled."""
         self._left += bodies
 
@@ -355,7 +359,7 @@ class Turn:
 
 
 class _Stream:
-    def __init__(self, kind: Streamed) -> None:
+    def __init__(self, kind: StreamKind) -> None:
         self.id = ids.new_id()
         self.kind = kind
         self.parts: list[str] = []
@@ -365,11 +369,11 @@ class _Stream:
 
     def draft(self, partial: bool) -> Draft:
         text = "".join(self.parts)
-        return written(self.id, self.kind, text, partial or self.partial, self.extra)
+        return streamed_draft(self.id, self.kind, text, partial or self.partial, self.extra)
 
 
-def written(
-    id: str, kind: Streamed, text: str, partial: bool, extra: dict[str, Any] | None = None
+def streamed_draft(
+    id: str, kind: StreamKind, text: str, partial: bool, extra: dict[str, Any] | None = None
 ) -> Draft:
     """A streamed message as the event it becomes."""
     body = AgentMessage if kind == "message" else AgentThought

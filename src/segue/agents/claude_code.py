@@ -60,7 +60,9 @@ class ClaudeCodeAgent:
         name = (session.extra.get(DIALECT) or {}).get("session") or session.id
 
         async def allowed(tool: str, given: dict[str, Any], context: Any) -> Any:
-            answer = await turn.ask(context.title or tool, call_id=context.tool_use_id)
+            answer = await turn.request_permission(
+                context.title or tool, call_id=context.tool_use_id
+            )
             if answer.allowed:
                 return sdk.PermissionResultAllow(updated_input=answer.input)
             return sdk.PermissionResultDeny(message=answer.note or "the user refused")

@@ -37,7 +37,7 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 
 from .base import Answer, Turn
-from .permission import evaluated, permit, refusal
+from .permission import check_permission, permission_extra, refusal
 
 HELP = """\
 This is segue's demo agent. It has no model: it repeats what it is told. Lines that begin with a \
@@ -201,11 +201,11 @@ class _Performance:
     ) -> tuple[str, Answer]:
         """A tool call that may not be done unasked, and what came of asking."""
         turn, call = self._turn, ids.new_id()
-        extra = evaluated(turn.session, name, kind, "always_ask")
+        extra = permission_extra(turn.session, name, kind, "always_ask")
         await turn.emit(
             ToolCall(call_id=call, name=name, title=title, kind=kind, input=input, extra=extra)
         )
-        return call, await permit(turn, call, question, name, kind, "always_ask")
+        return call, await check_permission(turn, call, question, name, kind, "always_ask")
 
     async def _ask(self, text: str) -> None:
         question = text or "May I?"
@@ -247,10 +247,10 @@ class _Performance:
 
     def _inside(self, path: str) -> str:
         """The real path, if it is under the session's directories."""
-        from .tools.path_guard import Roots, ToolError
+        from .tools.path_guard import PathGuard, ToolError
 
         try:
-            return Roots(self._turn.roots, mounts=self._turn.mounts).resolve(path).path
+            return PathGuard(self._turn.roots, mounts=self._turn.mounts).resolve(path).path
         except ToolError as error:
             raise PermissionError(str(error)) from None
 
@@ -273,7 +273,7 @@ class _Performance:
             await self._speak("The arguments of /mcp must be one JSON object.")
             return
         call = await self._turn.tool(tool, title=f"{server}: {tool}", input=arguments)
-        answer = await permit(self._turn, call, tool, tool, "other", "always_allow")
+        answer = await check_permission(self._turn, call, tool, tool, "other", "always_allow")
         if answer.allowed:
             result = await self._turn.tools.call(server, tool, arguments)
         else:  # only to plan

@@ -18,7 +18,7 @@ from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Tex
 from segue.model.event import ToolResult
 
 from .base import Keyring, McpTool
-from .tools.web import transport
+from .tools.web import make_transport
 
 if TYPE_CHECKING:
     import httpx2
@@ -48,7 +48,7 @@ class McpServers:
         """Those that could be connected, and for the others why they could not.
 
         `local` says that the local user asks; `private`, that others may name private addresses;
-        `keyring` has the tokens that servers ask for. A reason that is `TokenWanted` says that
+        `keyring` has the tokens that servers ask for. A reason that is `TokenRequired` says that
         there was none that the server took.
         """
         self = cls()
@@ -67,7 +67,7 @@ class McpServers:
         return self, failures
 
     @classmethod
-    def named(cls, servers: Sequence[McpServer], cwd: str) -> McpServers:
+    def unconnected(cls, servers: Sequence[McpServer], cwd: str) -> McpServers:
         """Servers that are not connected here, for an agent that does it itself."""
         self = cls()
         self._links = {server.name: _Link(server, cwd, True, True, None) for server in servers}
@@ -80,7 +80,7 @@ class McpServers:
     def servers(self) -> Sequence[str]:
         return tuple(self._links)
 
-    def given(self) -> Sequence[McpServer]:
+    def configs(self) -> Sequence[McpServer]:
         """The servers as they were named."""
         return [link.server for link in self._links.values()]
 
@@ -105,7 +105,7 @@ class McpServers:
         )
 
 
-class TokenWanted(str):
+class TokenRequired(str):
     """Why a server could not be connected, where it asks for a token."""
 
 
@@ -193,7 +193,7 @@ class _Link:
 
     def _why(self, error: Exception) -> str:
         if self._answered in (401, 403):  # of which the SDK's error says nothing
-            return TokenWanted(f"the server answers {self._answered}")
+            return TokenRequired(f"the server answers {self._answered}")
         return _cause(error)
 
     async def _heard(self, answer: httpx2.Response) -> None:
@@ -226,7 +226,7 @@ class _Link:
                 auth=None if self._keyring is None else _auth(self._keyring, server.url),
                 timeout=60,
                 event_hooks={"response": [self._heard]},
-                transport=None if self._private else transport(private=False),
+                transport=None if self._private else make_transport(allow_private=False),
                 trust_env=self._private,
             )
         )
@@ -236,11 +236,11 @@ class _Link:
 def _confined(
     command: list[str], env: dict[str, str], cwd: str
 ) -> tuple[list[str], dict[str, str]]:
-    from .tools.base import Context
+    from .tools.base import ToolContext
     from .tools.bash import environment, launched, scratch
-    from .tools.path_guard import Roots
+    from .tools.path_guard import PathGuard
 
-    context = Context("mcp", Roots([cwd]), local=False, config={})
+    context = ToolContext("mcp", PathGuard([cwd]), local=False, config={})
     place = scratch(context)
     return launched(command, context, place), {**environment(False, place), **env}
 

@@ -15,10 +15,10 @@ from segue.model.errors import NoAgent
 
 if TYPE_CHECKING:
     from segue.agents.acp import AcpAgents
-    from segue.agents.acp.client_requests import Editor
+    from segue.agents.acp.client_requests import ClientProxy
     from segue.agents.base import Agent
     from segue.agents.model import ModelAgents
-    from segue.agents.turn_hooks import Lending
+    from segue.agents.turn_hooks import HookRegistry
 
 CLAUDE_CODE = "claude_code"
 Spec = Mapping[str, Any]
@@ -43,7 +43,7 @@ class AgentRegistry:
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
         self._models: ModelAgents | None = None
         self._others: AcpAgents | None = None
-        self.editor: Editor | None = None  # who does for other agents what clients do
+        self.client_proxy: ClientProxy | None = None  # who does for other agents what clients do
         self._factories: dict[str, Factory] = {
             "acp": self._acp,
             "demo": _demo,
@@ -54,11 +54,11 @@ class AgentRegistry:
         }
 
     @cached_property
-    def lending(self) -> Lending:
+    def hooks(self) -> HookRegistry:
         """What programs lend the turns that they ask for."""
-        from segue.agents.turn_hooks import Lending
+        from segue.agents.turn_hooks import HookRegistry
 
-        return Lending()
+        return HookRegistry()
 
     async def close(self) -> None:
         """End what agents keep between turns: shells, connections, children."""
@@ -89,20 +89,20 @@ class AgentRegistry:
 
     def _default(self, spec: Spec) -> Agent:
         """The model that the agent names or the workspace has configured; else the demo agent."""
-        from segue.agents.model.settings import model_of
+        from segue.agents.model.settings import resolve_model
 
-        return _demo(spec) if model_of(spec) is None else self._model(spec)
+        return _demo(spec) if resolve_model(spec) is None else self._model(spec)
 
     def _model(self, spec: Spec) -> Agent:
         if self._models is None:
             from segue.agents.model import ModelAgents
 
-            self._models = ModelAgents(self.lending)
+            self._models = ModelAgents(self.hooks)
         return self._models.build(spec)
 
     def _acp(self, spec: Spec) -> Agent:
         if self._others is None:
             from segue.agents.acp import AcpAgents
 
-            self._others = AcpAgents(self.editor)
+            self._others = AcpAgents(self.client_proxy)
         return self._others.build(spec)

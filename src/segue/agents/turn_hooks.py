@@ -16,10 +16,10 @@ from segue.model.event import ToolResult
 
 from .base import Turn
 
-LENT = "lent"  # the name in an agent's specification
+HOOKS_KEY = "turn_hooks"  # the name in an agent's specification
 
 
-class Called(NamedTuple):
+class HookedCall(NamedTuple):
     """A tool call, as hooks are told of it; one of an MCP server names that."""
 
     id: str
@@ -28,17 +28,17 @@ class Called(NamedTuple):
     input: Any
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True):
+class PreToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What hooks say to a call that is about to be made."""
 
-    refused: str | None = None
-    wish: Literal["allow", "ask"] | None = None  # instead of what the policy says
+    refusal: str | None = None
+    override: Literal["allow", "ask"] | None = None  # instead of what the policy says
     input: dict[str, Any] | None = None  # instead of what the model gave
     context: str | None = None  # for the model to know
     stop: bool = False  # the turn ends
 
 
-class After(msgspec.Struct, frozen=True, kw_only=True):
+class PostToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What they say to its result."""
 
     output: str | None = None  # instead of what the tool gave
@@ -49,40 +49,42 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
 class Hooks(Protocol):
     """A program that watches over a turn."""
 
-    async def before(self, turn: Turn, call: Called) -> Before: ...
-    async def after(self, turn: Turn, call: Called, result: ToolResult) -> After: ...
-    async def compacting(self, turn: Turn) -> None: ...
-    async def stopping(self, turn: Turn, again: bool) -> str | None:
+    async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision: ...
+    async def after_tool(
+        self, turn: Turn, call: HookedCall, result: ToolResult
+    ) -> PostToolDecision: ...
+    async def before_compaction(self, turn: Turn) -> None: ...
+    async def before_stop(self, turn: Turn, *, continued: bool) -> str | None:
         """Why the agent should go on after all, if it should; `again`, when it did already."""
         ...
 
 
-class Lent(NamedTuple):
+class TurnHooks(NamedTuple):
     """All of it, for one session."""
 
     hooks: Hooks | None = None
     env: Mapping[str, str] = {}
 
 
-class Lending:
+class HookRegistry:
     """What this process has lent, by the name that turns have for it."""
 
     def __init__(self) -> None:
-        self._lent: dict[str, Lent] = {}
+        self._lent: dict[str, TurnHooks] = {}
 
-    def lend(self, lent: Lent) -> str:
+    def register(self, lent: TurnHooks) -> str:
         name = ids.new_id()
         self._lent[name] = lent
         return name
 
-    def take_back(self, name: str) -> None:
+    def unregister(self, name: str) -> None:
         self._lent.pop(name, None)
 
-    def of(self, spec: Mapping[str, Any]) -> Lent:
+    def for_spec(self, spec: Mapping[str, Any]) -> TurnHooks:
         """What a turn was lent; NoAgent where that was another process."""
-        name = spec.get(LENT)
+        name = spec.get(HOOKS_KEY)
         if name is None:
-            return Lent()
+            return TurnHooks()
         if name not in self._lent:
             raise NoAgent("this turn has hooks or variables of the program that asked for it")
         return self._lent[name]

@@ -403,10 +403,10 @@ class Hub(Reading, Editing, Transcripts):
 
     async def connects(self, session: Session, agent: Agent | None = None) -> bool:
         """Whether a session's agent, or the one given, connects MCP servers itself."""
-        from segue.agents.base import Beginning
+        from segue.agents.base import OwnsSessions
 
         try:
-            return isinstance(agent or await self._build(session, {}), Beginning)
+            return isinstance(agent or await self._build(session, {}), OwnsSessions)
         except NoAgent:
             return False
 
@@ -420,12 +420,12 @@ class Hub(Reading, Editing, Transcripts):
         tools: Tools | None = None,
     ) -> ConfigChanged:
         """Have a session's agent, or the one given, take a value of an option of its own."""
-        from segue.agents.base import Choosing
+        from segue.agents.base import HasOptions
 
         agent = agent or await self._build(session, {})
-        if not isinstance(agent, Choosing):
+        if not isinstance(agent, HasOptions):
             raise InvalidInput(f"session {session.id} has an agent without options")
-        offered = await agent.choose(session, tools, option, value)
+        offered = await agent.set_option(session, tools, option, value)
         return ConfigChanged(options={"offered": offered})
 
     async def join(self, principal: Principal, name: str, spec: dict[str, Any]) -> Agent:
@@ -519,9 +519,9 @@ def _given_up(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
 
 
 async def _checked(agent: Agent) -> None:
-    from segue.agents.base import Checking
+    from segue.agents.base import SupportsCheck
 
-    if isinstance(agent, Checking):
+    if isinstance(agent, SupportsCheck):
         await agent.check()
 
 

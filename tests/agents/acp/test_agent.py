@@ -302,7 +302,7 @@ async def test_titles_are_of_the_user_s_own_words(
         assert (await hub.get(LOCAL, id)).title == title
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": ECHO})
         assert isinstance(agent, AcpAgent)
-        assert [row.title for row in await agent.sessions()] == ["Where do the beans go?"]
+        assert [row.title for row in await agent.list_sessions()] == ["Where do the beans go?"]
 
 
 async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(

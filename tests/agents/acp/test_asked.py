@@ -52,7 +52,7 @@ class Talk:
 async def talking(home: Path, *args: Any, editor: Any = None, **more: Any) -> AsyncIterator[Talk]:
     (home / "cwd").mkdir(exist_ok=True)
     async with Hub(MemoryStore(), home) as hub:
-        hub.agent_registry.editor = editor
+        hub.agent_registry.client_proxy = editor
         command = shlex.join([sys.executable, str(PROGRAM), *map(str, args)])
         agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
         id = (await hub.create(LOCAL, cwd=str(home / "cwd"))).id
@@ -244,10 +244,10 @@ class Elsewhere:
     def has(self, session: str) -> bool:
         return False
 
-    async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+    async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         raise RpcError(-32002, "the session is not open")
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         raise AssertionError(method)
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from segue.agents.model.models import make, preload
+from segue.agents.model.models import make_model, preload
 from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.store import open_store
@@ -69,7 +69,7 @@ async def warm() -> None:
     from pydantic_ai.direct import model_request
     from pydantic_ai.messages import ModelRequest
 
-    async with make("anthropic:claude-sonnet-4-6", "http://127.0.0.1:9") as model:
+    async with make_model("anthropic:claude-sonnet-4-6", "http://127.0.0.1:9") as model:
         with suppress(Exception):
             asked = [ModelRequest.user_text_prompt("?")]
             await model_request(model, asked, model_settings={"max_retries": 0})

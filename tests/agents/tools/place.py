@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from segue.agents.tools import BUILT_IN, Context, Roots, Shells, ToolError
+from segue.agents.tools import BUILT_IN, PathGuard, ShellPool, ToolContext, ToolError
 from segue.model.event import ToolResult
 
 
@@ -20,11 +20,11 @@ class Place:
 
     def context(
         self, *, local: bool = True, shells: Any = None, config: Mapping[str, Any] | None = None
-    ) -> Context:
-        roots = Roots([str(self.inside)], strict=not local)
-        return Context(self.top.name, roots, local, config or {}, shells)
+    ) -> ToolContext:
+        roots = PathGuard([str(self.inside)], strict=not local)
+        return ToolContext(self.top.name, roots, local, config or {}, shells)
 
-    async def use(self, name: str, context: Context | None = None, **given: Any) -> ToolResult:
+    async def use(self, name: str, context: ToolContext | None = None, **given: Any) -> ToolResult:
         """A tool's result; a refusal is one that failed."""
         tool = BUILT_IN[name]
         try:
@@ -38,4 +38,4 @@ def told(result: ToolResult) -> str:
     return words or str(result.output)
 
 
-__all__ = ["Place", "Shells", "told"]
+__all__ = ["Place", "ShellPool", "told"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segue.agents.tools import Shells, sandbox
+from segue.agents.tools import ShellPool, sandbox
 from segue.model.event import ToolResult
 
 from .place import Place, told
@@ -30,7 +30,7 @@ async def run(
     place: Place, *commands: Any, local: bool = True, confined: str = "write"
 ) -> list[ToolResult]:
     """Results of commands, each a string or the tool's arguments, in one shell."""
-    shells = Shells()
+    shells = ShellPool()
     context = place.context(local=local, shells=shells, config={"bash.confine": confined})
     try:
         return [
@@ -95,7 +95,7 @@ async def test_time_runs_out_and_everything_it_began_is_killed(place: Place) -> 
 
 
 async def test_a_cancelled_command_is_killed_at_once(place: Place) -> None:
-    shells = Shells()
+    shells = ShellPool()
     context = place.context(shells=shells)
     task = asyncio.create_task(place.use("bash", context, command="echo $$ > pid; sleep 300"))
     while not (place.inside / "pid").exists() or not (place.inside / "pid").read_text():
@@ -138,7 +138,7 @@ async def test_odd_bytes_are_taken_in_and_given_out(place: Place) -> None:
 
 
 async def test_a_shell_that_is_left_alone_is_closed(place: Place) -> None:
-    shells = Shells(idle=0.05)
+    shells = ShellPool(idle=0.05)
     context = place.context(shells=shells)
     await place.use("bash", context, command="X=1")
     async with asyncio.timeout(10):

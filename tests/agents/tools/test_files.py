@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.agents.tools import Roots, ToolError, find
+from segue.agents.tools import PathGuard, ToolError, find
 from segue.model.content import Diff, Image
 
 from .place import Place, told
@@ -204,10 +204,10 @@ async def test_the_working_directory_may_itself_be_a_link(place: Place) -> None:
     alias = place.top / "alias"
     alias.symlink_to(place.inside)
     (place.inside / "a.txt").write_text("here")
-    roots = Roots([str(alias)])
-    assert roots.read("a.txt", 10)[1] == b"here"
+    roots = PathGuard([str(alias)])
+    assert roots.read_file("a.txt", 10)[1] == b"here"
     with pytest.raises(ToolError):
-        roots.read("../secret.txt", 10)
+        roots.read_file("../secret.txt", 10)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="exchanges two names at once")
@@ -245,7 +245,7 @@ async def test_whoever_swaps_directories_for_links_meanwhile_gets_nothing(place:
 
 @given(st.text(max_size=40))
 def test_whatever_is_asked_for_stays_inside(path: str) -> None:
-    roots = Roots(["/usr/lib"])
+    roots = PathGuard(["/usr/lib"])
     try:
         place = roots.resolve(path)
     except ToolError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import segue
-from segue.agents.turn_hooks import LENT
+from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub import Hub
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import ConfigChanged
@@ -519,7 +519,7 @@ async def test_a_prompt_with_hooks_that_has_not_begun_goes_with_its_program(plac
 @inside
 async def test_a_turn_with_hooks_runs_nowhere_else(place: Place) -> None:
     with pytest.raises(NoAgent, match="hooks"):
-        await place.hub.agent(LOCAL, {"kind": "default", LENT: "another process's"})
+        await place.hub.agent(LOCAL, {"kind": "default", HOOKS_KEY: "another process's"})
 
 
 @pytest.mark.parametrize(

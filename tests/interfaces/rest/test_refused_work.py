@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from segue.agents.base import Turn
-from segue.agents.turn_hooks import LENT, After, Before, Called, Lent
+from segue.agents.turn_hooks import (
+    HOOKS_KEY,
+    HookedCall,
+    PostToolDecision,
+    PreToolDecision,
+    TurnHooks,
+)
 from segue.model import ids
 from segue.model.event import ToolResult
 from tests.agents.provider import Provider, Say, Use
@@ -26,15 +32,17 @@ TOOLS = {
 class Strict:
     """Hooks that let nothing pass."""
 
-    async def before(self, turn: Turn, call: Called) -> Before:
-        return Before(refused="not that")
+    async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
+        return PreToolDecision(refusal="not that")
 
-    async def after(self, turn: Turn, call: Called, result: ToolResult) -> After:
-        return After()
+    async def after_tool(
+        self, turn: Turn, call: HookedCall, result: ToolResult
+    ) -> PostToolDecision:
+        return PostToolDecision()
 
-    async def compacting(self, turn: Turn) -> None: ...
+    async def before_compaction(self, turn: Turn) -> None: ...
 
-    async def stopping(self, turn: Turn, again: bool) -> str | None: ...
+    async def before_stop(self, turn: Turn, *, continued: bool) -> str | None: ...
 
 
 @asynccontextmanager
@@ -70,10 +78,10 @@ async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
         off, unreadable = Use("bash", {"command": "true"}), Use("read", {}, raw="[1]")
         model.scripts += [[off, Use("delete", {}), unreadable], [Say("no?")]]
         await api.say(session, "on")
-        lent = api.hub.agent_registry.lending.lend(Lent(hooks=Strict()))
+        hooks_id = api.hub.agent_registry.hooks.register(TurnHooks(hooks=Strict()))
         model.scripts += [[Use("glob", {"pattern": "*"})], [Say("no?")]]
         id = ids.parse(session) or ""
-        turn = await api.hub.prompt(api.principal, id, "on", overrides={LENT: lent})
+        turn = await api.hub.prompt(api.principal, id, "on", overrides={HOOKS_KEY: hooks_id})
         await api.hub.wait(api.principal, id, turn)
         called = await uses(api, session, 4)
         assert [each["evaluated_permission"] for each in called] == ["deny"] * 4

@@ -17,7 +17,7 @@ from segue.acp.client import AcpClient, Unsupported
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
 from segue.acp.wire import Http, Login, SessionInfo
-from segue.agents.base import Begun, Tools, Turn
+from segue.agents.base import AgentSession, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
 from segue.model.errors import AgentFailed, NoAgent, SegueError, Unauthorized
@@ -26,7 +26,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
 from .agent_options import MODE, OFFERED, login
-from .client_requests import Editor, Files
+from .client_requests import ClientProxy, Files
 from .history_prompt import primer
 from .processes import Child, Children, Command, Hearer
 from .update_handler import Hearing, Recorder, stopped, title_of
@@ -42,9 +42,9 @@ STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is en
 class AcpAgents:
     """Makes agents of commands; the children are shared, and ended by `close`."""
 
-    def __init__(self, editor: Editor | None = None) -> None:
-        """`editor` does for children what clients do."""
-        self._children = Children(editor)
+    def __init__(self, client_proxy: ClientProxy | None = None) -> None:
+        """`client_proxy` does for children what clients do."""
+        self._children = Children(client_proxy)
 
     def build(self, spec: Mapping[str, Any]) -> AcpAgent:
         return AcpAgent(self._children, command_of(spec))
@@ -91,7 +91,7 @@ class AcpAgent:
 
     # Its own sessions.
 
-    async def sessions(self, cwd: str | None = None) -> list[SessionInfo]:
+    async def list_sessions(self, cwd: str | None = None) -> list[SessionInfo]:
         """Those that the child lists, all or one directory's, if it can list any."""
         async with self._borrowed(os.getcwd()) as child:  # some list that directory's alone
             if not child.client.offers("list"):
@@ -100,15 +100,15 @@ class AcpAgent:
             rows = [row async for row in found if os.path.isabs(row.cwd)]
             return [replace(row, title=title_of(row.title) or None) for row in rows]
 
-    def own_id(self, native: str) -> str:
+    def session_id_for(self, native: str) -> str:
         """The id that a session of the child's has here."""
         return ids.parse(native) or ids.derived_id(OPTION, *self._command, native)
 
-    def known(self, native: str, id: str) -> dict[str, Any]:
+    def session_options(self, native: str, id: str) -> dict[str, Any]:
         """The options of a session that is one of the child's."""
         return {OPTION: {"session": native, "of": id, "command": [*self._command]}}
 
-    def native(self, session: Session) -> str | None:
+    def native_id(self, session: Session) -> str | None:
         """The child's session that one of ours is."""
         kept = session.options.get(OPTION)
         if not isinstance(kept, dict) or kept.get("command") != [*self._command]:
@@ -130,7 +130,9 @@ class AcpAgent:
         async with self._borrowed(os.getcwd()) as child:
             await child.client.log_out()
 
-    async def begin(self, cwd: str, roots: Sequence[str], tools: Tools | None) -> Begun:
+    async def start_session(
+        self, cwd: str, roots: Sequence[str], tools: Tools | None
+    ) -> AgentSession:
         """Begin a session in the child, so that it is the same one on both sides."""
         async with self._borrowed(cwd) as child:
             native = await child.client.new(cwd, **_setup(roots, tools, child.client))
@@ -139,17 +141,17 @@ class AcpAgent:
                 await asyncio.sleep(COMMAND_SECONDS)  # they come behind the answer
             offered = child.offered[native]
 
-        def keep(id: str) -> dict[str, Any]:
+        def bind(id: str) -> dict[str, Any]:
             child.ours[id] = native
-            return {**self.known(native, id), OFFERED: offered}
+            return {**self.session_options(native, id), OFFERED: offered}
 
-        return Begun(id=self.own_id(native), native_id=native, keep=keep)
+        return AgentSession(id=self.session_id_for(native), native_id=native, bind=bind)
 
-    async def choose(
+    async def set_option(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
     ) -> Any:
         """Choose a value of an option that the child offers; what it offers then."""
-        native = self.native(session)
+        native = self.native_id(session)
         async with self._borrowed(session.cwd) as child:
             if native is None or not await self._has(session, tools, child, native):
                 raise AgentFailed("this session is not open in its agent; prompt it first")
@@ -159,7 +161,7 @@ class AcpAgent:
                 return child.learn(native, {"currentModeId": value})
             return child.learn(native, await child.client.set_option(native, option, value))
 
-    async def recall(self, session: Session, native: str) -> list[AnyBody]:
+    async def read_history(self, session: Session, native: str) -> list[AnyBody]:
         """The conversation of one of the child's sessions, if the child can tell it."""
         async with self._borrowed(session.cwd) as child:
             client = child.client
@@ -250,12 +252,12 @@ class AcpAgent:
 
     async def _open(self, turn: Turn, child: Child) -> _Own:
         """The child's session for this one: the same as before, a fork of it, or a new one."""
-        before = self.native(turn.session)
+        before = self.native_id(turn.session)
         if before is not None and await self._has(turn.session, turn.tools, child, before):
             return _Own(before, True)
         own = await self._new(turn, child)
         child.opened(own.id, turn.session.id)
-        await turn.emit(ConfigChanged(options=self.known(own.id, turn.session.id)))
+        await turn.emit(ConfigChanged(options=self.session_options(own.id, turn.session.id)))
         return own
 
     async def _has(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
@@ -353,7 +355,7 @@ def _setup(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict
     more: dict[str, Any] = {}
     if roots and client.offers("additionalDirectories"):
         more["additionalDirectories"] = [*roots]
-    given = getattr(tools, "given", None)
+    given = getattr(tools, "configs", None)
     servers = []
     for server in given() if given is not None else ():
         told = msgspec.to_builtins(server)

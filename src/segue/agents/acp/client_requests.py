@@ -1,8 +1,8 @@
 """What a child asks of us as its client: files, terminals and forms.
 
-An editor at our door that can do it is asked as the child asks us. Files are served here where
-there is no such editor, or it has not the session open: those of the session's directories, changed
-as our own tools would.
+segue forwards the request to its own ACP client if that client supports the method and has the
+session open. Otherwise segue serves files itself, within the directories of the session and under
+the same permission rules as its built-in tools.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Protocol
 from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from segue.acp.v1 import FORM, READ_FILE, TERMINALS
 from segue.agents.base import Turn
-from segue.agents.permission import permit, refusal
+from segue.agents.permission import check_permission, refusal
 from segue.agents.tools.files import MAX_FILE
-from segue.agents.tools.path_guard import Roots, ToolError
+from segue.agents.tools.path_guard import PathGuard, ToolError
 from segue.model.errors import SegueError
 
 
-class Editor(Protocol):
+class ClientProxy(Protocol):
     """The client at our door, as far as it does things for agents."""
 
     @property
@@ -38,20 +38,20 @@ class Editor(Protocol):
         """Whether it has one of our sessions open."""
         ...
 
-    async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+    async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         """Its answer for one of our sessions; RpcError if it refuses or has it not open."""
         ...
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None: ...
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
 
 
-def capabilities(editor: Editor | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a child is told that its client can do, in version 1 and in version 2."""
     files: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}}
-    if editor is None:
+    if client_proxy is None:
         return files, {}
-    forms = {"elicitation": dict(editor.forms)} if FORM in editor.methods else {}
-    return {**files, "terminal": TERMINALS[0] in editor.methods, **forms}, forms
+    forms = {"elicitation": dict(client_proxy.forms)} if FORM in client_proxy.methods else {}
+    return {**files, "terminal": TERMINALS[0] in client_proxy.methods, **forms}, forms
 
 
 class Files:
@@ -63,7 +63,7 @@ class Files:
         self._turn = turn
         self._allowed = allowed
         self._over = False
-        self._roots = Roots((session.directory, *session.roots), strict=False)
+        self._roots = PathGuard((session.directory, *session.roots), strict=False)
 
     async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -89,7 +89,7 @@ class Files:
     async def _read(self, path: str, line: Any, limit: Any) -> str:
         if not os.path.lexists(path):
             raise RpcError(NOT_FOUND, f"{path} does not exist", {"uri": path})
-        _, data, status = await asyncio.to_thread(self._roots.read, path, MAX_FILE)
+        _, data, status = await asyncio.to_thread(self._roots.read_file, path, MAX_FILE)
         if status.st_size > MAX_FILE:
             raise ToolError(f"{path} is too large: {status.st_size} bytes")
         try:
@@ -111,9 +111,9 @@ class Files:
             raise ToolError("the text holds characters that UTF-8 cannot") from None
         if path not in self._allowed:
             title = f"Write {path}"
-            answer = await permit(self._turn, None, title, "write", "edit", "auto")
+            answer = await check_permission(self._turn, None, title, "write", "edit", "auto")
             if not answer.allowed or answer.input is not None:
                 raise RpcError(INTERNAL_ERROR, refusal(answer))
         if self._over:
             raise RpcError(INTERNAL_ERROR, "the turn is over")
-        await asyncio.to_thread(self._roots.replace, path, data)
+        await asyncio.to_thread(self._roots.replace_file, path, data)

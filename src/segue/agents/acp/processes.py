@@ -15,7 +15,7 @@ from segue.acp.v1 import FORM, FORM_OVER, READ_FILE, TERMINAL_OUTPUT, TERMINAL_R
 from segue.model.errors import AgentFailed
 
 from .agent_options import learned
-from .client_requests import Editor, Files, capabilities
+from .client_requests import ClientProxy, Files, capabilities
 
 log = logging.getLogger("segue.agents.acp")
 
@@ -43,9 +43,9 @@ class Hearer(NamedTuple):
 class Child:
     """One agent at work. `hear` is who is told of a session, by the child's own id of it."""
 
-    def __init__(self, process: AgentProcess, editor: Editor | None) -> None:
+    def __init__(self, process: AgentProcess, client_proxy: ClientProxy | None) -> None:
         self._process = process
-        self._editor = editor
+        self._editor = client_proxy
         self.client = AcpClient(
             process.lines,
             process.lines,
@@ -53,7 +53,7 @@ class Child:
             on_permission=self._asked,
             on_request=self._wanted,
             on_notice=self._noticed,
-            capabilities=capabilities(editor),
+            capabilities=capabilities(client_proxy),
         )
         self._serving = asyncio.ensure_future(self.client.serve())
         self._hearers: dict[str, Hearer] = {}
@@ -64,9 +64,9 @@ class Child:
         self.working: dict[str, asyncio.Task[Any]] = {}  # prompts, by the child's session
 
     @classmethod
-    async def start(cls, command: Command, cwd: str, editor: Editor | None) -> Child:
+    async def start(cls, command: Command, cwd: str, client_proxy: ClientProxy | None) -> Child:
         try:
-            child = cls(await AgentProcess.start(command, cwd=cwd), editor)
+            child = cls(await AgentProcess.start(command, cwd=cwd), client_proxy)
         except OSError as error:
             why = f"{error.strerror}: {error.filename}"
             raise AgentFailed(f"{command[0]} could not be started: {why}") from error
@@ -153,11 +153,11 @@ class Child:
         native = str(params.get("sessionId"))
         hearer = self._hearers.get(native)
         files = method in (READ_FILE, WRITE_FILE)
-        editor = self._editor
-        if files and editor is not None and not editor.has(self._ours(native) or ""):
-            editor = None  # a turn that somebody else asked for
-        if editor is not None and method in editor.methods:
-            return await self._pass_on(editor, method, native, params)
+        client_proxy = self._editor
+        if files and client_proxy is not None and not client_proxy.has(self._ours(native) or ""):
+            client_proxy = None  # a turn that somebody else asked for
+        if client_proxy is not None and method in client_proxy.methods:
+            return await self._pass_on(client_proxy, method, native, params)
         if not files:
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
         if hearer is None or hearer.files is None:
@@ -165,22 +165,22 @@ class Child:
         return await hearer.files.answer(method, params)
 
     async def _pass_on(
-        self, editor: Editor, method: str, native: str, params: dict[str, Any]
+        self, client_proxy: ClientProxy, method: str, native: str, params: dict[str, Any]
     ) -> Any:
-        """Have the editor do it, who knows the session by our name for it."""
+        """Have the client_proxy do it, who knows the session by our name for it."""
         if method == FORM and params.get("sessionId") is None:
-            return {"action": "cancel"}  # of a request that the editor knows nothing of
+            return {"action": "cancel"}  # of a request that the client_proxy knows nothing of
         ours = self._ours(native)
         if ours is None:
             raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
         own = {name: value for name, value in params.items() if name != "sessionId"}
         if method == FORM:
-            return await self._fill_in(native, editor.ask(ours, FORM, _form(own)))
+            return await self._fill_in(native, client_proxy.request(ours, FORM, _form(own)))
         terminal = str(params.get("terminalId"))
         if method == TERMINAL_RELEASE:  # what was to be seen there is gone then
             with suppress(RpcError):
-                self._saw(native, terminal, await editor.ask(ours, TERMINAL_OUTPUT, own))
-        answer = await editor.ask(ours, method, own)
+                self._saw(native, terminal, await client_proxy.request(ours, TERMINAL_OUTPUT, own))
+        answer = await client_proxy.request(ours, method, own)
         if method == TERMINAL_OUTPUT:
             self._saw(native, terminal, answer)
         return answer
@@ -211,7 +211,7 @@ class Child:
 
     async def _noticed(self, method: str, params: dict[str, Any]) -> None:
         if method == FORM_OVER and self._editor is not None and FORM in self._editor.methods:
-            await self._editor.tell(method, params)
+            await self._editor.notify(method, params)
 
     async def end(self) -> None:
         # Not obeying is no reason to wait for it.
@@ -231,8 +231,8 @@ def _form(params: dict[str, Any]) -> dict[str, Any]:
 class Children:
     """All children of this process."""
 
-    def __init__(self, editor: Editor | None = None) -> None:
-        self._editor = editor
+    def __init__(self, client_proxy: ClientProxy | None = None) -> None:
+        self._editor = client_proxy
         self._children: dict[Command, Child] = {}
         self._starting: dict[Command, asyncio.Lock] = {}
         self._users: dict[Command, int] = {}

@@ -14,8 +14,8 @@ import msgspec
 
 from segue.acp.content import read_block
 from segue.acp.rpc import RpcError
-from segue.agents.base import Answer, Streamed
-from segue.agents.permission import LOOKS
+from segue.agents.base import Answer, StreamKind
+from segue.agents.permission import READ_ONLY_KINDS
 from segue.agents.tools.base import MAX_OUTPUT
 from segue.model import ids
 from segue.model.content import Block, Content, Diff, Text
@@ -47,8 +47,8 @@ log = logging.getLogger("segue.agents.acp")
 _PLACEHOLDER = re.compile(r"New session - \d{4}-\d\d-\d\dT")
 _KINDS = frozenset(get_args(ToolKind))
 _ENDS: dict[str, Any] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
-_SPOKEN: dict[str, Streamed] = {"agent_message": "message", "agent_thought": "thought"}
-_BODIES: dict[Streamed, type[AgentMessage | AgentThought]] = {
+_SPOKEN: dict[str, StreamKind] = {"agent_message": "message", "agent_thought": "thought"}
+_BODIES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
     "message": AgentMessage,
     "thought": AgentThought,
 }
@@ -62,8 +62,8 @@ class Told(Protocol):
     @property
     def session(self) -> Session: ...
     async def emit(self, *bodies: AnyBody) -> object: ...
-    async def delta(self, text: str, kind: Streamed = "message") -> None: ...
-    async def ask(
+    async def delta(self, text: str, kind: StreamKind = "message") -> None: ...
+    async def request_permission(
         self, title: str, options: Sequence[Option] = ..., call_id: str | None = None
     ) -> Answer: ...
 
@@ -79,8 +79,8 @@ class Hearing:
         self._replaying = replaying
         self._titled = titled
         self._asked: tuple[str, list[Block]] | None = None  # the user's words, while they come
-        self._speaking: tuple[Streamed, str] | None = None  # the message that is being streamed
-        self._said: dict[tuple[Streamed, str], str] = {}
+        self._speaking: tuple[StreamKind, str] | None = None  # the message that is being streamed
+        self._said: dict[tuple[StreamKind, str], str] = {}
         self._calls: dict[str, _Call] = {}
         self._terminals: dict[str, bytes] = {}  # what is to be seen in each
         self._over = False
@@ -153,7 +153,7 @@ class Hearing:
         if asked is not None and asked[1]:
             await self._turn.emit(UserMessage(content=_joined(asked[1])))
 
-    async def _chunk(self, kind: Streamed, update: dict[str, Any]) -> None:
+    async def _chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:
         block = read_block(update.get("content"))
         await self._begin(kind, str(update.get("messageId") or ""))
         if isinstance(block, Text):
@@ -162,7 +162,7 @@ class Hearing:
             self._speaking = None
             await self._turn.emit(_BODIES[kind](content=(block,)))
 
-    async def _message(self, kind: Streamed, update: dict[str, Any]) -> None:
+    async def _message(self, kind: StreamKind, update: dict[str, Any]) -> None:
         """A whole message: new, or the end of one that was streamed."""
         if not update.get("content"):
             return
@@ -181,7 +181,7 @@ class Hearing:
             if new and not isinstance(block, Text):
                 await self._turn.emit(_BODIES[kind](content=(block,)))
 
-    async def _begin(self, kind: Streamed, message: str) -> None:
+    async def _begin(self, kind: StreamKind, message: str) -> None:
         if self._speaking != (kind, message):
             await self._turn.emit()  # what was said before is another message
             self._speaking = (kind, message)
@@ -228,7 +228,7 @@ class Hearing:
         options = _options(request.get("options"))
         named = request.get("title") or (call.title if call else "")
         title = str(named or "May it go on?")
-        answer = await self._turn.ask(title, options, call.id if call else None)
+        answer = await self._turn.request_permission(title, options, call.id if call else None)
         if answer.option is None or (answer.allowed and answer.input is not None):
             return None  # with another input, which cannot be told to a child, it is not to be done
         if answer.allowed and call is not None:
@@ -303,7 +303,7 @@ class Recorder:
         self.id = session.id
         self.session = session
         self.bodies: list[AnyBody] = []
-        self._stream: tuple[Streamed, list[str]] | None = None
+        self._stream: tuple[StreamKind, list[str]] | None = None
 
     async def emit(self, *bodies: AnyBody) -> None:
         stream, self._stream = self._stream, None
@@ -311,13 +311,13 @@ class Recorder:
             self.bodies.append(_BODIES[stream[0]](content=(Text(text="".join(stream[1])),)))
         self.bodies += bodies
 
-    async def delta(self, text: str, kind: Streamed = "message") -> None:
+    async def delta(self, text: str, kind: StreamKind = "message") -> None:
         if self._stream is None or self._stream[0] != kind:
             await self.emit()
             self._stream = (kind, [])
         self._stream[1].append(text)
 
-    async def ask(
+    async def request_permission(
         self, title: str, options: Sequence[Option] = (), call_id: str | None = None
     ) -> Answer:
         return Answer()  # what is over cannot be allowed
@@ -364,7 +364,7 @@ class _Call:
     @property
     def paths(self) -> set[str]:
         """The files that it would change, as it says."""
-        if self._kind in LOOKS:
+        if self._kind in READ_ONLY_KINDS:
             return set()
         diffs = {block.path for block in self.content if isinstance(block, Diff)}
         named = diffs | {at.path for at in self._locations}

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.agents.base import NoTools, Tools, Turn
-from segue.agents.tools import Context, Roots, Shells
-from segue.agents.turn_hooks import Lending, Lent
+from segue.agents.tools import PathGuard, ShellPool, ToolContext
+from segue.agents.turn_hooks import HookRegistry, TurnHooks
 from segue.model.errors import NoAgent
 from segue.model.event import Failed
 from segue.model.lifecycle import StopReason
@@ -30,25 +30,25 @@ __all__ = ["ModelAgent", "ModelAgents", "Settings"]
 class ModelAgents:
     """Makes model agents, and keeps what outlives their turns."""
 
-    def __init__(self, lending: Lending) -> None:
-        self.shells = Shells()
-        self._lending = lending
+    def __init__(self, hook_registry: HookRegistry) -> None:
+        self.shells = ShellPool()
+        self._hook_registry = hook_registry
         self._models: dict[tuple[str, str | None], Model] = {}
         self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
-        return ModelAgent(read(spec), self, self._lending.of(spec))
+        return ModelAgent(read(spec), self, self._hook_registry.for_spec(spec))
 
     async def model(self, settings: Settings) -> Model:
         """The model, its client opened once for all turns."""
-        from .models import make, preload
+        from .models import make_model, preload
 
         key = (settings.model, settings.base_url)
         if key not in self._models:
             # Seconds of imports, during which leases must be renewed and others answered.
             await asyncio.to_thread(preload, settings.model)
         if key not in self._models:  # nobody else was quicker
-            model = make(*key)
+            model = make_model(*key)
             self._models[key] = model
             await model.__aenter__()
         return self._models[key]
@@ -65,7 +65,7 @@ class ModelAgents:
             return known[2]
         if not settings.servers:
             return NoTools()
-        from segue.agents.mcp import McpServers, TokenWanted
+        from segue.agents.mcp import McpServers, TokenRequired
 
         private = bool(settings.config.get("web.private"))
         connected, failures = await McpServers.connect(
@@ -76,7 +76,7 @@ class ModelAgents:
             keyring=turn.keyring(private=private),
         )
         for name, why in failures.items():
-            kind = "authentication" if isinstance(why, TokenWanted) else "connection"
+            kind = "authentication" if isinstance(why, TokenRequired) else "connection"
             await turn.emit(
                 Failed(
                     message=f"the MCP server {name!r} could not be connected: {why}",
@@ -102,26 +102,26 @@ class ModelAgents:
 class ModelAgent:
     """Answers with a model and tools."""
 
-    def __init__(self, settings: Settings, kept: ModelAgents, lent: Lent) -> None:
+    def __init__(self, settings: Settings, kept: ModelAgents, lent: TurnHooks) -> None:
         self._settings = settings
         self._kept = kept
         self._lent = lent
 
     async def check(self) -> None:
-        from .models import ModelUnusable
+        from .models import ModelUnavailable
 
         try:
             await self._kept.model(self._settings)
-        except ModelUnusable as error:
+        except ModelUnavailable as error:
             raise NoAgent(str(error)) from None
 
     async def run(self, turn: Turn) -> StopReason:
-        from .models import ModelUnusable
+        from .models import ModelUnavailable
 
         settings = self._settings
         try:
             model = await self._kept.model(settings)
-        except ModelUnusable as error:
+        except ModelUnavailable as error:
             await turn.emit(
                 Failed(message=str(error), code="model_request_failed_error", retry="terminal")
             )
@@ -129,9 +129,9 @@ class ModelAgent:
         from .loop import Loop
 
         session = turn.session
-        context = Context(
+        context = ToolContext(
             session=session.id,
-            roots=Roots(
+            roots=PathGuard(
                 (session.directory, *session.roots), strict=not turn.local, mounts=turn.mounts
             ),
             local=turn.local,

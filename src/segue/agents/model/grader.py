@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import Turn
-from segue.agents.tools import BUILT_IN, Context, ToolError
+from segue.agents.tools import BUILT_IN, ToolContext, ToolError
 from segue.model.content import plain
 from segue.model.event import OutcomeDefined, Usage
 
@@ -59,7 +59,7 @@ _VERDICT = ToolDefinition(
 
 
 async def grade(
-    turn: Turn, requests: Requests, context: Context, outcome: OutcomeDefined, said: str
+    turn: Turn, requests: Requests, context: ToolContext, outcome: OutcomeDefined, said: str
 ) -> tuple[Verdict, Usage]:
     """The verdict on what a worker did and `said`, and what it cost."""
     tools = [
@@ -108,7 +108,7 @@ def _read(call: ToolCallPart) -> Verdict | None:
         return None
 
 
-async def _looked(context: Context, call: ToolCallPart) -> ToolReturnPart:
+async def _looked(context: ToolContext, call: ToolCallPart) -> ToolReturnPart:
     def told(text: str, outcome: Literal["success", "failed"]) -> ToolReturnPart:
         return ToolReturnPart(
             tool_name=call.tool_name, content=text, tool_call_id=call.tool_call_id, outcome=outcome

@@ -6,7 +6,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from segue.agents.base import Tools, Turn
-from segue.agents.tools import Context
+from segue.agents.tools import ToolContext
 from segue.agents.turn_hooks import Hooks
 from segue.model.content import as_content
 from segue.model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
@@ -29,7 +29,7 @@ class Loop:
         turn: Turn,
         model: Model,
         settings: Settings,
-        context: Context,
+        context: ToolContext,
         servers: Tools,
         hooks: Hooks | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class Loop:
             self._left -= 1
             stop = await self._step()
             if stop == "end_turn" and self._hooks is not None:
-                why = await self._hooks.stopping(self._turn, again)
+                why = await self._hooks.before_stop(self._turn, continued=again)
                 if why is not None:
                     await self._store(SystemMessage(content=as_content(why)))
                     again, stop = True, None
@@ -102,7 +102,7 @@ class Loop:
         try:
             calls = [await self._toolbox.understand(part) for part in parts]
         except BaseException:
-            self._turn.leave(called)
+            self._turn.emit_at_end(called)
             raise
         await self._store(*(call.event for call in calls), called)
         self._said = response.text or self._said
@@ -157,7 +157,7 @@ class Loop:
 
     async def _compact(self) -> None:
         if self._hooks is not None:
-            await self._hooks.compacting(self._turn)
+            await self._hooks.before_compaction(self._turn)
         self._add(await compact(self._turn, self._requests, self._conversation, self._instructions))
 
     def _messages(self) -> list[ModelMessage]:

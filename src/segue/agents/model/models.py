@@ -15,7 +15,7 @@ OLLAMA = "http://127.0.0.1:11434/v1"
 NEEDED = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
 
 
-class ModelUnusable(Exception):
+class ModelUnavailable(Exception):
     """Why there can be no answer from this model, and what to do about it."""
 
 
@@ -48,17 +48,17 @@ def check_provider(name: str) -> None:
         known = [module.name.replace("_", "-") for module in iter_modules(providers.__path__)]
         near = get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ModelUnusable(f"there is no provider {name!r}{hint}") from None
+        raise ModelUnavailable(f"there is no provider {name!r}{hint}") from None
 
 
-def make(name: str, base_url: str | None = None) -> Model:
+def make_model(name: str, base_url: str | None = None) -> Model:
     """The model `provider:name`, at its provider's address or another."""
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
-        raise ModelUnusable(f"models need more packages: pip install '{NEEDED}'") from None
+        raise ModelUnavailable(f"models need more packages: pip install '{NEEDED}'") from None
 
     def provider(kind: str) -> Any:
         where = base_url
@@ -70,16 +70,16 @@ def make(name: str, base_url: str | None = None) -> Model:
         try:
             return made(base_url=where)
         except TypeError:
-            raise ModelUnusable(
+            raise ModelUnavailable(
                 f"{kind} models have one address, so unset model.base_url"
             ) from None
 
     try:
         return infer_model(name, provider_factory=provider)
     except UserError as error:
-        raise ModelUnusable(_for_users(error.message)) from None
+        raise ModelUnavailable(_for_users(error.message)) from None
     except (ImportError, ValueError) as error:
-        raise ModelUnusable(str(error)) from None
+        raise ModelUnavailable(str(error)) from None
 
 
 def _for_users(text: str) -> str:

@@ -150,7 +150,7 @@ class Requests:
                         await self._show(event, stored)
             except asyncio.CancelledError:
                 # What was said so far has been paid for.
-                self._turn.leave(self._called(stream.get(), began, True))
+                self._turn.emit_at_end(self._called(stream.get(), began, True))
                 raise
             return stream.get()
 

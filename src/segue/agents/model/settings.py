@@ -69,13 +69,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
 
 
-def is_full(model: str) -> bool:
+def has_provider(model: str) -> bool:
     """Whether a model's name says whose it is: provider:name."""
     provider, _, name = model.partition(":")
     return bool(provider.strip() and name.strip())
 
 
-def model_of(spec: Mapping[str, Any]) -> str | None:
+def resolve_model(spec: Mapping[str, Any]) -> str | None:
     """The model that answers for an agent, as provider:name; None for none at all.
 
     An agent's own model counts if it names its provider, and `demo`, which is none. A bare name, as
@@ -98,7 +98,7 @@ def model_of(spec: Mapping[str, Any]) -> str | None:
 def read(spec: Mapping[str, Any]) -> Settings:
     """The settings that a specification comes to."""
     config = dict(spec.get("config", {}))
-    model = model_of(spec)
+    model = resolve_model(spec)
     assert model is not None  # else there is no model agent
     own = model != config.get("model")
     same = model.partition(":")[0] == str(config.get("model", "")).partition(":")[0]

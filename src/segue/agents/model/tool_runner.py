@@ -12,9 +12,16 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import McpTool, Tools, Turn
-from segue.agents.permission import REFUSED, Policy, Wish, evaluated, permit, refusal
-from segue.agents.tools import BUILT_IN, Context, Tool, ToolError, failed
-from segue.agents.turn_hooks import After, Called, Hooks
+from segue.agents.permission import (
+    DENIED_EXTRA,
+    PermissionOverride,
+    Policy,
+    check_permission,
+    permission_extra,
+    refusal,
+)
+from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed
+from segue.agents.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.event import (
@@ -56,13 +63,13 @@ class Call(NamedTuple):
     offer: Offer | None
     given: Any = None
     refused: str | None = None
-    wish: Wish = None
+    override: PermissionOverride = None
     context: str | None = None  # what hooks want the model to know of it
 
     @property
-    def told(self) -> Called:
+    def told(self) -> HookedCall:
         """The call as hooks are told of it."""
-        return Called(self.event.call_id, self.event.name, self.event.server, self.event.input)
+        return HookedCall(self.event.call_id, self.event.name, self.event.server, self.event.input)
 
 
 class Toolbox:
@@ -71,7 +78,7 @@ class Toolbox:
     def __init__(
         self,
         turn: Turn,
-        context: Context,
+        context: ToolContext,
         settings: Settings,
         servers: Tools,
         hooks: Hooks | None = None,
@@ -127,21 +134,21 @@ class Toolbox:
         )
         if offer is None:
             # Whoever runs tools elsewhere may have one of that name.
-            event = msgspec.structs.replace(event, extra={**event.extra, **REFUSED})
+            event = msgspec.structs.replace(event, extra={**event.extra, **DENIED_EXTRA})
             return Call(event, None, refused=f"there is no tool {part.tool_name!r}")
         call = self._understood(event, offer, wrong)
         if self._hooks is None or wrong is not None:
             return call
-        said = await self._hooks.before(self._turn, call.told)
+        said = await self._hooks.before_tool(self._turn, call.told)
         self.stopped = self.stopped or said.stop
         if said.input is not None:
             extra = {**event.extra, HOOKED: {"input": event.input}}
             event = msgspec.structs.replace(event, input=said.input, extra=extra)
-        call = self._understood(event, offer, said.refused, said.wish)
+        call = self._understood(event, offer, said.refusal, said.override)
         return call._replace(context=said.context)
 
     def _understood(
-        self, event: ToolCall, offer: Offer, wrong: str | None, wish: Wish = None
+        self, event: ToolCall, offer: Offer, wrong: str | None, override: PermissionOverride = None
     ) -> Call:
         arguments = event.input
         title: str | None = None
@@ -166,14 +173,19 @@ class Toolbox:
             server=None if offer.mcp is None else offer.mcp.server,
             # What is refused already is nobody's to run.
             custom=offer.built_in is None and offer.mcp is None and wrong is None,
-            extra={**event.extra, **(REFUSED if wrong is not None else self._marks(offer, wish))},
+            extra={
+                **event.extra,
+                **(DENIED_EXTRA if wrong is not None else self._marks(offer, override)),
+            },
         )
-        return Call(event, offer, given, wrong, wish)
+        return Call(event, offer, given, wrong, override)
 
-    def _marks(self, offer: Offer, wish: Wish) -> dict[str, Any]:
+    def _marks(self, offer: Offer, override: PermissionOverride) -> dict[str, Any]:
         """What doors show and take into account of a call that may be done."""
         given_away = {ELSEWHERE: True} if self._given_away(offer) else {}
-        decided = evaluated(self._turn.session, _key(offer), offer.kind, offer.policy, wish)
+        decided = permission_extra(
+            self._turn.session, _key(offer), offer.kind, offer.policy, override
+        )
         return given_away | decided
 
     def _given_away(self, offer: Offer) -> bool:
@@ -206,8 +218,14 @@ class Toolbox:
         if call.event.custom:
             return call  # whoever runs it decides
         title = call.event.title or f"{offer.name} {json.dumps(call.event.input)[:200]}"
-        answer = await permit(
-            self._turn, call.event.call_id, title, _key(offer), offer.kind, offer.policy, call.wish
+        answer = await check_permission(
+            self._turn,
+            call.event.call_id,
+            title,
+            _key(offer),
+            offer.kind,
+            offer.policy,
+            call.override,
         )
         if not answer.allowed:
             return call._replace(refused=refusal(answer))
@@ -248,18 +266,18 @@ class Toolbox:
     async def _ran_elsewhere(self, call: Call) -> list[Event]:
         """The result of a tool that the client runs, which is stored when it is here."""
         events = await self._turn.result(call.event.call_id)
-        said = After()
+        said = PostToolDecision()
         if isinstance(events[0].body, ToolResult):
             said = await self._after(call, events[0].body)
         if said.output is not None:
             raise ValueError("the result of a tool that a client runs is not a hook's to change")
         return [*events, *await self._turn.emit(*_known(call.context, said.context))]
 
-    async def _after(self, call: Call, result: ToolResult) -> After:
+    async def _after(self, call: Call, result: ToolResult) -> PostToolDecision:
         """What hooks say to the result of a call that was made."""
         if self._hooks is None or call.refused is not None:
-            return After()
-        said = await self._hooks.after(self._turn, call.told, result)
+            return PostToolDecision()
+        said = await self._hooks.after_tool(self._turn, call.told, result)
         self.stopped = self.stopped or said.stop
         return said
 

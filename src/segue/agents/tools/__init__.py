@@ -1,11 +1,11 @@
 """The built-in tools, named and called as `agent_toolset_20260401` has them."""
 
-from .base import Context, Tool, ToolError, failed
+from .base import Tool, ToolContext, ToolError, failed
 from .bash import BASH
 from .files import EDIT, READ, WRITE
 from .find import GLOB, GREP
-from .path_guard import Roots
-from .shell import Shells
+from .path_guard import PathGuard
+from .shell import ShellPool
 from .web import FETCH
 from .websearch import SEARCH
 
@@ -13,4 +13,4 @@ BUILT_IN: dict[str, Tool] = {
     tool.name: tool for tool in (BASH, READ, WRITE, EDIT, GLOB, GREP, FETCH, SEARCH)
 }
 
-__all__ = ["BUILT_IN", "Context", "Roots", "Shells", "Tool", "ToolError", "failed"]
+__all__ = ["BUILT_IN", "PathGuard", "ShellPool", "Tool", "ToolContext", "ToolError", "failed"]

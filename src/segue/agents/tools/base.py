@@ -10,9 +10,9 @@ import msgspec
 from segue.model.content import Block, Content, as_content
 from segue.model.event import ToolKind, ToolResult
 
-from .path_guard import Roots, ToolError
+from .path_guard import PathGuard, ToolError
 
-__all__ = ["Context", "Tool", "ToolError", "done", "failed", "shortened"]
+__all__ = ["Tool", "ToolContext", "ToolError", "done", "failed", "shortened"]
 
 # As much as a model reads with profit of one result; what is longer loses its middle.
 MAX_OUTPUT = 30_000
@@ -20,21 +20,21 @@ _TELLING = 4  # a line of a secret that has fewer characters tells nothing of it
 _NO_WORDS = ("type", "mime", "data")  # of a block
 
 
-class Context(NamedTuple):
+class ToolContext(NamedTuple):
     """A session's directories, who is asking, and what the workspace has configured."""
 
     session: str
-    roots: Roots
+    roots: PathGuard
     local: bool
     config: Mapping[str, Any]
-    shells: Any = None  # Shells; a name that would be imported in a circle
+    shells: Any = None  # ShellPool; a name that would be imported in a circle
     variables: Mapping[str, str] = {}  # secrets that programs have in their environment
     env: Mapping[str, str] = {}  # for programs, from whoever asks
     elsewhere: bool = False  # tools run with a worker, and nothing of the session's is here
 
-    def for_others(self) -> Context:
+    def for_others(self) -> ToolContext:
         """The same for somebody who is not the local user."""
-        roots = Roots(self.roots.directories, strict=True, mounts=self.roots.mounts)
+        roots = PathGuard(self.roots.directories, strict=True, mounts=self.roots.mounts)
         return self._replace(local=False, roots=roots, env={})
 
 
@@ -50,7 +50,7 @@ class Tool(NamedTuple):
     about: str
     input: type[Input]
     title: Callable[[Any], str]
-    run: Callable[[Context, Any], Awaitable[ToolResult]]
+    run: Callable[[ToolContext, Any], Awaitable[ToolResult]]
     target: Callable[[Any], str | None] = lambda _: None  # the file that a call touches
 
     def schema(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Tool(NamedTuple):
         found.pop("title", None)
         return found
 
-    async def use(self, context: Context, given: Any) -> ToolResult:
+    async def use(self, context: ToolContext, given: Any) -> ToolResult:
         """Run it. What is secret in the context is not in the result as it stands there."""
         if not context.variables:
             return await self.run(context, given)

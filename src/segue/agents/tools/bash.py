@@ -12,8 +12,8 @@ from msgspec import Meta
 from segue.model.event import ToolResult
 
 from . import sandbox
-from .base import Context, Input, Tool, ToolError, done, failed
-from .shell import Shell, Shells
+from .base import Input, Tool, ToolContext, ToolError, done, failed
+from .shell import Shell, ShellPool
 
 SECONDS = 120.0
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "HOME")
@@ -30,8 +30,8 @@ class Bash(Input, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
 
 
-async def _bash(context: Context, given: Bash) -> ToolResult:
-    shells: Shells = context.shells
+async def _bash(context: ToolContext, given: Bash) -> ToolResult:
+    shells: ShellPool = context.shells
     key = (context.session, context.local, *sorted(context.env.items()))
     if given.restart:
         await shells.drop(key)
@@ -59,17 +59,17 @@ async def _bash(context: Context, given: Bash) -> ToolResult:
     return done(ran.output or "(no output)")
 
 
-def _shell(context: Context) -> Shell:
+def _shell(context: ToolContext) -> Shell:
     bash = shutil.which("bash")
     if bash is None:
         raise ToolError("there is no bash on this machine")
     place = scratch(context)
     command = launched([bash, "--noprofile", "--norc"], context, place)
     own = {**environment(context.local, place), **context.env}
-    return Shell(command, context.roots.real[0], own, context.variables)
+    return Shell(command, context.roots.real_directories[0], own, context.variables)
 
 
-def launched(command: list[str], context: Context, scratch: str) -> list[str]:
+def launched(command: list[str], context: ToolContext, scratch: str) -> list[str]:
     """A command, confined as far as who asks for it demands and the machine can."""
     level = context.config.get("bash.confine", "write") if context.local else "strict"
     if level == "off":
@@ -79,8 +79,12 @@ def launched(command: list[str], context: Context, scratch: str) -> list[str]:
         if context.local and level == "write":
             return command
         raise ToolError(_REFUSED)
-    read = (*sandbox.SYSTEM, *context.roots.real) if alone else ("/",)
-    write = (*context.roots.real, scratch, *(() if alone else ("/tmp", "/var/tmp", "/dev/shm")))
+    read = (*sandbox.SYSTEM, *context.roots.real_directories) if alone else ("/",)
+    write = (
+        *context.roots.real_directories,
+        scratch,
+        *(() if alone else ("/tmp", "/var/tmp", "/dev/shm")),
+    )
     return sandbox.confined(command, read=read, write=write, alone=alone)
 
 
@@ -92,7 +96,7 @@ def environment(local: bool, scratch: str) -> dict[str, str]:
     return {**kept, "TERM": "dumb", "TMPDIR": scratch, "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
-def scratch(context: Context) -> str:
+def scratch(context: ToolContext) -> str:
     """A directory of the session's own for what is temporary, cleared with the machine's."""
     import tempfile
 

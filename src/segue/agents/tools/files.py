@@ -11,7 +11,7 @@ from msgspec import Meta
 from segue.model.content import Diff, Image
 from segue.model.event import ToolResult
 
-from .base import Context, Input, Tool, ToolError, done
+from .base import Input, Tool, ToolContext, ToolError, done
 
 MAX_FILE = 10_000_000
 MAX_TEXT = 60_000  # characters of a file that one call shows
@@ -53,12 +53,12 @@ class Edit(Input, frozen=True):
     replace_all: bool = False
 
 
-async def _read(context: Context, given: Read) -> ToolResult:
+async def _read(context: ToolContext, given: Read) -> ToolResult:
     return await asyncio.to_thread(_read_now, context, given)
 
 
-def _read_now(context: Context, given: Read) -> ToolResult:
-    place, data, status = context.roots.read(given.file_path, MAX_FILE)
+def _read_now(context: ToolContext, given: Read) -> ToolResult:
+    place, data, status = context.roots.read_file(given.file_path, MAX_FILE)
     if mime := _picture(data):
         return done(Image(mime=mime, data=base64.b64encode(data).decode()))
     if b"\0" in data[:8192]:
@@ -84,28 +84,28 @@ def _read_now(context: Context, given: Read) -> ToolResult:
     return done("\n".join(shown) or "(the file is empty)")
 
 
-async def _write(context: Context, given: Write) -> ToolResult:
+async def _write(context: ToolContext, given: Write) -> ToolResult:
     return await asyncio.to_thread(_write_now, context, given)
 
 
-def _write_now(context: Context, given: Write) -> ToolResult:
+def _write_now(context: ToolContext, given: Write) -> ToolResult:
     try:
-        _, before, _ = context.roots.read(given.file_path, MAX_DIFF)
+        _, before, _ = context.roots.read_file(given.file_path, MAX_DIFF)
         old: str | None = before.decode("utf-8", "replace")
     except ToolError:
         old = None  # new, or nothing that can be shown; whether it may be written is seen next
-    place = context.roots.replace(given.file_path, _encoded(given.content))
+    place = context.roots.replace_file(given.file_path, _encoded(given.content))
     did = "Wrote" if old is None else "Replaced"
     lines = len(given.content.splitlines())
     return _changed(f"{did} {place.path} ({lines} lines).", place.path, old, given.content)
 
 
-async def _edit(context: Context, given: Edit) -> ToolResult:
+async def _edit(context: ToolContext, given: Edit) -> ToolResult:
     return await asyncio.to_thread(_edit_now, context, given)
 
 
-def _edit_now(context: Context, given: Edit) -> ToolResult:
-    place, data, status = context.roots.read(given.file_path, MAX_FILE)
+def _edit_now(context: ToolContext, given: Edit) -> ToolResult:
+    place, data, status = context.roots.read_file(given.file_path, MAX_FILE)
     if status.st_size > MAX_FILE:
         raise ToolError(f"{place.path} is too large to edit ({status.st_size} bytes)")
     try:
@@ -121,7 +121,7 @@ def _edit_now(context: Context, given: Edit) -> ToolResult:
             " or replace_all"
         )
     new = old.replace(given.old_string, given.new_string)
-    context.roots.replace(given.file_path, _encoded(new), create=False)
+    context.roots.replace_file(given.file_path, _encoded(new), create=False)
     times = "once" if count == 1 else f"{count} times"
     return _changed(f"Edited {place.path} ({times}).", place.path, old, new)
 

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Context, Input, Tool, ToolError, done, shortened
-from .path_guard import Place
+from .base import Input, Tool, ToolContext, ToolError, done, shortened
+from .path_guard import ResolvedPath
 
 _WALKER = str(Path(__file__).with_name("walker.py"))
 SECONDS = 30.0
@@ -30,18 +30,18 @@ class Grep(Input, frozen=True):
     path: str | None = None
 
 
-async def _glob(context: Context, given: Glob) -> ToolResult:
+async def _glob(context: ToolContext, given: Glob) -> ToolResult:
     place = context.roots.resolve(given.path or ".")
     answer = await _ask(context, place, {"tool": "glob", "pattern": given.pattern})
     found = [os.path.join(place.path, path) for path in answer["found"]]
     return _told(found, answer["count"], "No file matches.")
 
 
-async def _grep(context: Context, given: Grep) -> ToolResult:
+async def _grep(context: ToolContext, given: Grep) -> ToolResult:
     place = context.roots.resolve(given.path or ".")
     only = None
     if place.names and os.path.isfile(place.path):
-        place, only = Place(place.root, place.names[:-1]), place.names[-1]
+        place, only = ResolvedPath(place.root, place.names[:-1]), place.names[-1]
     request = {
         "tool": "grep",
         "pattern": given.pattern,
@@ -60,8 +60,10 @@ def _told(found: list[str], count: int, nothing: str) -> ToolResult:
     return done(shortened("\n".join(found + more)))
 
 
-async def _ask(context: Context, place: Place, request: dict[str, Any]) -> dict[str, Any]:
-    with context.roots.directory(place) as handle:
+async def _ask(
+    context: ToolContext, place: ResolvedPath, request: dict[str, Any]
+) -> dict[str, Any]:
+    with context.roots.open_directory(place) as handle:
         # The walk needs a descriptor that can be listed, which one for going down need not be.
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
     try:

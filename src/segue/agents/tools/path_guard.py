@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 _DOWN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # How the names of files begin that are being written.
-DRAFT = ".segue-"
+TEMP_PREFIX = ".segue-"
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class ToolError(Exception):
     """Why a tool could not do it, in words for the model."""
 
 
-class Place(NamedTuple):
+class ResolvedPath(NamedTuple):
     """A resolved path: its root, and the names from there."""
 
     root: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
         return os.path.join(self.root, *self.names)
 
 
-class Roots:
+class PathGuard:
     """The directories that a session may work in, the first being where relative paths begin.
 
     `strict` is for whoever is not the local user: a file with further names is refused, as one of
@@ -53,9 +53,9 @@ class Roots:
         self.mounts = tuple(mounts)
         self.cwd = directories[0]
         self.strict = strict
-        self.real = tuple(dict.fromkeys(os.path.realpath(each) for each in directories))
+        self.real_directories = tuple(dict.fromkeys(os.path.realpath(each) for each in directories))
 
-    def resolve(self, path: str) -> Place:
+    def resolve(self, path: str) -> ResolvedPath:
         """Where a path leads, if that is inside."""
         if not path or "\0" in path:
             raise ToolError("a path is needed")
@@ -71,17 +71,17 @@ class Roots:
             raise ToolError(f"{path} is outside of the session's directories")
         return place
 
-    def _inside(self, path: str) -> Place | None:
+    def _inside(self, path: str) -> ResolvedPath | None:
         real = os.path.realpath(path)
-        for root in self.real:
+        for root in self.real_directories:
             if real == root:
-                return Place(root, ())
+                return ResolvedPath(root, ())
             if real.startswith(root.rstrip(os.sep) + os.sep):
-                return Place(root, tuple(os.path.relpath(real, root).split(os.sep)))
+                return ResolvedPath(root, tuple(os.path.relpath(real, root).split(os.sep)))
         return None
 
     @contextmanager
-    def directory(self, place: Place, *, create: bool = False) -> Iterator[int]:
+    def open_directory(self, place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
         """A descriptor of a directory, reached without following any link."""
         handle = _checked(place.root, lambda: os.open(place.root, _DOWN))
         try:
@@ -93,18 +93,18 @@ class Roots:
         finally:
             os.close(handle)
 
-    def read(self, path: str, limit: int) -> tuple[Place, bytes, os.stat_result]:
+    def read_file(self, path: str, limit: int) -> tuple[ResolvedPath, bytes, os.stat_result]:
         """Up to `limit` bytes of a regular file."""
         place = self.resolve(path)
         if not place.names:
             raise ToolError(f"{path} is a directory")
-        with self.directory(Place(place.root, place.names[:-1])) as above:
+        with self.open_directory(ResolvedPath(place.root, place.names[:-1])) as above:
             data, status = self._read_at(above, place, limit)
         return place, data, status
 
-    def replace(
+    def replace_file(
         self, path: str, data: bytes, *, create: bool = True, mode: int | None = None
-    ) -> Place:
+    ) -> ResolvedPath:
         """Write a file by way of a new one beside it, so that it is never half there.
 
         It has the mode of the one that it replaces, unless another is given.
@@ -113,7 +113,9 @@ class Roots:
         if not place.names:
             raise ToolError(f"{path} is a directory")
         name = place.names[-1]
-        with self.directory(Place(place.root, place.names[:-1]), create=create) as above:
+        with self.open_directory(
+            ResolvedPath(place.root, place.names[:-1]), create=create
+        ) as above:
             with suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):
@@ -122,7 +124,7 @@ class Roots:
             _checked(place.path, lambda: _swap(above, name, data, mode))
         return place
 
-    def _read_at(self, above: int, place: Place, limit: int) -> tuple[bytes, os.stat_result]:
+    def _read_at(self, above: int, place: ResolvedPath, limit: int) -> tuple[bytes, os.stat_result]:
         handle = _checked(place.path, lambda: os.open(place.names[-1], _READ, dir_fd=above))
         with open(handle, "rb") as file:
             status = os.fstat(file.fileno())
@@ -149,7 +151,7 @@ def _down(name: str, above: int, create: bool) -> int:
 
 
 def _swap(above: int, name: str, data: bytes, mode: int | None) -> None:
-    beside = f"{DRAFT}{secrets.token_hex(8)}"
+    beside = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(beside, flags, 0o666, dir_fd=above)
     try:

@@ -209,7 +209,7 @@ class _Output:
         return head + gap + tail.decode("utf-8", "replace")
 
 
-class Shells:
+class ShellPool:
     """The shells of this process's sessions; one that is left alone long enough is closed."""
 
     def __init__(self, idle: float = IDLE_SECONDS) -> None:

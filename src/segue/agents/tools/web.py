@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Context, Input, Tool, ToolError, done, failed, shortened
+from .base import Input, Tool, ToolContext, ToolError, done, failed, shortened
 
 if TYPE_CHECKING:
     import httpx2
@@ -48,7 +48,7 @@ def public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def transport(private: bool) -> httpx2.AsyncHTTPTransport:
+def make_transport(*, allow_private: bool) -> httpx2.AsyncHTTPTransport:
     """A way to the network on which a name is resolved once, checked, and that address used.
 
     Every connection goes through it, those of redirects too.
@@ -56,7 +56,7 @@ def transport(private: bool) -> httpx2.AsyncHTTPTransport:
     import httpx2
 
     made = httpx2.AsyncHTTPTransport(trust_env=False)
-    if not private:
+    if not allow_private:
         pool: Any = made._pool
         # An attribute that is gone one day must be an error, never an open door.
         pool._network_backend = _Guard(pool._network_backend)
@@ -91,14 +91,16 @@ def _unreachable() -> type[Exception]:
     return httpcore2.ConnectError
 
 
-async def _fetch(context: Context, given: Fetch) -> ToolResult:
+async def _fetch(context: ToolContext, given: Fetch) -> ToolResult:
     import httpx2
 
     private = bool(context.config.get("web.private"))
     try:
         async with (
             asyncio.timeout(SECONDS),
-            httpx2.AsyncClient(transport=transport(private), trust_env=False) as client,
+            httpx2.AsyncClient(
+                transport=make_transport(allow_private=private), trust_env=False
+            ) as client,
         ):
             return await _follow(client, given.url)
     except TimeoutError:

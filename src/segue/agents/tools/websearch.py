@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Context, Input, Tool, ToolError, done
+from .base import Input, Tool, ToolContext, ToolError, done
 
 SECONDS = 20.0
 MAX_FOUND = 10
@@ -69,7 +69,7 @@ PROVIDERS = {
 }
 
 
-def chosen(setting: str) -> tuple[Provider, str]:
+def resolve_provider(setting: str) -> tuple[Provider, str]:
     """The provider that a setting names, and its address; ToolError if it names none."""
     name, _, address = setting.partition(":")
     provider = PROVIDERS.get(name)
@@ -87,7 +87,7 @@ async def search(setting: str, query: str, environ: Mapping[str, str]) -> list[F
     """What a provider finds."""
     import httpx2
 
-    provider, where = chosen(setting)
+    provider, where = resolve_provider(setting)
     headers = {"accept": "application/json"}
     if provider.key is not None:
         key = environ.get(provider.key)
@@ -112,7 +112,7 @@ async def search(setting: str, query: str, environ: Mapping[str, str]) -> list[F
     ][:MAX_FOUND]
 
 
-async def _search(context: Context, given: Search) -> ToolResult:
+async def _search(context: ToolContext, given: Search) -> ToolResult:
     setting = context.config.get("web.search")
     if not setting:
         raise ToolError("no search provider is configured; `segue config set web.search …`")

@@ -51,10 +51,10 @@ def _address(name: str, text: str) -> None:
 
 def _search(name: str, text: str) -> None:
     from segue.agents.tools.base import ToolError
-    from segue.agents.tools.websearch import chosen
+    from segue.agents.tools.websearch import resolve_provider
 
     try:
-        _, where = chosen(text)
+        _, where = resolve_provider(text)
     except ToolError as error:
         raise InvalidInput(str(error)) from None
     _address(name, where)

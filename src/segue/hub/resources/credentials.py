@@ -168,7 +168,7 @@ async def _exchange(
     """What the token endpoint gives for a refresh token; None if it gives nothing."""
     import httpx2
 
-    from segue.agents.tools.web import transport
+    from segue.agents.tools.web import make_transport
 
     form = {"grant_type": "refresh_token", "refresh_token": token}
     form |= {name: refresh[name] for name in ("scope", "resource") if refresh.get(name)}
@@ -180,7 +180,7 @@ async def _exchange(
         form["client_id"] = refresh["client_id"]
     if how == "client_secret_post":
         form["client_secret"] = secret or ""
-    way = None if private else transport(private=False)
+    way = None if private else make_transport(allow_private=False)
     try:
         async with httpx2.AsyncClient(
             transport=way, timeout=SECONDS, trust_env=private, auth=auth

@@ -383,14 +383,14 @@ def at_rest(session: Session) -> None:
 
 def _arrived(session: Session) -> list[AnyBody]:
     """What happens to a session that is imported: nobody runs its turn, nor allowed anything."""
-    from segue.agents.permission import ALLOWED
+    from segue.agents.permission import ALWAYS_ALLOWED
 
     bodies: list[AnyBody] = []
     if session.turn is not None:
         why = "the session was copied while this turn ran"
         bodies += [Interrupted(reason=why), *closing(session, why, "error")]
-    if session.options.get(ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
-        bodies.append(ConfigChanged(mode="default", options={ALLOWED: []}))
+    if session.options.get(ALWAYS_ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
+        bodies.append(ConfigChanged(mode="default", options={ALWAYS_ALLOWED: []}))
     return bodies
 
 

@@ -77,7 +77,7 @@ class OtherAgent(MemorySource):
         try:
             async with asyncio.timeout(LIST_SECONDS):
                 rows = await self._listed(cwd)
-                self._lists[cwd] = {self._agent.own_id(row.session_id): row for row in rows}
+                self._lists[cwd] = {self._agent.session_id_for(row.session_id): row for row in rows}
         except (SegueError, TimeoutError) as error:
             log.warning("%s did not list its sessions: %s", self.name, error or "no answer")
             return False
@@ -91,13 +91,13 @@ class OtherAgent(MemorySource):
             agent_id=program_id(self.workspace, self.name), archived="include", limit=MOST_OWN
         )
         own = {
-            self._agent.native(session): session.id
+            self._agent.native_id(session): session.id
             for session in await self._store.page(self.workspace, mine)
         }
         return [
             row
-            for row in await self._agent.sessions(cwd)
-            if own.get(row.session_id) in (None, self._agent.own_id(row.session_id))
+            for row in await self._agent.list_sessions(cwd)
+            if own.get(row.session_id) in (None, self._agent.session_id_for(row.session_id))
         ]
 
     async def _see(self, id: str, row: SessionInfo) -> None:
@@ -120,7 +120,7 @@ class OtherAgent(MemorySource):
     async def take_in(self, session: Session) -> Session:
         """Copy a session into the store, where it goes on; from then on the copy is what counts."""
         native = session.native_id or session.id
-        told = await self._agent.recall(session, native)
+        told = await self._agent.read_history(session, native)
         created = Created(
             cwd=session.cwd,
             real_cwd=session.real_cwd,
@@ -131,7 +131,7 @@ class OtherAgent(MemorySource):
         bodies: list[AnyBody] = [created, *told]
         if session.title is not None:
             bodies.append(InfoChanged(title=session.title, by="agent"))
-        bodies.append(ConfigChanged(options=self._agent.known(native, session.id)))
+        bodies.append(ConfigChanged(options=self._agent.session_options(native, session.id)))
         drafts = [Draft(body=body, at=session.active_at) for body in bodies]
         try:
             return await self._store.create(self.workspace, session.id, drafts)

@@ -27,10 +27,10 @@ async def check_prices(specs: Iterable[Mapping[str, Any]]) -> None:
     import asyncio
 
     from segue.agents.model.prices import has_price
-    from segue.agents.model.settings import model_of
+    from segue.agents.model.settings import resolve_model
 
     for spec in specs:
-        model = model_of(spec) if spec.get("kind") in ("default", "model") else None
+        model = resolve_model(spec) if spec.get("kind") in ("default", "model") else None
         if model is None:
             why = "budget: no model that is known here answers for the agent"
             if not spec.get("config", {}).get("model"):

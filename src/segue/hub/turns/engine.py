@@ -16,8 +16,8 @@ import socket
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from segue.agents.base import Agent, NoTools, Releasing, Tools, Turn
-from segue.agents.turn_hooks import LENT
+from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
+from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.model import clock, ids
 from segue.model.end_turn import closing
@@ -151,7 +151,7 @@ class Turns:
         agent, _ = self._holds.pop(name, (None, None))
         if driver := self._drivers.get(name):
             await driver.stop()
-        if isinstance(agent, Releasing):
+        if isinstance(agent, SupportsRelease):
             await agent.release(name[1])
 
     def _drive(self, name: Name, lease: Lease) -> None:
@@ -259,7 +259,7 @@ class _Driver:
         return self.task
 
     async def stop(self, why: str | None = None) -> None:
-        """Cancel the running turn, and end. With `why` it was nobody's wish, but cut off."""
+        """Cancel the running turn, and end. With `why` it was nobody's override, but cut off."""
         task = self.retire()
         if self._running is not None:
             self._running.cancel(why)
@@ -344,7 +344,7 @@ class _Driver:
             agent = agent or await self._engine.build(session, overrides, self._lease)
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
-            if LENT not in overrides or prompt.at > clock.now() - ORPHANED:
+            if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED:
                 return await self._taken_back()
             agent = _Refusing(error)
         self._running = Running(self._engine, self._lease, self.wake, agent, tools)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from segue.agents.base import Agent, Answer, Keyring, Streamed, Tools, Turn, written
+from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, streamed_draft
 from segue.hub.history.follow import Live, Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from
@@ -64,7 +64,7 @@ def partials(deltas: Iterable[Delta]) -> list[Draft]:
         if delta.offset == len(text):
             found[delta.message] = (kind, text + delta.text)
     return [
-        written(id, "thought" if kind == "thought" else "message", text, partial=True)
+        streamed_draft(id, "thought" if kind == "thought" else "message", text, partial=True)
         for id, (kind, text) in found.items()
     ]
 
@@ -316,7 +316,7 @@ class Running:
     async def _end(
         self, turn: Turn, reason: StopReason | Exception, wrong: Sequence[Failed]
     ) -> None:
-        cut = turn.cut()
+        cut = turn.take_unstored()
         if any(isinstance(draft.body, ModelCalled) for draft in cut):
             self._request = None
         tail: list[AnyBody | Draft] = [*cut, *unanswered(self._request), *wrong]
@@ -384,7 +384,7 @@ class Running:
         if self._over or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
-    async def history(self, whole: bool) -> list[Event]:
+    async def history(self, *, whole: bool) -> list[Event]:
         pages: list[list[Event]] = []  # the last one first
         while True:
             before = pages[-1][0].seq if pages else self._first
@@ -394,7 +394,9 @@ class Running:
             if start is not None or len(page) < PAGE:
                 return [each for page in reversed(pages) for each in page if not each.body.is_left]
 
-    async def ask(self, title: str, options: Sequence[Option], call_id: str | None) -> Answer:
+    async def request_permission(
+        self, title: str, options: Sequence[Option], call_id: str | None
+    ) -> Answer:
         self._check()
         current = await self._store.get(*self._name)  # the mode may have changed since we began
         if current is not None and (self._mode or current.mode) == UNASKED:
@@ -444,7 +446,7 @@ class Running:
         self._local = self._local and all(prompt.local for prompt in prompts)
         return events
 
-    def streamed(self, message: str, kind: Streamed, offset: int, text: str) -> None:
+    def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         self._check()
         self._live.write(self._name, message, kind, text)
         self._unflushed.append(

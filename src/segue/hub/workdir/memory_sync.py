@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from segue.agents.tools.path_guard import DRAFT, Roots, ToolError
+from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
 from segue.hub.resources.memories import MAX_BYTES, Actor, Memories
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.store.base import Record
@@ -50,7 +50,7 @@ class Mounted:
     """A directory below a session's; no link leads out of that one."""
 
     def __init__(self, root: Path, mount_path: str) -> None:
-        self._roots = Roots([str(root)], strict=False)
+        self._roots = PathGuard([str(root)], strict=False)
         self._top = str(root / mount_path.lstrip("/"))
 
     def scan(self, expected: Iterable[str]) -> Found | None:
@@ -61,10 +61,10 @@ class Mounted:
         found = Found({}, {})
         try:
             fresh = not os.path.lexists(self._top)
-            with self._roots.directory(self._roots.resolve(self._top), create=True) as top:
+            with self._roots.open_directory(self._roots.resolve(self._top), create=True) as top:
                 for above, _, names, handle in os.fwalk(".", dir_fd=top):
                     for name in names:
-                        if not name.startswith(DRAFT):
+                        if not name.startswith(TEMP_PREFIX):
                             _look(f"{above[1:]}/{name}", name, handle, found)
         except ToolError:  # something else is in its place: writing will say so
             return None
@@ -92,7 +92,7 @@ class Mounted:
         return None  # a directory, in which there may be others
 
     def write(self, path: str, data: bytes, mode: int | None) -> None:
-        self._roots.replace(self._top + path, data, mode=mode)
+        self._roots.replace_file(self._top + path, data, mode=mode)
 
     def remove(self, path: str) -> None:
         """Take a file away, and the directories that are empty without it."""
@@ -101,7 +101,7 @@ class Mounted:
         for depth in range(len(names), len(top.names), -1):
             take = os.unlink if depth == len(names) else os.rmdir
             last, above = names[depth - 1], top._replace(names=names[: depth - 1])
-            with self._roots.directory(above) as handle, suppress(OSError):
+            with self._roots.open_directory(above) as handle, suppress(OSError):
                 take(last, dir_fd=handle)
 
 

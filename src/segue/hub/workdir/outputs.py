@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from segue.agents.tools.path_guard import DRAFT, Roots, ToolError
+from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
 from segue.hub.resources.files import PART, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as PLACE
@@ -99,11 +99,11 @@ class Outputs:
 
 def ready(root: Path) -> str | None:
     """The place in a session's directory, made if need be; None where a link leads out of it."""
-    roots = Roots([str(root)], strict=True)
+    roots = PathGuard([str(root)], strict=True)
     top = str(root / PLACE)
     try:
         os.makedirs(root, mode=0o700, exist_ok=True)
-        with roots.directory(roots.resolve(top), create=True):
+        with roots.open_directory(roots.resolve(top), create=True):
             return top
     except (ToolError, OSError):
         return None
@@ -119,15 +119,19 @@ async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
 def _scan(root: Path) -> dict[str, _Seen]:
     """Regular files with one name only, by their paths; no link is followed."""
     found: dict[str, _Seen] = {}
-    roots = Roots([str(root)], strict=True)
+    roots = PathGuard([str(root)], strict=True)
     try:
-        with roots.directory(roots.resolve(str(root / PLACE))) as top:
+        with roots.open_directory(roots.resolve(str(root / PLACE))) as top:
             for above, _, names, handle in os.fwalk(".", dir_fd=top):
                 for name in names:
                     with suppress(OSError):
                         about = os.stat(name, dir_fd=handle, follow_symlinks=False)
                         plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-                        if plain and not name.startswith(DRAFT) and _readable(f"{above}/{name}"):
+                        if (
+                            plain
+                            and not name.startswith(TEMP_PREFIX)
+                            and _readable(f"{above}/{name}")
+                        ):
                             found[f"{above[1:]}/{name}"] = _Seen(about.st_size, about.st_mtime_ns)
     except ToolError:  # there is no such place
         return {}
@@ -140,9 +144,9 @@ def _readable(path: str) -> bool:
 
 
 def _open(root: Path, path: str) -> BinaryIO:
-    roots = Roots([str(root)], strict=True)
+    roots = PathGuard([str(root)], strict=True)
     place = roots.resolve(str(root / PLACE) + path)
-    with roots.directory(place._replace(names=place.names[:-1])) as above:
+    with roots.open_directory(place._replace(names=place.names[:-1])) as above:
         file = open(os.open(place.names[-1], _READ, dir_fd=above), "rb")  # noqa: SIM115
     if os.fstat(file.fileno()).st_nlink != 1:
         file.close()

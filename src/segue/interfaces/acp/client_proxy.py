@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .attached_session import Opened
 
 
-class Editor:
+class ClientProxy:
     """What the client said that it can do, and asking it to."""
 
     def __init__(
@@ -30,13 +30,13 @@ class Editor:
     def has(self, session: str) -> bool:
         return self._opened(session) is not None
 
-    async def ask(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
+    async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
         opened = self._opened(session)
         if opened is None:
             raise RpcError(NOT_FOUND, "the session is not open", {"sessionId": session})
         return await opened.pass_on(method, params)
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._connection.notify(method, params)
 
 

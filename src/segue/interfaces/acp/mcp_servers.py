@@ -80,5 +80,5 @@ async def connect(
     from segue.agents.mcp import McpServers
 
     if not here:
-        return Connected(McpServers.named(servers, cwd), {})
+        return Connected(McpServers.unconnected(servers, cwd), {})
     return Connected(*await McpServers.connect(servers, cwd, local=local))

@@ -28,10 +28,10 @@ from segue.model.errors import SegueError
 from segue.model.principal import Principal
 
 from .capabilities import OURS, Offers, initialized_v1, initialized_v2, leniently, logins
-from .client_proxy import Editor
+from .client_proxy import ClientProxy
 
 if TYPE_CHECKING:
-    from segue.agents.base import Agent, Guarded
+    from segue.agents.base import Agent, NeedsLogin
     from segue.hub import Hub
 
     from .attached_session import Opened
@@ -145,7 +145,9 @@ class Door:
         """The hub, with the program's agent."""
         if self._hub is None:
             self._hub = await self._open_hub()
-            self._hub.agent_registry.editor = Editor(self.connection, self._client, self._opened)
+            self._hub.agent_registry.client_proxy = ClientProxy(
+                self.connection, self._client, self._opened
+            )
             program = self._program
             if program is not None and program.agent is None:
                 agent = await self._hub.join(self._principal, program.name, program.spec)
@@ -155,16 +157,16 @@ class Door:
     def _opened(self, id: str) -> Opened | None:
         return None if self._held is None else self._held.opened(id)
 
-    async def _guard(self) -> Guarded | None:
+    async def _guard(self) -> NeedsLogin | None:
         """The program's agent, if it is one that people log in to."""
         if self._program is None or self._program.spec.get("kind") != OTHER:
             return None
-        from segue.agents.base import Guarded
+        from segue.agents.base import NeedsLogin
 
         async with self._opening:
             await self._open()
         agent = self._program.agent
-        return agent if isinstance(agent, Guarded) else None
+        return agent if isinstance(agent, NeedsLogin) else None
 
     async def _ways(self, terminal: bool) -> list[wire.Login]:
         """How one logs in: an agent of somebody else's is asked, which starts it."""
@@ -174,7 +176,7 @@ class Door:
             await asyncio.wait([self._asking], timeout=GREETING_SECONDS)
         return logins(self._offers, self._logins, terminal)
 
-    async def _learn(self, guard: Guarded) -> None:
+    async def _learn(self, guard: NeedsLogin) -> None:
         try:
             self._logins = list(await guard.logins())
         except SegueError as error:  # which whoever opens a session is told

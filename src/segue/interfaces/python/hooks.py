@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from segue.agents.base import Turn
-from segue.agents.permission import Wish
-from segue.agents.turn_hooks import After, Before, Called
+from segue.agents.permission import PermissionOverride
+from segue.agents.turn_hooks import HookedCall, PostToolDecision, PreToolDecision
 from segue.model.content import Text, plain
 from segue.model.errors import AgentFailed, InvalidInput
 from segue.model.event import ToolResult
@@ -78,10 +78,10 @@ class ProgramHooks:
 
     # What a turn asks of them.
 
-    async def before(self, turn: Turn, call: Called) -> Before:
+    async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
         asked = _Asked("PreToolUse", turn.session, turn.session.mode, call)
         context: list[str] = []
-        wish: Wish = None
+        override: PermissionOverride = None
         for hook in self._for(asked):
             try:
                 said = await asked.say(hook)
@@ -92,19 +92,21 @@ class ProgramHooks:
                 if not isinstance(changed, Mapping | None):
                     raise AgentFailed(f"updatedInput {changed!r} is no dict")
             except AgentFailed as error:
-                return Before(refused=error.message)
+                return PreToolDecision(refusal=error.message)
             if said.stops or said.blocks or verdict == "deny":
-                return Before(refused=f"a hook refused this: {said.why}", stop=said.stops)
+                return PreToolDecision(refusal=f"a hook refused this: {said.why}", stop=said.stops)
             context += said.context
             if verdict is not None:
-                wish = "ask" if "ask" in (wish, verdict) else "allow"
+                override = "ask" if "ask" in (override, verdict) else "allow"
             if changed is not None:
                 asked.input["tool_input"] = dict(changed)
         given = asked.input["tool_input"]
         new = None if given == call.input else given
-        return Before(wish=wish, input=new, context=_joined(context))
+        return PreToolDecision(override=override, input=new, context=_joined(context))
 
-    async def after(self, turn: Turn, call: Called, result: ToolResult) -> After:
+    async def after_tool(
+        self, turn: Turn, call: HookedCall, result: ToolResult
+    ) -> PostToolDecision:
         failed = result.status != "completed"
         event = "PostToolUseFailure" if failed else "PostToolUse"
         told = {"error": plain(result.content)} if failed else {"tool_response": _told(result)}
@@ -120,16 +122,16 @@ class ProgramHooks:
                 if (changed := said.specific.get(key)) is not None and not failed:
                     asked.input["tool_response"] = changed
                     output = changed if isinstance(changed, str) else _json(changed)
-        return After(output=output, context=_joined(context), stop=stop)
+        return PostToolDecision(output=output, context=_joined(context), stop=stop)
 
-    async def compacting(self, turn: Turn) -> None:
+    async def before_compaction(self, turn: Turn) -> None:
         told: dict[str, Any] = {"trigger": "auto", "custom_instructions": None}
         asked = _Asked("PreCompact", turn.session, turn.session.mode, **told)
         for hook in self._for(asked):
             await asked.say(hook)
 
-    async def stopping(self, turn: Turn, again: bool) -> str | None:
-        asked = _Asked("Stop", turn.session, turn.session.mode, stop_hook_active=again)
+    async def before_stop(self, turn: Turn, *, continued: bool) -> str | None:
+        asked = _Asked("Stop", turn.session, turn.session.mode, stop_hook_active=continued)
         reasons: list[str] = []
         stops = False
         for hook in self._for(asked):
@@ -154,7 +156,7 @@ class _Asked:
         event: str,
         session: Session,
         mode: str | None,
-        call: Called | None = None,
+        call: HookedCall | None = None,
         **told: Any,
     ) -> None:
         self.event = event

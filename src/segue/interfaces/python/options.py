@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from segue.acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
-from segue.agents.model.settings import DEMO, TOOLSET, is_full
+from segue.agents.model.settings import DEMO, TOOLSET, has_provider
 from segue.agents.permission import MODES
 from segue.agents.tools import BUILT_IN
 from segue.model.errors import InvalidInput
@@ -46,7 +46,7 @@ def check(model: str, options: Options) -> None:
     """Refuse what makes no sense: an option that is not heeded may be one that protects."""
     if not model:
         raise InvalidInput("a session needs a model: provider:name, or demo")
-    if model != DEMO and not is_full(_full(model)):
+    if model != DEMO and not has_provider(_full(model)):
         raise InvalidInput(
             f"{model!r} is no model: write provider:name, as in openai:gpt-5, or demo"
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from segue.agents.permission import ALLOWED, MODES
+from segue.agents.permission import ALWAYS_ALLOWED, MODES
 from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged, PermissionAsked, ToolCall
 from segue.model.session import Session
@@ -93,7 +93,7 @@ def changes(updates: Sequence[Any], session: Session, chosen: str | None) -> lis
     `chosen` is the mode that the program has for its own turns, which no answer changes.
     """
     found: list[ConfigChanged] = []
-    allowed = set(session.options.get(ALLOWED, ()))
+    allowed = set(session.options.get(ALWAYS_ALLOWED, ()))
     for update in updates:
         kind = _get(update, "type")
         if _get(update, "destination") not in SESSION:
@@ -102,7 +102,7 @@ def changes(updates: Sequence[Any], session: Session, chosen: str | None) -> lis
         mode = _get(update, "mode")
         if kind == "addRules" and _get(update, "behavior") == "allow" and rules:
             allowed.update(rules)
-            found.append(ConfigChanged(options={ALLOWED: sorted(allowed)}))
+            found.append(ConfigChanged(options={ALWAYS_ALLOWED: sorted(allowed)}))
         elif kind == "setMode" and mode in MODES and chosen is None:
             found.append(ConfigChanged(mode=mode))
         elif kind == "setMode" and mode in MODES:

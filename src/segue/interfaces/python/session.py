@@ -19,7 +19,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from segue.agents.model.settings import DEMO, FUNCTIONS
-from segue.agents.turn_hooks import LENT, Lent
+from segue.agents.turn_hooks import HOOKS_KEY, TurnHooks
 from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.hub.turns.inbox import Said
@@ -67,8 +67,8 @@ class SDKSession:
         self._servers = [server(name, told, env) for name, told in given.items()]
         hooks = options.get("hooks")
         self._hooks = ProgramHooks(hooks) if hooks else None
-        self._lends = Lent(self._hooks, env)
-        self._lent: str | None = None
+        self._turn_hooks = TurnHooks(self._hooks, env)
+        self._hooks_id: str | None = None
         self._ask = options.get("can_use_tool")
         self._pieces = options.get("include_partial_messages", False)
         self._where = options.get("store")
@@ -126,13 +126,13 @@ class SDKSession:
         held, self._opened = self._opened, None
         if held is not None:
             try:
-                if self._lent is not None:  # what has not begun is nobody else's to answer
+                if self._hooks_id is not None:  # what has not begun is nobody else's to answer
                     for turn in self._sent:
                         await held.hub.withdraw(LOCAL, self.session_id, turn)
             finally:
                 await held.close()
-            if self._lent is not None:
-                held.hub.agent_registry.lending.take_back(self._lent)
+            if self._hooks_id is not None:
+                held.hub.agent_registry.hooks.unregister(self._hooks_id)
 
     async def _open(self) -> Opened:
         if self._closed:
@@ -149,8 +149,8 @@ class SDKSession:
 
     async def _prepare(self, held: Opened) -> None:
         hub = held.hub
-        if self._lends != Lent():
-            self._lent = hub.agent_registry.lending.lend(self._lends)
+        if self._turn_hooks != TurnHooks():
+            self._hooks_id = hub.agent_registry.hooks.register(self._turn_hooks)
         if self._new_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
@@ -179,8 +179,8 @@ class SDKSession:
         own: dict[str, Any] = {"kind": DEMO if self._model == DEMO else "default"}
         if self._tools:
             own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
-        if self._lent is not None:
-            own[LENT] = self._lent
+        if self._hooks_id is not None:
+            own[HOOKS_KEY] = self._hooks_id
         return {**self._overrides, **own}
 
     async def _added(self, hub: Hub, content: Content) -> Said | None:

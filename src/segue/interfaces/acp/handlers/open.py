@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from segue.acp import v1, v2, wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.agents.base import Beginning
+from segue.agents.base import OwnsSessions
 from segue.hub.sessions import directories
 from segue.interfaces.acp import options
 from segue.interfaces.acp.attached_session import Opened, View
@@ -44,16 +44,16 @@ class Opening(Base):
             "agent": await self._agent_ref(),
         }
         agent = None if self._program is None else self._program.agent
-        if not isinstance(agent, Beginning):
+        if not isinstance(agent, OwnsSessions):
             return await self._hub.create(self._principal, **made_with)
-        begun = await agent.begin(cwd, roots, connected.tools)
+        begun = await agent.start_session(cwd, roots, connected.tools)
         made_with["native_id"] = begun.native_id
         try:
             session = await self._hub.create(self._principal, id=begun.id, **made_with)
         except Conflict:
             # It counts its sessions, from the beginning in every process, or has them in our store.
             session = await self._hub.create(self._principal, **made_with)
-        change = ConfigChanged(options=begun.keep(session.id))
+        change = ConfigChanged(options=begun.bind(session.id))
         return await self._hub.configure(self._principal, session.id, change)
 
     async def session_fork(self, request: wire.SetupRequest) -> Any:
@@ -106,7 +106,7 @@ class Opening(Base):
     ) -> Connected:
         """The client's servers, for a session that exists or a new one."""
         agent = None if self._program is None else self._program.agent
-        theirs = isinstance(agent, Beginning)
+        theirs = isinstance(agent, OwnsSessions)
         if servers and session is not None:
             theirs = await self._hub.connects(session, agent)
         return await connect(servers, cwd, local=self._principal.local, here=not theirs)

@@ -126,23 +126,23 @@ def _written(value: Any) -> str:
 
 def _check(model: str) -> None:
     """Refuse what cannot be the name of a model."""
-    from segue.agents.model.models import ModelUnusable, check_provider
-    from segue.agents.model.settings import is_full
+    from segue.agents.model.models import ModelUnavailable, check_provider
+    from segue.agents.model.settings import has_provider
 
     model = model.strip()
-    if not is_full(model):
+    if not has_provider(model):
         raise InvalidInput(f"{model!r} is no model: write provider:name, as in openai:gpt-5")
     try:
         check_provider(model.partition(":")[0])
-    except ModelUnusable as error:
+    except ModelUnavailable as error:
         raise InvalidInput(str(error)) from None
 
 
 def _warn(config: dict[str, Any]) -> None:
     """Say at once what the first prompt would fail of."""
-    from segue.agents.model.models import ModelUnusable, make
+    from segue.agents.model.models import ModelUnavailable, make_model
 
     try:
-        make(config["model"], config.get("model.base_url"))
-    except ModelUnusable as error:
+        make_model(config["model"], config.get("model.base_url"))
+    except ModelUnavailable as error:
         click.echo(f"segue: it is set, but cannot be used yet: {error}", err=True)
