@@ -53,7 +53,7 @@ class Filter(NamedTuple):
 
 def filters(middle: int) -> dict[str, Filter]:
     """No filter, and each by itself. `middle` is a time that half the sessions lie before."""
-    live = {"shelf": 0}
+    live = {"state": 0}
     key = TAG.encode()
     return {
         "none": Filter(Query(), [live]),
@@ -83,9 +83,9 @@ def filters(middle: int) -> dict[str, Filter]:
             "created_at",
             ("created_at <", middle),
         ),
-        "archived too": Filter(Query(archived="include"), [live, {"shelf": 1}]),
-        "archived only": Filter(Query(archived="only"), [{"shelf": 1}]),
-        "trash": Filter(Query(trash=True), [{"shelf": 2}]),
+        "archived too": Filter(Query(archived="include"), [live, {"state": 1}]),
+        "archived only": Filter(Query(archived="only"), [{"state": 1}]),
+        "trash": Filter(Query(trash=True), [{"state": 2}]),
     }
 
 

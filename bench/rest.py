@@ -65,7 +65,7 @@ def floor(path: str, port: str) -> None:
 
     bare = sqlite3.connect(path, isolation_level=None)
     bare.execute("PRAGMA cache_size = -16000")  # as ours
-    sql = "SELECT row FROM sessions WHERE workspace = ? AND shelf = 0"
+    sql = "SELECT row FROM sessions WHERE workspace = ? AND state = 0"
     sql += " ORDER BY created_at DESC, id DESC LIMIT 51"
 
     async def dumped(request: Request) -> Response:

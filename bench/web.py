@@ -140,7 +140,7 @@ async def long_session(data: Path, messages: int) -> str:
 async def untrash(data: Path) -> None:
     """Take what is in the trash out of it: a list that is scrolled has all sessions."""
     bare = sqlite3.connect(data / "segue.db")
-    gone = [id for (id,) in bare.execute("SELECT id FROM sessions WHERE shelf = 2")]
+    gone = [id for (id,) in bare.execute("SELECT id FROM sessions WHERE state = 2")]
     bare.close()
     async with await open_hub(data, sources="none") as hub:
         back = InfoChanged(deleted=False)

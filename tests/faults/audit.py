@@ -8,7 +8,7 @@ from segue.model import projection, search_text
 from segue.model.event import Event, decode_body
 from segue.model.session import Session, decode_session
 from segue.store.base import MAX_SEQ
-from segue.store.query_sql import SHELVES, columns
+from segue.store.query_sql import STATE_CODES, columns
 
 
 def whole(session: Session, events: list[Event]) -> None:
@@ -79,10 +79,10 @@ def _links(connection: sqlite3.Connection) -> None:
     expected = set()
     for pk, row in connection.execute("SELECT pk, row FROM sessions"):
         session = decode_session(row)
-        shelf = SHELVES[session.shelf]
+        state = STATE_CODES[session.state]
         for store in session.memory_store_ids:
             times = (session.created_at, session.active_at)
-            expected.add((pk, store, session.workspace, shelf, *times, session.id))
+            expected.add((pk, store, session.workspace, state, *times, session.id))
     assert set(connection.execute("SELECT * FROM links")) == expected
 
 
@@ -112,9 +112,9 @@ async def postgres_database(url: str) -> None:
                 for name, value in columns(session).items():
                     assert row[name] == value, f"column {name} of {session.id}"
                 times = (session.created_at, session.active_at)
-                shelf = SHELVES[session.shelf]
+                state = STATE_CODES[session.state]
                 for store in session.memory_store_ids:
-                    links.add((row["pk"], store, session.workspace, shelf, *times, session.id))
+                    links.add((row["pk"], store, session.workspace, state, *times, session.id))
             assert not histories, f"events of no session: {list(histories)}"
             assert set(map(tuple, await connection.fetch("SELECT * FROM links"))) == links
             sql = "SELECT session, seq, lexeme, positions FROM search, unnest(words)"

@@ -159,7 +159,7 @@ async def test_a_running_session_is_not_archived_or_deleted(make_hub: MakeHub) -
         for verb in (hub.archive, hub.trash, hub.purge):
             with pytest.raises(Busy):
                 await verb(LOCAL, id)
-        assert (await hub.get(LOCAL, id)).shelf == "live"
+        assert (await hub.get(LOCAL, id)).state == "active"
 
 
 async def test_a_directory_is_matched_by_its_real_path_and_spelt_as_asked(
@@ -276,7 +276,7 @@ async def test_a_fork_of_an_archived_session_is_live(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         parent = await hub.create(LOCAL)
         await hub.archive(LOCAL, parent.id)
-        assert (await hub.fork(LOCAL, parent.id)).shelf == "live"
+        assert (await hub.fork(LOCAL, parent.id)).state == "active"
 
 
 async def test_a_fork_of_a_terminated_session_goes_on(make_hub: MakeHub) -> None:
@@ -310,7 +310,7 @@ async def test_a_source_s_session_is_read_in_place_and_takes_changes_where_it_ca
             with pytest.raises(ReadOnly):
                 await refused
         fork = await hub.fork(LOCAL, id)
-        assert (fork.messages, fork.shelf) == (1, "live")
+        assert (fork.messages, fork.state) == (1, "active")
         assert await hub.run(LOCAL, fork.id, "go on") == "end_turn"
 
 
@@ -400,12 +400,12 @@ async def test_retention_archives_deletes_and_empties_the_trash_by_age(make_hub:
         expected = {("archive", idle), ("delete", shelved), ("purge", dropped)}
         dry = await hub.prune(LOCAL, dry_run=True)
         assert {(step.action, step.session.id) for step in dry} == expected
-        assert (await hub.get(LOCAL, idle)).shelf == "live"
+        assert (await hub.get(LOCAL, idle)).state == "active"
         done = await hub.prune(LOCAL)
         assert {(step.action, step.session.id) for step in done} == expected
-        shelves = {id: (await hub.get(LOCAL, id)).shelf for id in (idle, fresh, running, shelved)}
-        assert list(shelves.values()) == ["archived", "live", "live", "trash"]
-        assert (await hub.get(LOCAL, kept)).shelf == "trash"
+        shelves = {id: (await hub.get(LOCAL, id)).state for id in (idle, fresh, running, shelved)}
+        assert list(shelves.values()) == ["archived", "active", "active", "trashed"]
+        assert (await hub.get(LOCAL, kept)).state == "trashed"
         with pytest.raises(NotFound):
             await hub.get(LOCAL, dropped)
         assert await hub.prune(OTHER) == []

@@ -433,7 +433,7 @@ async def test_an_archived_session_that_is_prompted_is_live_again(make_hub: Make
         id = (await hub.create(LOCAL)).id
         await hub.archive(LOCAL, id)
         await hub.run(LOCAL, id, "hello")
-        assert (await hub.get(LOCAL, id)).shelf == "live"
+        assert (await hub.get(LOCAL, id)).state == "active"
 
 
 async def test_an_empty_or_late_prompt_is_refused(make_hub: MakeHub) -> None:

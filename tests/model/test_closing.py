@@ -29,7 +29,7 @@ def test_a_history_cut_anywhere_is_brought_to_rest(events: list[Event]) -> None:
 def test_a_fork_is_at_rest_on_no_shelf(events: list[Event]) -> None:
     session = projection.fold("w", "i", events)
     child = after(session, forked(session))
-    assert child.shelf == "live"
+    assert child.state == "active"
     assert forked(child) == []
 
 

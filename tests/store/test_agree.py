@@ -257,10 +257,10 @@ class Agreement(RuleBasedStateMachine):
         while page := self.equal(self.each(next_page)):
             found += page
 
-    @rule(shelf=st.sampled_from(("live", "archived", "trash")), before=times)
-    def stale(self, shelf: Any, before: int) -> None:
+    @rule(state=st.sampled_from(("active", "archived", "trashed")), before=times)
+    def stale(self, state: Any, before: int) -> None:
         room = self.room["this"]
-        rows = self.each(lambda _, store: store.stale(room, shelf, before, 1000))
+        rows = self.each(lambda _, store: store.stale(room, state, before, 1000))
         self.equal([{row.id for row in each} for each in rows])
 
     # Turns.

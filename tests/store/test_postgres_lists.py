@@ -57,15 +57,15 @@ lists_decode = lists.decode_session
 async def fill(connection: Any, *, analyzed: bool) -> None:
     """Many sessions at once, made where they are kept."""
     await connection.execute(f"""
-        INSERT INTO sessions (workspace, id, shelf, status, cwd, agent, version, deployment, tag,
-          source, created_at, active_at, shelved_at, change, born, row)
+        INSERT INTO sessions (workspace, id, state, status, cwd, agent, version, deployment, tag,
+          source, created_at, active_at, inactive_since, change, born, row)
         SELECT '{HERE}', lpad(i::text, 8, '0'), (i % 10 = 0)::int,
           CASE i % 1000 WHEN 1 THEN 'running' ELSE 'idle' END, convert_to('/' || i % 50, 'UTF8'),
           'a' || i % 7, i % 300, 'd' || i % 20, convert_to('t' || i % 30, 'UTF8'), 'segue',
           1000 + i, 1000 + i, CASE i % 10 WHEN 0 THEN 1000 + i END, 1, 1, '{{}}'
         FROM generate_series(1, 4000) AS i;
-        INSERT INTO links (session, store, workspace, shelf, created_at, active_at, id)
-        SELECT pk, 'm', workspace, shelf, created_at, active_at, id FROM sessions WHERE pk % 9 = 0;
+        INSERT INTO links (session, store, workspace, state, created_at, active_at, id)
+        SELECT pk, 'm', workspace, state, created_at, active_at, id FROM sessions WHERE pk % 9 = 0;
         INSERT INTO leases (session, holder, epoch, expires_at) SELECT pk, '', 1, 0 FROM sessions;
         INSERT INTO events (session, seq, id, at, type, version, body)
         SELECT pk, seq, 'event ' || seq, seq, 'interrupted', 1, '{{"type":"interrupted"}}'
@@ -171,8 +171,8 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
         rows = "sessions_pkey", "search_pkey"
         for call, wanted in (
             (store.sweep(HERE, Query(), await store.mark(HERE), ""), {"sessions_change", *rows}),
-            (store.stale(HERE, "live", 2000, 5), {"sessions_active"}),
-            (store.stale(HERE, "archived", 2000, 5), {"sessions_shelved"}),
+            (store.stale(HERE, "active", 2000, 5), {"sessions_active"}),
+            (store.stale(HERE, "archived", 2000, 5), {"sessions_inactive"}),
             (store.events(HERE, made.id, after=1), {"sessions_id", "events_pkey"}),
             (
                 store.witness(HERE, [made], search_text.terms("hello")),

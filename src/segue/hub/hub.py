@@ -165,7 +165,7 @@ class Hub(Reading, Editing, Transcripts):
         its turns does not want that. NoAgent, and nothing is taken in, if nobody could answer.
         """
         session, source = await self._find(principal, id)
-        if session.shelf == "trash":
+        if session.state == "trashed":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if source is None:
             if _is_claude_code(session.workspace, session.agent) and principal.local:

@@ -48,7 +48,7 @@ def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -
 
 
 def forked(session: Session) -> list[AnyBody]:
-    """What a fork adds after the events that it took over: at rest, and on no shelf."""
+    """What a fork adds after the events that it took over: at rest, and on no state."""
     bodies = closing(session, "the session was forked here")
     if session.stop_reason == "budget_reached":  # what that cut short goes on in the parent alone
         bodies.append(StatusChanged(status="idle", stop_reason="cancelled"))

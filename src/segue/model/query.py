@@ -12,7 +12,7 @@ import msgspec
 
 from .errors import InvalidInput
 from .lifecycle import STATUSES, Status
-from .session import Session, Shelf
+from .session import Session, SessionState
 
 Order = Literal["active", "created"]
 
@@ -62,13 +62,13 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if status not in STATUSES:
                 raise InvalidInput(f"{status!r} is no status: one of {', '.join(STATUSES)}")
 
-    def shelves(self) -> tuple[Shelf, ...]:
-        """The shelves it looks at."""
+    def states(self) -> tuple[SessionState, ...]:
+        """Return the session states that the query selects."""
         if self.trash:
-            return ("trash",)
+            return ("trashed",)
         return {
-            "exclude": ("live",),
-            "include": ("live", "archived"),
+            "exclude": ("active",),
+            "include": ("active", "archived"),
             "only": ("archived",),
         }[self.archived]  # type: ignore[return-value]  # literals, widened by the dict
 
@@ -93,10 +93,10 @@ def position(session: Session, order: Order) -> Position:
 
 def matches(query: Query, session: Session) -> bool:
     """Whether a session passes every filter but the text."""
-    if session.shelf not in query.shelves():
+    if session.state not in query.states():
         return False
     if query.statuses:
-        archived = session.shelf == "archived" and query.archived_as is not None
+        archived = session.state == "archived" and query.archived_as is not None
         if (query.archived_as if archived else session.status) not in query.statuses:
             return False
     low, high = query.created_bounds()

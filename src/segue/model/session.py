@@ -10,7 +10,7 @@ from . import codec
 from .event import AgentRef, ForkPoint, Usage
 from .lifecycle import Status, StopReason
 
-Shelf = Literal["live", "archived", "trash"]
+SessionState = Literal["active", "archived", "trashed"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,11 +84,11 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.cwd if self.real_cwd is None else self.real_cwd
 
     @property
-    def shelf(self) -> Shelf:
-        """Where it is kept: `trash` when deleted, `archived`, or `live`."""
+    def state(self) -> SessionState:
+        """Return the list that shows the session: the normal one, the archive or the trash."""
         if self.deleted_at is not None:
-            return "trash"
-        return "live" if self.archived_at is None else "archived"
+            return "trashed"
+        return "active" if self.archived_at is None else "archived"
 
     @property
     def is_priced(self) -> bool:

@@ -18,7 +18,7 @@ from segue.model.end_turn import closing, forked
 from segue.model.event import AnyBody, Body, Draft, Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 
 __all__ = ["closing", "forked"]  # the usual tails of a fork, for whoever writes a store
 
@@ -131,10 +131,10 @@ class Store(Protocol):
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
     async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
-        """Which of these ids the store holds, on any shelf."""
+        """Which of these ids the store holds, on any state."""
 
     async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
-        """Sessions with ids from `low` to `high`, both included, by id, on any shelf."""
+        """Sessions with ids from `low` to `high`, both included, by id, on any state."""
 
     async def directories(self, workspace: str) -> set[str]:
         """The directories that have sessions, those in the trash aside."""
@@ -221,7 +221,9 @@ class Store(Protocol):
     ) -> list[int]:
         """The seqs of a session's events in which every term occurs, the newest first."""
 
-    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+    async def stale(
+        self, workspace: str, state: SessionState, before: int, limit: int
+    ) -> list[Session]:
         """Sessions left alone (live) or shelved since before a time; oldest first."""
 
     # turns

@@ -21,7 +21,7 @@ from segue.model.cursor import Mark
 from segue.model.event import Draft, Event
 from segue.model.query import Position, Query, matches, position
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf, decode_session
+from segue.model.session import Session, SessionState, decode_session
 
 from .base import (
     MAX_SEQ,
@@ -118,7 +118,7 @@ class MemoryStore(Store):
 
     async def directories(self, workspace: str) -> set[str]:
         mine = (entry.session for (space, _), entry in self._entries.items() if space == workspace)
-        return {session.directory for session in mine if session.shelf != "trash"}
+        return {session.directory for session in mine if session.state != "trashed"}
 
     async def change(
         self,
@@ -268,14 +268,16 @@ class MemoryStore(Store):
         ]
         return found[:limit]
 
-    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+    async def stale(
+        self, workspace: str, state: SessionState, before: int, limit: int
+    ) -> list[Session]:
         def since(session: Session) -> int:
-            times = {"archived": session.archived_at, "trash": session.deleted_at}
-            at = times.get(shelf, session.active_at)
-            assert at is not None  # or it would not be on that shelf
+            times = {"archived": session.archived_at, "trashed": session.deleted_at}
+            at = times.get(state, session.active_at)
+            assert at is not None  # or it would not be on that state
             return at
 
-        rows = [entry.session for entry in self._of(workspace) if entry.session.shelf == shelf]
+        rows = [entry.session for entry in self._of(workspace) if entry.session.state == state]
         rows = [row for row in rows if since(row) < before]
         return sorted(rows, key=lambda row: (since(row), row.id))[:limit]
 

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 from segue.model import codec
 from segue.model.query import Position, Query
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 
-SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}
+STATE_CODES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 
 # Filters with an index of their own, the usually most selective first; `memory` is a link table.
 DRIVERS = ("memory", "deployment", "tag", "version", "cwd", "agent", "status", "source")
-# The columns of each driver's index between (workspace, shelf) and (time, id).
+# The columns of each driver's index between (workspace, state) and (time, id).
 COLUMNS: dict[str, tuple[str, ...]] = {
     "memory": ("store",),
     "version": ("agent", "version"),
     **{name: (name,) for name in ("deployment", "tag", "cwd", "agent", "status", "source")},
 }
 
-MAX_ARMS = 100  # of a shelf; SQLite merges at most 500 in all
+MAX_ARMS = 100  # of a state; SQLite merges at most 500 in all
 
 Values = tuple[Any, ...]
 Filters = dict[str, list[Values]]  # driver → the values of its columns, any of which will do
@@ -35,7 +35,7 @@ Filters = dict[str, list[Values]]  # driver → the values of its columns, any o
 class Arm(NamedTuple):
     """One range of one index."""
 
-    shelf: int
+    state: int
     driver: str | None
     values: Values
     others: Filters
@@ -49,9 +49,9 @@ class Statement(NamedTuple):
 def columns(session: Session) -> dict[str, Any]:
     """The indexed columns of a session's row."""
     agent = session.agent
-    shelf = session.shelf
+    state = session.state
     return {
-        "shelf": SHELVES[shelf],
+        "state": STATE_CODES[state],
         "status": session.status,
         "cwd": codec.key(session.directory),
         "agent": agent.id if agent else None,
@@ -61,12 +61,12 @@ def columns(session: Session) -> dict[str, Any]:
         "source": session.source,
         "created_at": session.created_at,
         "active_at": session.active_at,
-        "shelved_at": session.deleted_at if shelf == "trash" else session.archived_at,
+        "inactive_since": session.deleted_at if state == "trashed" else session.archived_at,
     }
 
 
-def filters(query: Query, shelf: Shelf) -> Filters | None:
-    """What must hold of rows on a shelf; None when nothing there can match."""
+def filters(query: Query, state: SessionState) -> Filters | None:
+    """What must hold of rows on a state; None when nothing there can match."""
     found: Filters = {}
     if query.memory_store_id is not None:
         found["memory"] = [(query.memory_store_id,)]
@@ -84,7 +84,7 @@ def filters(query: Query, shelf: Shelf) -> Filters | None:
     if query.source is not None:
         found["source"] = [(query.source,)]
     if query.statuses:
-        if shelf == "archived" and query.archived_as is not None:
+        if state == "archived" and query.archived_as is not None:
             if query.archived_as not in query.statuses:
                 return None
         else:
@@ -95,11 +95,11 @@ def filters(query: Query, shelf: Shelf) -> Filters | None:
 def arms(query: Query, choose: Callable[[int, Filters], str] | None = None) -> list[Arm]:
     """The index ranges that a query walks. `choose` picks the driver of several filters."""
     found = []
-    for shelf in query.shelves():
-        wanted = filters(query, shelf)
+    for state in query.states():
+        wanted = filters(query, state)
         if wanted is None:
             continue
-        number = SHELVES[shelf]
+        number = STATE_CODES[state]
         driver = None
         # So many directories that a statement of as many arms would be refused are checked instead.
         able = {name: values for name, values in wanted.items() if len(values) <= MAX_ARMS}
@@ -114,8 +114,8 @@ def arms(query: Query, choose: Callable[[int, Filters], str] | None = None) -> l
 
 def checks(query: Query) -> list[Arm]:
     """The same without an index to walk, for candidates that are looked up row by row."""
-    found = [(SHELVES[shelf], filters(query, shelf)) for shelf in query.shelves()]
-    return [Arm(shelf, None, (), wanted) for shelf, wanted in found if wanted is not None]
+    found = [(STATE_CODES[state], filters(query, state)) for state in query.states()]
+    return [Arm(state, None, (), wanted) for state, wanted in found if wanted is not None]
 
 
 def named(driver: str | None) -> str:
@@ -201,7 +201,7 @@ class Builder:
         equals = "=" if self._indexed_by or among is None else "IS NOT DISTINCT FROM"
         where = [
             f"{table}.workspace {equals} {self._arg(args, workspace)}",
-            f"{table}.shelf = {self._arg(args, arm.shelf)}",
+            f"{table}.state = {self._arg(args, arm.state)}",
         ]
         if not self._indexed_by and among is None and not links:
             where.append(f"s.{named(arm.driver)}")

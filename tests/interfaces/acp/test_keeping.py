@@ -165,7 +165,7 @@ async def test_archiving_ends_the_turn_and_closes(house: House, version: int) ->
         else:
             assert client.updates()[-2].body["stopReason"] == "cancelled"
         session = await hub.get(LOCAL, id)
-        assert (session.status, session.shelf) == ("idle", "archived")
+        assert (session.status, session.state) == ("idle", "archived")
 
 
 @pytest.mark.parametrize(("method", "mark"), [("archive", "archived"), ("delete", "deleted")])
@@ -191,7 +191,7 @@ async def test_archiving_a_session_that_waits_for_an_answer_elsewhere_ends_its_t
         await theirs.eventually(lambda: bool(theirs.asked))
         assert await mine.ask("session/archive", {"sessionId": id}) == {}
         session = await hub.get(LOCAL, id)
-        assert (session.turn, session.shelf) == (None, "archived")
+        assert (session.turn, session.state) == (None, "archived")
 
 
 # status

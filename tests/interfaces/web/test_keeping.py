@@ -39,10 +39,10 @@ async def test_archiving_and_back(house: House) -> None:
     page = await house.window(f"/s/{session.id}")
     await act(page, "Archive")
     await expect(page.locator("#notices")).to_contain_text("Archived")
-    assert (await house.hub.get(LOCAL, session.id)).shelf == "archived"
+    assert (await house.hub.get(LOCAL, session.id)).state == "archived"
     await page.locator("#notices").get_by_role("button", name="Unarchive").click()
     await expect(page.locator("#notices")).to_be_empty()
-    assert (await house.hub.get(LOCAL, session.id)).shelf == "live"
+    assert (await house.hub.get(LOCAL, session.id)).state == "active"
 
 
 async def test_deleting_can_be_undone(house: House) -> None:
@@ -50,12 +50,12 @@ async def test_deleting_can_be_undone(house: House) -> None:
     page = await house.window(f"/s/{session.id}")
     await act(page, "Delete")
     await expect(page.locator("#toast")).to_contain_text("Moved to the trash")
-    assert (await house.hub.get(LOCAL, session.id)).shelf == "trash"
+    assert (await house.hub.get(LOCAL, session.id)).state == "trashed"
     await expect(page.locator(".row")).to_have_count(0)
     await page.get_by_role("button", name="Undo").click()
     await expect(page.locator(".item.agent")).to_contain_text("precious")
     await expect(page.locator("#text")).to_be_visible()
-    assert (await house.hub.get(LOCAL, session.id)).shelf == "live"
+    assert (await house.hub.get(LOCAL, session.id)).state == "active"
 
 
 async def test_forking_at_a_message(house: House) -> None:

@@ -116,7 +116,7 @@ class Work:
     async def _needed(self, item: Record) -> bool:
         """Whether the session is there, and if a worker was lost, whether it waits for another."""
         session = await self._store.get(item.workspace, item.body["session"])
-        if session is None or session.shelf != "live" or session.status == "terminated":
+        if session is None or session.state != "active" or session.status == "terminated":
             return False
         if item.body["state"] == "stopping":
             return False

@@ -318,7 +318,7 @@ class Editing(Base):
         """Put into the trash what sources have of a session whose copy here goes for good."""
         for source in await self._sources(principal):
             found = await source.get(id)
-            if found is not None and found.shelf != "trash":
+            if found is not None and found.state != "trashed":
                 await self._source_info(principal, source, id, InfoChanged(deleted=True))
 
     async def _change(

@@ -57,7 +57,7 @@ async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> 
     if bounds is None:
         return []
     found = await hub.between(principal, *bounds, limit=_PAGE)
-    return [session for session in found if (session.shelf == "trash") == trash]
+    return [session for session in found if (session.state == "trashed") == trash]
 
 
 def _digits(name: str) -> str:

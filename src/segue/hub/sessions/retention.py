@@ -13,7 +13,7 @@ import msgspec
 from segue.model import clock
 from segue.model.errors import Busy, InvalidInput, NotFound
 from segue.model.event import InfoChanged
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 from segue.store.base import Store
 
 Action = Literal["archive", "delete", "purge"]
@@ -54,31 +54,31 @@ async def prune(
     store: Store, workspace: str, policy: Policy, now: int, *, dry_run: bool
 ) -> list[Step]:
     """Do what the policy says, or only say it."""
-    rules: list[tuple[Action, Shelf, int | None]] = [
-        ("purge", "trash", policy.purge_after),
+    rules: list[tuple[Action, SessionState, int | None]] = [
+        ("purge", "trashed", policy.purge_after),
         ("delete", "archived", policy.delete_after),
-        ("archive", "live", policy.archive_after),
+        ("archive", "active", policy.archive_after),
     ]
     steps: list[Step] = []
-    for action, shelf, days in rules:
+    for action, state, days in rules:
         if days is not None:
             before = now - days * clock.DAY
-            steps += await _apply(store, workspace, action, shelf, before, dry_run)
+            steps += await _apply(store, workspace, action, state, before, dry_run)
     return steps
 
 
 async def forget(store: Store, workspace: str, before: int) -> list[Step]:
-    """Purge what has been idle since then, on whichever shelf."""
+    """Purge what has been idle since then, on whichever state."""
     steps: list[Step] = []
-    for shelf in get_args(Shelf):
-        steps += await _apply(store, workspace, "purge", shelf, before, dry_run=False)
+    for state in get_args(SessionState):
+        steps += await _apply(store, workspace, "purge", state, before, dry_run=False)
     return steps
 
 
 async def _apply(
-    store: Store, workspace: str, action: Action, shelf: Shelf, before: int, dry_run: bool
+    store: Store, workspace: str, action: Action, state: SessionState, before: int, dry_run: bool
 ) -> list[Step]:
-    found = await store.stale(workspace, shelf, before, _MOST)
+    found = await store.stale(workspace, state, before, _MOST)
     steps = [Step(action, session) for session in found if not _running(session)]
     return steps if dry_run else [step for step in steps if await _do(store, step, before)]
 
@@ -88,7 +88,7 @@ async def _do(store: Store, step: Step, before: int) -> bool:
     action, session = step
 
     def guard(current: Session) -> None:
-        if _running(current) or current.shelf != session.shelf or current.active_at >= before:
+        if _running(current) or current.state != session.state or current.active_at >= before:
             raise Busy("the session is in use again")
 
     def decide(current: Session) -> list[InfoChanged]:

@@ -61,13 +61,13 @@ class Transcripts(Base):
 
     async def _caught_up(self, principal: Principal, session: Session) -> Session:
         """A copy with what Claude Code said in the session since; not while either is at work."""
-        copied = session.origin == CLAUDE != session.source and session.shelf != "trash"
+        copied = session.origin == CLAUDE != session.source and session.state != "trashed"
         if not copied or session.turn is not None:
             return session
         name = session.workspace, session.id
         for source in await self._sources(principal):
             there = await source.get(session.id) if source.name == CLAUDE else None
-            if there is None or there.status != "idle" or there.shelf == "trash":
+            if there is None or there.status != "idle" or there.state == "trashed":
                 continue
             if self._had.get(name) == there.last_seq:
                 continue

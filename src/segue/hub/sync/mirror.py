@@ -152,7 +152,11 @@ class Mirror:
             rows.setdefault(row.id, row)
         found = []
         for id, session in rows.items():
-            if session and session.shelf != "trash" and event_codec.project_of(session) == project:
+            if (
+                session
+                and session.state != "trashed"
+                and event_codec.project_of(session) == project
+            ):
                 known = await self._known(session, overlays.get(id, {}))
                 if known.summary:
                     found.append(known)
@@ -285,7 +289,7 @@ class Mirror:
         return session, history.lines
 
     async def _take_rest(self, session: Session, bundle: SessionBundle) -> tuple[Session, int]:
-        if session.shelf == "trash":
+        if session.state == "trashed":
             raise Conflict(
                 f"session {session.id} is in the trash; restore it first", session=session.id
             )
@@ -340,7 +344,7 @@ class Mirror:
 
     async def _shown(self, key: Key) -> Session | None:
         session = await self._find(key)
-        return None if session is None or session.shelf == "trash" else session
+        return None if session is None or session.state == "trashed" else session
 
     async def _enter(self, key: Key) -> str:
         """The id for a new session of that key, which its project knows from now on."""

@@ -151,7 +151,7 @@ class Opened:
     async def _submit(self, turn_id: str, content: Content, future: asyncio.Future[str]) -> None:
         async with self._order:
             session = await self._hub.get(self._principal, self.id)
-            if self._closed or session.shelf == "trash":
+            if self._closed or session.state == "trashed":
                 raise unknown(self._name)
             self._prompts[turn_id] = future
             try:

@@ -86,7 +86,7 @@ class Base:
         if id is None or not self._offers.remembers:
             raise unknown(spelt)
         session = await self._hub.get(self._principal, id)
-        if session.shelf == "trash":
+        if session.state == "trashed":
             raise unknown(spelt)
         return session
 

@@ -69,7 +69,7 @@ def _complete(
         trash = context.info_name == "restore"
         if bounds is not None:
             near = where.read(lambda hub, who: hub.between(who, *bounds))
-            found = [session for session in near if (session.shelf == "trash") == trash]
+            found = [session for session in near if (session.state == "trashed") == trash]
         elif not begun:
             query = Query(limit=30, trash=trash)
             found = where.read(lambda hub, who: hub.list(who, query)).sessions

@@ -139,7 +139,7 @@ async def _sessions(hub: Hub, query: Query) -> AsyncIterator[Session]:
 async def _kept(hub: Hub, session_id: str) -> Session:
     """A session that lists show; one in the trash is gone, as its file would be."""
     session = await hub.get(LOCAL, _id(session_id))
-    if session.shelf == "trash":
+    if session.state == "trashed":
         raise NotFound(f"session {session_id} was deleted", session=session.id)
     return session
 

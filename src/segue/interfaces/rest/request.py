@@ -93,7 +93,7 @@ class Call:
             session = await self.hub.get(self.principal, id)
         except NotFound:
             raise missing from None
-        if session.shelf == "trash":
+        if session.state == "trashed":
             raise missing
         return session
 

@@ -60,7 +60,7 @@ def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Respon
     """One session, for whoever has its link."""
 
     async def as_shared(session: Session) -> View:
-        if session.shelf == "trash":
+        if session.state == "trashed":
             raise NotFound("its session was deleted")
         return view._replace(session=session)
 

@@ -146,7 +146,7 @@ def _badges(session: Session) -> str:
         made += f' <span class="badge">{_text(session.source)}</span>'
     if session.tag:
         made += f' <span class="badge tag">{_text(session.tag)}</span>'
-    if session.shelf == "archived":
+    if session.state == "archived":
         made += ' <span class="badge">archived</span>'
     return made
 

@@ -19,7 +19,7 @@ import msgspec
 
 from segue.model import clock, codec, errors
 from segue.model.cursor import Mark
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 from segue.sqlite_wal import log_changes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FORMAT = 9  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
-SHELVES: dict[Shelf, int] = {"live": 0, "archived": 1, "trash": 2}
+SHELVES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 
 _SCHEMA = """
 -- One row a file. `base` is the session that it comes to, nothing where lists leave it out; `row`

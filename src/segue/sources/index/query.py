@@ -15,7 +15,7 @@ from segue.model.cursor import Mark
 from segue.model.gc_pause import uncollected
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 
 from .database import SHELVES, Index, decode
 from .terms import Words, expression, words_of
@@ -180,7 +180,7 @@ def occurrences(
     return [seq for (seq,) in index.execute(sql, (every, id, last, limit))]
 
 
-def _arms(origin: Origin, query: Query) -> list[tuple[Shelf, str, tuple[bytes, ...]]]:
+def _arms(origin: Origin, query: Query) -> list[tuple[SessionState, str, tuple[bytes, ...]]]:
     """The ranges of indexes to walk: a shelf, the filter that drives, and its value."""
     if query.source not in (None, origin.source) or query.deployment_id or query.memory_store_id:
         return []
@@ -188,8 +188,8 @@ def _arms(origin: Origin, query: Query) -> list[tuple[Shelf, str, tuple[bytes, .
     if agent != (origin.agent_id, 1):
         return []
     known = {"idle", *(("running",) if origin.running else ())}
-    found: list[tuple[Shelf, str, tuple[bytes, ...]]] = []
-    for shelf in query.shelves():
+    found: list[tuple[SessionState, str, tuple[bytes, ...]]] = []
+    for shelf in query.states():
         as_archived = shelf == "archived" and query.archived_as is not None
         statuses = {query.archived_as} if as_archived else known
         if query.statuses and statuses.isdisjoint(query.statuses):

@@ -204,7 +204,7 @@ class Writing:
                 " active_at = ? WHERE pk = ?",
                 (
                     codec.encode(session),
-                    SHELVES[session.shelf],
+                    SHELVES[session.state],
                     codec.key(session.directory),
                     None if session.tag is None else codec.key(session.tag),
                     session.created_at,

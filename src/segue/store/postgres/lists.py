@@ -15,7 +15,7 @@ from segue.model.cursor import Mark
 from segue.model.event import Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf, decode_session
+from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
 from segue.store.base import Hit
 
@@ -76,26 +76,28 @@ class Lists:
         rows = await self._with_terms(statement, wanted or [], "c.id", query.limit)
         return [decode_session(row) for _, _, row in rows]
 
-    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
-        time = "active_at" if shelf == "live" else "shelved_at"
-        sql = f"SELECT row FROM sessions WHERE workspace = $1 AND shelf = $2 AND {time} < $3"
-        sql += f" AND {query_sql.named(None)}" if shelf == "live" else ""
+    async def stale(
+        self, workspace: str, state: SessionState, before: int, limit: int
+    ) -> list[Session]:
+        time = "active_at" if state == "active" else "inactive_since"
+        sql = f"SELECT row FROM sessions WHERE workspace = $1 AND state = $2 AND {time} < $3"
+        sql += f" AND {query_sql.named(None)}" if state == "active" else ""
         sql += f" ORDER BY {time}, id LIMIT $4"
-        args = (workspace, query_sql.SHELVES[shelf], before, limit)
+        args = (workspace, query_sql.STATE_CODES[state], before, limit)
         return [decode_session(row) for (row,) in await self._database.fetch(sql, *args)]
 
     async def _arms(self, workspace: str, query: Query) -> list[query_sql.Arm]:
         drivers = {}
-        for shelf in query.shelves():
-            wanted = query_sql.filters(query, shelf) or {}
+        for state in query.states():
+            wanted = query_sql.filters(query, state) or {}
             if len(wanted) > 1:
-                number = query_sql.SHELVES[shelf]
+                number = query_sql.STATE_CODES[state]
                 drivers[number] = await self._choose(workspace, number, wanted)
-        return query_sql.arms(query, lambda shelf, _: drivers[shelf])
+        return query_sql.arms(query, lambda state, _: drivers[state])
 
-    async def _choose(self, workspace: str, shelf: int, wanted: query_sql.Filters) -> str:
+    async def _choose(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
         """The most selective filter, by counting ever further along each index."""
-        args: list[Any] = [workspace, shelf]
+        args: list[Any] = [workspace, state]
         counts = []
         for name, options in wanted.items():
             table, tag = (
@@ -103,7 +105,7 @@ class Lists:
             )
             parts = []
             for values in options:
-                tests = ["workspace = $1", "shelf = $2", tag]
+                tests = ["workspace = $1", "state = $2", tag]
                 for column, value in zip(query_sql.COLUMNS[name], values, strict=True):
                     args.append(value)
                     tests.append(f"{column} = ${len(args)}")

@@ -14,7 +14,7 @@ from segue.model import clock, codec, errors, event, projection, search_text
 from segue.model.event import Draft, Event
 from segue.model.session import Session, decode_session
 from segue.store.base import MAX_SEQ, NAMED, Decide, Drafts, Lease, Signal, begin, extend
-from segue.store.query_sql import SHELVES, columns
+from segue.store.query_sql import STATE_CODES, columns
 
 from .connection import Connection, Database, Row
 from .sql import HELD, PK, lease_lost, not_found
@@ -32,7 +32,7 @@ _COPY_SEARCH = """
 INSERT INTO search (session, seq, part, words) SELECT $1, seq, part, words
 FROM search WHERE session = $2 AND seq > 1 AND seq <= $3"""
 # From one directory to the next along the index, however many sessions each has.
-_IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND shelf = $2"
+_IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND state = $2"
 _IN_ORDER += " AND status <> 'by cwd'"
 _DIRECTORIES = f"""
 WITH RECURSIVE found AS (
@@ -93,8 +93,8 @@ class Sessions:
 
     async def directories(self, workspace: str) -> set[str]:
         found = set()
-        for shelf in (SHELVES["live"], SHELVES["archived"]):
-            rows = await self._database.fetch(_DIRECTORIES, workspace, shelf)
+        for state in (STATE_CODES["active"], STATE_CODES["archived"]):
+            rows = await self._database.fetch(_DIRECTORIES, workspace, state)
             found |= {decode_session(row).directory for (row,) in rows}
         return found
 
@@ -317,12 +317,12 @@ def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
           INSERT INTO sessions ({", ".join(values)}, change, born)
           VALUES ({", ".join(marks)}, {_CHANGE}, {born})
           ON CONFLICT (workspace, id) DO NOTHING
-          RETURNING pk, workspace, id, shelf, created_at, active_at
+          RETURNING pk, workspace, id, state, created_at, active_at
         ),
         {_ADD},
         linked AS (
-          INSERT INTO links (session, store, workspace, shelf, created_at, active_at, id)
-          SELECT s.pk, m.store, s.workspace, s.shelf, s.created_at, s.active_at, s.id
+          INSERT INTO links (session, store, workspace, state, created_at, active_at, id)
+          SELECT s.pk, m.store, s.workspace, s.state, s.created_at, s.active_at, s.id
           FROM s, unnest({last}::text[]) AS m (store)
         )
         SELECT pk FROM s
@@ -343,12 +343,12 @@ def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple
     sql = f"""
         WITH s AS (
           UPDATE sessions SET change = {_CHANGE}, {sets} WHERE pk = $10
-          RETURNING pk, shelf, active_at
+          RETURNING pk, state, active_at
         ),
         {_ADD},
         linked AS (
-          UPDATE links l SET shelf = s.shelf, active_at = s.active_at FROM s
-          WHERE l.session = s.pk AND (l.shelf <> s.shelf OR l.active_at <> s.active_at)
+          UPDATE links l SET state = s.state, active_at = s.active_at FROM s
+          WHERE l.session = s.pk AND (l.state <> s.state OR l.active_at <> s.active_at)
         ),
         finished AS (DELETE FROM deltas WHERE session = $10 AND message = ANY($11))
         SELECT

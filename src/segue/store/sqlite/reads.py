@@ -19,7 +19,7 @@ from segue.model.cursor import Mark
 from segue.model.event import Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf, decode_session
+from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
 
@@ -84,11 +84,11 @@ class Reader:
     def directories(self, workspace: str) -> set[str]:
         # From one directory to the next along the index, however many sessions each has.
         sql = "SELECT cwd, row FROM sessions INDEXED BY sessions_cwd_active"
-        sql += " WHERE workspace = ? AND shelf = ? AND cwd > ? ORDER BY cwd LIMIT 1"
+        sql += " WHERE workspace = ? AND state = ? AND cwd > ? ORDER BY cwd LIMIT 1"
         found = set()
-        for shelf in (query_sql.SHELVES["live"], query_sql.SHELVES["archived"]):
+        for state in (query_sql.STATE_CODES["active"], query_sql.STATE_CODES["archived"]):
             key = b""
-            while row := self.execute(sql, (workspace, shelf, key)).fetchone():
+            while row := self.execute(sql, (workspace, state, key)).fetchone():
                 key = row[0]
                 found.add(decode_session(row[1]).directory)
         return found
@@ -141,7 +141,7 @@ class Reader:
         self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
         wanted = search_text.terms(query.text) if query.text is not None else []
-        arms = query_sql.arms(query, lambda shelf, wanted: self._choose(workspace, shelf, wanted))
+        arms = query_sql.arms(query, lambda state, wanted: self._choose(workspace, state, wanted))
         if not arms or (query.text is not None and not wanted):
             return []
         if wanted:
@@ -178,11 +178,11 @@ class Reader:
         rows = [row for _, pk, row in found if pk in kept]
         return [decode_session(row) for row in rows[: query.limit]]
 
-    def _choose(self, workspace: str, shelf: int, wanted: query_sql.Filters) -> str:
+    def _choose(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
         """The most selective filter, by counting ever further along each index."""
         for bound in (100, 2_000, 40_000):
             counts = {
-                name: self._count(workspace, shelf, name, wanted[name], bound) for name in wanted
+                name: self._count(workspace, state, name, wanted[name], bound) for name in wanted
             }
             name = min(counts, key=counts.__getitem__)
             if counts[name] < bound:
@@ -190,7 +190,7 @@ class Reader:
         return next(name for name in query_sql.DRIVERS if name in wanted)
 
     def _count(
-        self, workspace: str, shelf: int, name: str, options: Sequence[query_sql.Values], bound: int
+        self, workspace: str, state: int, name: str, options: Sequence[query_sql.Values], bound: int
     ) -> int:
         table, index = (
             ("links", "links_active")
@@ -199,10 +199,10 @@ class Reader:
         )
         tests = " AND ".join(f"{column} = ?" for column in query_sql.COLUMNS[name])
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} INDEXED BY {index}"
-        sql += f" WHERE workspace = ? AND shelf = ? AND {tests} LIMIT ?)"
+        sql += f" WHERE workspace = ? AND state = ? AND {tests} LIMIT ?)"
         total = 0
         for values in options:
-            total += self.execute(sql, (workspace, shelf, *values, bound)).fetchone()[0]
+            total += self.execute(sql, (workspace, state, *values, bound)).fetchone()[0]
             if total >= bound:
                 break
         return total
@@ -353,11 +353,13 @@ class Reader:
             keys = [Wanted(self._connection, term).hits(found[0], last) for term in terms]
         return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)[:limit]
 
-    def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
-        column, index = ("active_at", "active") if shelf == "live" else ("shelved_at", "shelved")
+    def stale(self, workspace: str, state: SessionState, before: int, limit: int) -> list[Session]:
+        column, index = (
+            ("active_at", "active") if state == "active" else ("inactive_since", "inactive")
+        )
         sql = f"SELECT row FROM sessions INDEXED BY sessions_{index}"
-        sql += f" WHERE workspace = ? AND shelf = ? AND {column} < ? ORDER BY {column} LIMIT ?"
-        args = (workspace, query_sql.SHELVES[shelf], before, limit)
+        sql += f" WHERE workspace = ? AND state = ? AND {column} < ? ORDER BY {column} LIMIT ?"
+        args = (workspace, query_sql.STATE_CODES[state], before, limit)
         return [decode_session(row) for (row,) in self.execute(sql, args)]
 
     # turns

@@ -12,7 +12,7 @@ from segue.model.cursor import Mark
 from segue.model.event import Draft, Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
-from segue.model.session import Session, Shelf
+from segue.model.session import Session, SessionState
 from segue.store.base import (
     Decide,
     Delta,
@@ -134,9 +134,11 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.occurrences(workspace, id, terms, before, limit)
 
-    async def stale(self, workspace: str, shelf: Shelf, before: int, limit: int) -> list[Session]:
+    async def stale(
+        self, workspace: str, state: SessionState, before: int, limit: int
+    ) -> list[Session]:
         with translated(self.path):
-            return self.reader.stale(workspace, shelf, before, limit)
+            return self.reader.stale(workspace, state, before, limit)
 
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
         with translated(self.path):

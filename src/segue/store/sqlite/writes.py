@@ -67,7 +67,7 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
                 pk,
                 store,
                 session.workspace,
-                values["shelf"],
+                values["state"],
                 session.created_at,
                 session.active_at,
                 session.id,
@@ -154,8 +154,8 @@ def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
     # Naming only what changed spares SQLite the indexes of all the rest.
     values = {name: value for name, value in new.items() if value != old[name]}
     if values and after.memory_store_ids:
-        sql = "UPDATE links SET shelf = ?, active_at = ? WHERE session = ?"
-        tx.execute(sql, (new["shelf"], after.active_at, pk))
+        sql = "UPDATE links SET state = ?, active_at = ? WHERE session = ?"
+        tx.execute(sql, (new["state"], after.active_at, pk))
     values["change"] = tx.touch()
     values["row"] = codec.encode(after)
     sets = ", ".join(f"{name} = ?" for name in values)

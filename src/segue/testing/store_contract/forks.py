@@ -140,7 +140,7 @@ class ForkContract(Contract):
         for shelved in (InfoChanged(archived=True), InfoChanged(deleted=True)):
             parent = await make(store, user("one"), shelved)
             child = await fork(store, parent, parent.last_seq)
-            assert child.shelf == "live"
+            assert child.state == "active"
             assert await store.get(HERE, parent.id) == parent
 
     async def test_parent_and_fork_go_on_apart(self, store: Store) -> None:

@@ -380,9 +380,9 @@ class ListContract(Contract):
     async def test_stale_sessions_come_oldest_first(self, store: Store) -> None:
         rows = [await make(store, seconds=i) for i in (3, 1, 2, 9)]
         await make(store, workspace=THERE)
-        stale = await store.stale(HERE, "live", at(9), 10)
+        stale = await store.stale(HERE, "active", at(9), 10)
         assert stale == [rows[1], rows[2], rows[0]]
-        assert await store.stale(HERE, "live", at(9), 2) == [rows[1], rows[2]]
+        assert await store.stale(HERE, "active", at(9), 2) == [rows[1], rows[2]]
 
     async def test_shelved_sessions_are_stale_by_the_time_on_their_shelf(
         self, store: Store
@@ -393,6 +393,6 @@ class ListContract(Contract):
         binned = await make(store, draft(archive, 1), draft(trash, 15), seconds=0)
         assert await store.stale(HERE, "archived", at(50), 10) == [early, late]
         assert await store.stale(HERE, "archived", at(20), 10) == [early]
-        assert await store.stale(HERE, "trash", at(15), 10) == []
-        assert await store.stale(HERE, "trash", at(16), 10) == [binned]
-        assert await store.stale(HERE, "live", at(50), 10) == []
+        assert await store.stale(HERE, "trashed", at(15), 10) == []
+        assert await store.stale(HERE, "trashed", at(16), 10) == [binned]
+        assert await store.stale(HERE, "active", at(50), 10) == []

@@ -124,7 +124,7 @@ class SessionContract(Contract):
         assert await found(store, "secret") == set()
         assert await store.ranked(HERE, Query(text="secret")) == []
         assert await store.witness(HERE, [made], search_text.terms("secret")) == [None]
-        assert await store.stale(HERE, "live", FAR, 10) == []
+        assert await store.stale(HERE, "active", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None
         for call in (
             store.events(HERE, made.id),
@@ -293,7 +293,7 @@ class SessionContract(Contract):
         assert await store.ranked(HERE, Query(text="word")) == []
         assert await store.witness(HERE, [made], search_text.terms("word")) == [None]
         assert await store.sweep(HERE, Query(), mark, "") == []
-        assert await store.stale(HERE, "live", FAR, 10) == []
+        assert await store.stale(HERE, "active", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None
         assert (await store.expired(), await store.waiting(FAR)) == ([], [])
 

@@ -184,8 +184,8 @@ async def find_all(
     """The sessions of some names: all of them are known before anything is done to one."""
     found = [await hub.named(principal, name, trash=trash) for name in names]
     for session in found:
-        if trash and session.shelf != "trash":
-            hint = "; `segue unarchive` takes it back" if session.shelf == "archived" else ""
+        if trash and session.state != "trashed":
+            hint = "; `segue unarchive` takes it back" if session.state == "archived" else ""
             raise InvalidInput(f"session {session.id} is not in the trash{hint}")
     return list({session.id: session for session in found}.values())
 

@@ -43,7 +43,7 @@ def show_command(
 
     with where.asking() as ask:
         found = ask(lambda hub, principal: hub.named(principal, session))
-        if found.shelf == "trash" and format is None:
+        if found.state == "trashed" and format is None:
             click.echo(f"It is in the trash; `segue restore {found.id}` takes it back.", err=True)
         if info:
             _show_info(found, format)

@@ -104,6 +104,6 @@ def marks(session: Session) -> list[tuple[str, dict[str, Any]]]:
         found.append((session.status, {"fg": "green" if session.status == "running" else "red"}))
     elif session.pending:
         found.append(("waiting for an answer", {"fg": "yellow"}))
-    if session.shelf != "live":
-        found.append((session.shelf, {"dim": True}))
+    if session.state != "active":
+        found.append((session.state, {"dim": True}))
     return found

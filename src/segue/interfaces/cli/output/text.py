@@ -44,8 +44,8 @@ def show_sessions(sessions: Sequence[Session]) -> None:
             marks += f" [{session.status}]"
         elif session.pending:
             marks += " [waiting for an answer]"
-        if session.shelf != "live":
-            marks += f" [{session.shelf}]"
+        if session.state != "active":
+            marks += f" [{session.state}]"
         place = f"{session.source}  {one_line(tilde(session.cwd))}"
         click.echo(
             f"{click.style(session.id, dim=True)}  {age(session.active_at, now):>4}"

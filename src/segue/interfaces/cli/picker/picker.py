@@ -169,7 +169,7 @@ class Picker:
             self._change("Tagged.", lambda hub, who: hub.set_tag(who, session.id, value))
 
     def _archive(self, session: Session) -> None:
-        if session.shelf == "archived":
+        if session.state == "archived":
             self._change("Unarchived.", lambda hub, who: hub.unarchive(who, session.id))
         else:
             self._change(

@@ -153,8 +153,8 @@ class Choices:
         bounds = ids.prefix_range(self.typed.strip(), "sesn")
         if bounds is not None and len(self.typed) >= MIN_PREFIX:
             named = self._ask(lambda hub, who: hub.between(who, *bounds, limit=PAGE))
-            shelf = "archived" if self.archived else "live"
-            self._add("", [session for session in named if session.shelf == shelf])
+            state = "archived" if self.archived else "active"
+            self._add("", [session for session in named if session.state == state])
         self._more()
 
     def _more(self, heading: str = "") -> None:

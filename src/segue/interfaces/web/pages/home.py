@@ -35,6 +35,6 @@ async def _deleted(call: Call) -> str:
         session = await call.hub.get(call.principal, id)
     except NotFound:
         return ""
-    if session.shelf != "trash":
+    if session.state != "trashed":
         return ""
     return templates.macros("session_bits.html").undo(session, call.csrf)  # type: ignore[no-any-return]  # Markup, says the template

@@ -99,7 +99,7 @@ async def _open(call: Call) -> tuple[Call, View]:
     """The request as its link allows it: as somebody who may read the one session."""
     reading = Call(call.door, call.request, call.path, await _reader(call))
     session = await reading.session()
-    if session.shelf == "trash":
+    if session.state == "trashed":
         raise NotFound("this link leads nowhere; its session was deleted")
     return reading, View(session, _base(session, call.path["secret"]), False)
 

@@ -4,14 +4,14 @@
 -- Ids and names compare byte by byte (COLLATE "C"), as they do in every other store. What may hold
 -- any string at all (a directory, a tag, a body) is bytea: text in PostgreSQL has no NULs.
 
--- `row` is the whole session as JSON; the other columns exist to be indexed. `shelf` is 0 live,
--- 1 archived, 2 trash, and leads every index so that the usual list never walks past hidden rows.
+-- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
+-- 1 archived, 2 trashed, and leads every index so that the usual list never walks past hidden rows.
 -- `change` and `born` are the ids of the transactions that last wrote the row and that made it.
 CREATE TABLE sessions (
   pk bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
-  shelf smallint NOT NULL,
+  state smallint NOT NULL,
   status text COLLATE "C" NOT NULL,
   cwd bytea NOT NULL,
   agent text COLLATE "C",
@@ -21,49 +21,49 @@ CREATE TABLE sessions (
   source text COLLATE "C" NOT NULL,
   created_at bigint NOT NULL,
   active_at bigint NOT NULL,
-  shelved_at bigint,
+  inactive_since bigint,
   change bigint NOT NULL,
   born bigint NOT NULL,
   row bytea NOT NULL
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
-CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at, id) WHERE shelved_at IS NOT NULL;
+CREATE INDEX sessions_inactive ON sessions (workspace, state, inactive_since, id) WHERE inactive_since IS NOT NULL;
 
 -- The planner takes an index with a condition only where the statement repeats the condition. So
 -- each of these has one that always holds, for a list to name the index that it walks: left to
 -- its guesses, the planner would now and then walk another and throw most rows away.
-CREATE INDEX sessions_active ON sessions (workspace, shelf, active_at, id)
+CREATE INDEX sessions_active ON sessions (workspace, state, active_at, id)
   WHERE status <> 'by time';
-CREATE INDEX sessions_created ON sessions (workspace, shelf, created_at, id)
+CREATE INDEX sessions_created ON sessions (workspace, state, created_at, id)
   WHERE status <> 'by time';
-CREATE INDEX sessions_cwd_active ON sessions (workspace, shelf, cwd, active_at, id)
+CREATE INDEX sessions_cwd_active ON sessions (workspace, state, cwd, active_at, id)
   WHERE status <> 'by cwd';
-CREATE INDEX sessions_cwd_created ON sessions (workspace, shelf, cwd, created_at, id)
+CREATE INDEX sessions_cwd_created ON sessions (workspace, state, cwd, created_at, id)
   WHERE status <> 'by cwd';
-CREATE INDEX sessions_status_active ON sessions (workspace, shelf, status, active_at, id)
+CREATE INDEX sessions_status_active ON sessions (workspace, state, status, active_at, id)
   WHERE status <> 'by status';
-CREATE INDEX sessions_status_created ON sessions (workspace, shelf, status, created_at, id)
+CREATE INDEX sessions_status_created ON sessions (workspace, state, status, created_at, id)
   WHERE status <> 'by status';
-CREATE INDEX sessions_source_active ON sessions (workspace, shelf, source, active_at, id)
+CREATE INDEX sessions_source_active ON sessions (workspace, state, source, active_at, id)
   WHERE status <> 'by source';
-CREATE INDEX sessions_source_created ON sessions (workspace, shelf, source, created_at, id)
+CREATE INDEX sessions_source_created ON sessions (workspace, state, source, created_at, id)
   WHERE status <> 'by source';
-CREATE INDEX sessions_version_active ON sessions (workspace, shelf, agent, version, active_at, id)
+CREATE INDEX sessions_version_active ON sessions (workspace, state, agent, version, active_at, id)
   WHERE agent IS NOT NULL AND status <> 'by version';
-CREATE INDEX sessions_version_created ON sessions (workspace, shelf, agent, version, created_at, id)
+CREATE INDEX sessions_version_created ON sessions (workspace, state, agent, version, created_at, id)
   WHERE agent IS NOT NULL AND status <> 'by version';
-CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id)
+CREATE INDEX sessions_agent_active ON sessions (workspace, state, agent, active_at, id)
   WHERE agent IS NOT NULL AND status <> 'by agent';
-CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id)
+CREATE INDEX sessions_agent_created ON sessions (workspace, state, agent, created_at, id)
   WHERE agent IS NOT NULL AND status <> 'by agent';
-CREATE INDEX sessions_deployment_active ON sessions (workspace, shelf, deployment, active_at, id)
+CREATE INDEX sessions_deployment_active ON sessions (workspace, state, deployment, active_at, id)
   WHERE deployment IS NOT NULL AND status <> 'by deployment';
-CREATE INDEX sessions_deployment_created ON sessions (workspace, shelf, deployment, created_at, id)
+CREATE INDEX sessions_deployment_created ON sessions (workspace, state, deployment, created_at, id)
   WHERE deployment IS NOT NULL AND status <> 'by deployment';
-CREATE INDEX sessions_tag_active ON sessions (workspace, shelf, tag, active_at, id)
+CREATE INDEX sessions_tag_active ON sessions (workspace, state, tag, active_at, id)
   WHERE tag IS NOT NULL AND status <> 'by tag';
-CREATE INDEX sessions_tag_created ON sessions (workspace, shelf, tag, created_at, id)
+CREATE INDEX sessions_tag_created ON sessions (workspace, state, tag, created_at, id)
   WHERE tag IS NOT NULL AND status <> 'by tag';
 
 -- A session may have several memory stores; the order columns are repeated so that this filter,
@@ -72,14 +72,14 @@ CREATE TABLE links (
   session bigint NOT NULL,
   store text COLLATE "C" NOT NULL,
   workspace text COLLATE "C" NOT NULL,
-  shelf smallint NOT NULL,
+  state smallint NOT NULL,
   created_at bigint NOT NULL,
   active_at bigint NOT NULL,
   id text COLLATE "C" NOT NULL,
   PRIMARY KEY (session, store)
 );
-CREATE INDEX links_active ON links (workspace, shelf, store, active_at, id);
-CREATE INDEX links_created ON links (workspace, shelf, store, created_at, id);
+CREATE INDEX links_active ON links (workspace, state, store, active_at, id);
+CREATE INDEX links_created ON links (workspace, state, store, created_at, id);
 
 CREATE TABLE events (
   session bigint NOT NULL,

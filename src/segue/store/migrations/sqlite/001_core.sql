@@ -1,13 +1,13 @@
 -- The core: sessions with their events, what turns need, and what stands beside them.
 -- compat: 1
 
--- `row` is the whole session as JSON; the other columns exist to be indexed. `shelf` is 0 live,
--- 1 archived, 2 trash, and leads every index so that the usual list never walks past hidden rows.
+-- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
+-- 1 archived, 2 trashed, and leads every index so that the usual list never walks past hidden rows.
 CREATE TABLE sessions (
   pk INTEGER PRIMARY KEY,
   workspace TEXT NOT NULL,
   id TEXT NOT NULL,
-  shelf INTEGER NOT NULL,
+  state INTEGER NOT NULL,
   status TEXT NOT NULL,
   cwd BLOB NOT NULL,
   agent TEXT,
@@ -17,31 +17,31 @@ CREATE TABLE sessions (
   source TEXT NOT NULL,
   created_at INTEGER NOT NULL,
   active_at INTEGER NOT NULL,
-  shelved_at INTEGER,
+  inactive_since INTEGER,
   change INTEGER NOT NULL,
   born INTEGER NOT NULL,
   row BLOB NOT NULL
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
-CREATE INDEX sessions_shelved ON sessions (workspace, shelf, shelved_at) WHERE shelved_at IS NOT NULL;
+CREATE INDEX sessions_inactive ON sessions (workspace, state, inactive_since) WHERE inactive_since IS NOT NULL;
 
-CREATE INDEX sessions_active ON sessions (workspace, shelf, active_at, id);
-CREATE INDEX sessions_created ON sessions (workspace, shelf, created_at, id);
-CREATE INDEX sessions_cwd_active ON sessions (workspace, shelf, cwd, active_at, id);
-CREATE INDEX sessions_cwd_created ON sessions (workspace, shelf, cwd, created_at, id);
-CREATE INDEX sessions_status_active ON sessions (workspace, shelf, status, active_at, id);
-CREATE INDEX sessions_status_created ON sessions (workspace, shelf, status, created_at, id);
-CREATE INDEX sessions_source_active ON sessions (workspace, shelf, source, active_at, id);
-CREATE INDEX sessions_source_created ON sessions (workspace, shelf, source, created_at, id);
-CREATE INDEX sessions_agent_active ON sessions (workspace, shelf, agent, active_at, id) WHERE agent IS NOT NULL;
-CREATE INDEX sessions_agent_created ON sessions (workspace, shelf, agent, created_at, id) WHERE agent IS NOT NULL;
-CREATE INDEX sessions_version_active ON sessions (workspace, shelf, agent, version, active_at, id) WHERE agent IS NOT NULL;
-CREATE INDEX sessions_version_created ON sessions (workspace, shelf, agent, version, created_at, id) WHERE agent IS NOT NULL;
-CREATE INDEX sessions_deployment_active ON sessions (workspace, shelf, deployment, active_at, id) WHERE deployment IS NOT NULL;
-CREATE INDEX sessions_deployment_created ON sessions (workspace, shelf, deployment, created_at, id) WHERE deployment IS NOT NULL;
-CREATE INDEX sessions_tag_active ON sessions (workspace, shelf, tag, active_at, id) WHERE tag IS NOT NULL;
-CREATE INDEX sessions_tag_created ON sessions (workspace, shelf, tag, created_at, id) WHERE tag IS NOT NULL;
+CREATE INDEX sessions_active ON sessions (workspace, state, active_at, id);
+CREATE INDEX sessions_created ON sessions (workspace, state, created_at, id);
+CREATE INDEX sessions_cwd_active ON sessions (workspace, state, cwd, active_at, id);
+CREATE INDEX sessions_cwd_created ON sessions (workspace, state, cwd, created_at, id);
+CREATE INDEX sessions_status_active ON sessions (workspace, state, status, active_at, id);
+CREATE INDEX sessions_status_created ON sessions (workspace, state, status, created_at, id);
+CREATE INDEX sessions_source_active ON sessions (workspace, state, source, active_at, id);
+CREATE INDEX sessions_source_created ON sessions (workspace, state, source, created_at, id);
+CREATE INDEX sessions_agent_active ON sessions (workspace, state, agent, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_agent_created ON sessions (workspace, state, agent, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_active ON sessions (workspace, state, agent, version, active_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_version_created ON sessions (workspace, state, agent, version, created_at, id) WHERE agent IS NOT NULL;
+CREATE INDEX sessions_deployment_active ON sessions (workspace, state, deployment, active_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_deployment_created ON sessions (workspace, state, deployment, created_at, id) WHERE deployment IS NOT NULL;
+CREATE INDEX sessions_tag_active ON sessions (workspace, state, tag, active_at, id) WHERE tag IS NOT NULL;
+CREATE INDEX sessions_tag_created ON sessions (workspace, state, tag, created_at, id) WHERE tag IS NOT NULL;
 
 -- A session may have several memory stores; the order columns are repeated so that this filter,
 -- too, is one walk along an index.
@@ -49,14 +49,14 @@ CREATE TABLE links (
   session INTEGER NOT NULL,
   store TEXT NOT NULL,
   workspace TEXT NOT NULL,
-  shelf INTEGER NOT NULL,
+  state INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
   active_at INTEGER NOT NULL,
   id TEXT NOT NULL,
   PRIMARY KEY (session, store)
 ) WITHOUT ROWID;
-CREATE INDEX links_active ON links (workspace, shelf, store, active_at, id);
-CREATE INDEX links_created ON links (workspace, shelf, store, created_at, id);
+CREATE INDEX links_active ON links (workspace, state, store, active_at, id);
+CREATE INDEX links_created ON links (workspace, state, store, created_at, id);
 
 -- `key` is session << 24 | seq: one tree holds each session's events together and in order.
 CREATE TABLE events (
