@@ -459,26 +459,17 @@ async def worked(client: AsyncAnthropic, server: Server, place: Path, language: 
     )
     session = await beta.sessions.create(agent=agent.id, environment_id=environment.id)
     async with worker(client, server, environment.id, place, language):
-        for said in ("all is done", "and again"):
-            words: Any = message("on")
-            async with await beta.sessions.events.stream(session.id) as stream:
-                await beta.sessions.events.send(session.id, events=[words])
-                told = []
-                async with asyncio.timeout(60):
-                    async for event in stream:
-                        told.append(event)
-                        if event.type == "session.status_idle" and (
-                            event.stop_reason.type == "end_turn"
-                        ):
-                            break
-            assert said in [b.text for e in told if e.type == "agent.message" for b in e.content]
-            results = [each for each in told if each.type == "user.tool_result"]
-            assert results and not any(each.is_error for each in results)
-            waits = [e.stop_reason for e in told if e.type == "session.status_idle"][:-1]
-            assert all(each.type == "requires_action" for each in waits)
+        for answer in ("all is done", "and again"):
+            events = await run_turn(beta, session.id, "on")
+            assert answer in texts(events)
+            results = [event for event in events if event.type == "user.tool_result"]
+            assert results and not any(result.is_error for result in results)
+            waits = [e.stop_reason for e in events if e.type == "session.status_idle"][:-1]
+            assert all(reason.type == "requires_action" for reason in waits)
             await stopped(beta, environment.id)
-    words = message("once more")
-    await beta.sessions.events.send(session.id, events=[words])
+    # The turn must be over before the item is stopped: a session that is running when its worker
+    # leaves gets another item.
+    await run_turn(beta, session.id, "once more")
     item = await beta.environments.work.poll(environment.id, block_ms=999)
     assert item is not None
     await beta.environments.work.ack(item.id, environment_id=environment.id)
@@ -497,6 +488,23 @@ async def worked(client: AsyncAnthropic, server: Server, place: Path, language: 
     await calls.stop(item.id, environment_id=environment.id, force=True)
     listed = [each async for each in calls.list(environment.id, limit=1)]
     assert [each.state for each in listed] == ["stopped"] * len(listed) and len(listed) >= 3
+
+
+async def run_turn(beta: Any, session_id: str, text: str) -> list[Any]:
+    """Send a prompt and return the turn's events."""
+    events = []
+    async with await beta.sessions.events.stream(session_id) as stream, asyncio.timeout(60):
+        await beta.sessions.events.send(session_id, events=[message(text)])
+        async for event in stream:
+            events.append(event)
+            if event.type == "session.status_idle" and event.stop_reason.type == "end_turn":
+                break
+    return events
+
+
+def texts(events: list[Any]) -> list[str]:
+    """Return the texts of the agent's messages."""
+    return [block.text for e in events if e.type == "agent.message" for block in e.content]
 
 
 async def stopped(beta: Any, environment: str) -> None:
