@@ -104,7 +104,7 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
             agent = await hub.agent(LOCAL, {"kind": "acp", "command": claude_agent})
             logins = await agent.logins()
             assert logins and all(each.args for each in logins)
-            begun = await agent.begin(str(project), (), None)
+            begun = await agent.start_session(str(project), (), None)
             options = begun.keep(begun.id)
             names = [option["id"] for option in options["offered"]["options"]]
             assert {"mode", "model"} <= set(names)

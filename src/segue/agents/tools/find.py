@@ -16,7 +16,7 @@ from segue.model.event import ToolResult
 from .base import Input, Tool, ToolContext, ToolError, done, shortened
 from .path_guard import ResolvedPath
 
-_WALKER = str(Path(__file__).with_name("walker.py"))
+_WORKER = str(Path(__file__).with_name("search_worker.py"))
 SECONDS = 30.0
 
 
@@ -68,7 +68,7 @@ async def _ask(
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
     try:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", _WALKER, str(listed)),
+            *(sys.executable, "-I", "-S", _WORKER, str(listed)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
