@@ -22,7 +22,7 @@ from segue import claude
 from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 
@@ -99,7 +99,7 @@ def python_sdk() -> Callable[..., list[object]]:
 async def lists(bench: Bench, home: Path, directory: Path) -> None:
     os.environ["CLAUDE_CONFIG_DIR"] = str(home)
     sdk, node = python_sdk(), TypeScript()
-    source = ClaudeSource(directory / "index", Home(str(home)))
+    source = ClaudeSource(directory / "index", ClaudeHome(str(home)))
     bench.say("making the index")
     await source.refresh()
     async with Hub(MemoryStore(), directory, sources=[source]) as hub:
@@ -185,7 +185,7 @@ async def first_index(bench: Bench, home: Path, directory: Path) -> None:
     theirs: list[float] = []
     for number in range(1 if bench.quick else 3):
         begun = time.perf_counter()
-        source = ClaudeSource(directory / f"first-{number}", Home(str(home)))
+        source = ClaudeSource(directory / f"first-{number}", ClaudeHome(str(home)))
         await source.refresh()
         ours.append(time.perf_counter() - begun)
         await source.close()

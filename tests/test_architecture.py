@@ -346,11 +346,11 @@ import sys
 from pathlib import Path
 from segue.hub import Hub
 from segue.model.principal import LOCAL
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.sqlite import SQLiteStore
 root = Path({str(tmp_path)!r})
-source = ClaudeSource(root / "index", Home(str(root / "claude")))
+source = ClaudeSource(root / "index", ClaudeHome(str(root / "claude")))
 hub = Hub(SQLiteStore.open(root / "segue.db"), root, sources=[source])
 try:
     hub.list(LOCAL).send(None)

@@ -92,9 +92,9 @@ def _sources(
         if name == "claude":
             from hashlib import blake2b
 
-            from segue.sources.claude.format.paths import Home
+            from segue.sources.claude.format.paths import ClaudeHome
 
-            home = Home.current()
+            home = ClaudeHome.current()
             if unused or os.path.isdir(home.projects):
                 from segue.sources.claude.source import ClaudeSource
                 from segue.sources.index.database import FORMAT

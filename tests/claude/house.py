@@ -12,7 +12,7 @@ from segue.hub import Hub
 from segue.model.content import Text
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, S, as_line, assistant, user

@@ -125,13 +125,13 @@ def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
         file.write(as_line(user("u2", "a1")))
     assert list(lines) == before
     os.truncate(path, 100)
-    with pytest.raises(safe_io.Unreadable):
+    with pytest.raises(safe_io.UnreadableFile):
         list(lines)
     lines = bundle.TranscriptFile(str(path))
     other = path.with_name("other")
     other.write_bytes(path.read_bytes() * 3)
     other.rename(path)
-    with pytest.raises(safe_io.Unreadable):
+    with pytest.raises(safe_io.UnreadableFile):
         list(lines)
 
 
@@ -141,7 +141,7 @@ from pathlib import Path
 from segue.hub import Hub
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 async def main():
@@ -149,7 +149,7 @@ async def main():
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(rounds):
-        source = ClaudeSource(Path(root).parent / "data" / "index.db", Home(root))
+        source = ClaudeSource(Path(root).parent / "data" / "index.db", ClaudeHome(root))
         async with Hub(MemoryStore(), Path(root).parent, sources=[source]) as hub:
             for _ in range(3):
                 found = (await hub.list(LOCAL, Query(limit=1000))).sessions

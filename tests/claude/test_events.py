@@ -37,9 +37,9 @@ from segue.model.event import (
 from segue.model.session import Session
 from segue.sources.claude.events.transcript_reader import Reader
 from segue.sources.claude.format import safe_io
-from segue.sources.claude.format.jsonl import entries
+from segue.sources.claude.format.jsonl import parse_entries
 from segue.sources.claude.index import transcript_summary
-from segue.sources.claude.sdk.quick_info import WINDOW
+from segue.sources.claude.sdk.quick_info import WINDOW_BYTES
 from tests.claude.entries import (
     VERSIONS,
     Home,
@@ -60,7 +60,7 @@ SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, I
 
 @contextmanager
 def reading(path: Path, id: str | None = None) -> Iterator[tuple[Reader, Session]]:
-    with safe_io.opened(str(path)) as (descriptor, _):
+    with safe_io.open_for_reading(str(path)) as (descriptor, _):
         known = transcript_summary.Known()
         for _said in transcript_summary.scan(descriptor, known):
             pass
@@ -140,7 +140,7 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
         with reading(path) as (reader, session):
             found = list(reader.all())
         row = rows[path.stem]
-        if path.stat().st_size <= WINDOW:  # the SDK sees all of it, as we do
+        if path.stat().st_size <= WINDOW_BYTES:  # the SDK sees all of it, as we do
             assert (session.title, session.tag, session.cwd, session.git_branch) == (
                 row["summary"],
                 row.get("tag"),
@@ -421,7 +421,7 @@ def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
 
     def scanned() -> list[str]:
         nonlocal known
-        with safe_io.opened(str(path)) as (descriptor, _):
+        with safe_io.open_for_reading(str(path)) as (descriptor, _):
             known = transcript_summary.begin(descriptor, known)
             said = [body for _, body in transcript_summary.scan(descriptor, known)]
             return [plain(body.content) for body in said]  # type: ignore[union-attr]
@@ -447,9 +447,9 @@ def test_entries_are_read_once_when_a_transcript_is_scanned(
     def counting(line: bytes) -> list[dict[str, Any]]:
         nonlocal read
         read += 1
-        return entries(line)
+        return parse_entries(line)
 
-    monkeypatch.setattr("segue.sources.claude.format.jsonl.entries", counting)
-    with safe_io.opened(str(path)) as (descriptor, _):
+    monkeypatch.setattr("segue.sources.claude.format.jsonl.parse_entries", counting)
+    with safe_io.open_for_reading(str(path)) as (descriptor, _):
         assert len(list(transcript_summary.scan(descriptor, transcript_summary.Known()))) == 2
     assert read == 2

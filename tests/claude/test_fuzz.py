@@ -18,8 +18,8 @@ from segue.sources.claude.conversation import messages, tree
 from segue.sources.claude.edit import doctor, fork
 from segue.sources.claude.exchange import event_codec
 from segue.sources.claude.format import subagents
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home, Project
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
 from segue.sources.claude.sdk import export, quick_info
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 from segue.store.base import number
@@ -44,7 +44,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 @cache
 def said(path: Path) -> set[str]:
-    return {message.uuid for message in messages.messages(str(path))}
+    return {message.uuid for message in messages.read_messages(str(path))}
 
 
 def damaged(draw: st.DrawFn, line: bytes) -> bytes:
@@ -118,23 +118,23 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         broken = Path(directory) / f"{S}.jsonl"
         broken.write_bytes(data)
-        found = {message.uuid for message in messages.messages(str(broken), system=True)}
+        found = {message.uuid for message in messages.read_messages(str(broken), system=True)}
         assert still_whole(path, touched) <= found
-        place = Place(S, str(broken), Project(directory))
+        place = TranscriptFile(S, str(broken), ProjectDirectory(directory))
         for thorough in (True, False):
-            quick_info.facts(str(broken), thorough)
+            quick_info.read_facts(str(broken), thorough)
         described = SDKSessionInfo(S, "x", 0)
-        read = messages.messages(str(broken))
+        read = messages.read_messages(str(broken))
         export.html(described, read).encode()
         export.markdown(described, read).encode()
-        tree.session_tree(str(broken), S).path()
-        subagents.ids(str(broken))
+        tree.read_session_tree(str(broken), S).path()
+        subagents.list_agent_ids(str(broken))
         comes_back(data)
         if read:
             fork.fork(place)
-        left = doctor.repair(Home(directory), place).entries
-        assert doctor.diagnose(place).healthy or not left
-        healed = {message.uuid for message in messages.messages(str(broken), system=True)}
+        left = doctor.repair_transcript(ClaudeHome(directory), place).entries
+        assert doctor.diagnose_transcript(place).healthy or not left
+        healed = {message.uuid for message in messages.read_messages(str(broken), system=True)}
         assert still_whole(path, touched) <= healed
 
 
@@ -176,8 +176,8 @@ def test_any_bytes_at_all_are_read(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{S}.jsonl"
         path.write_bytes(data)
-        messages.messages(str(path), system=True)
-        doctor.diagnose(Place(S, str(path), Project(directory)))
-        quick_info.facts(str(path))
-        quick_info.facts(str(path), False)
+        messages.read_messages(str(path), system=True)
+        doctor.diagnose_transcript(TranscriptFile(S, str(path), ProjectDirectory(directory)))
+        quick_info.read_facts(str(path))
+        quick_info.read_facts(str(path), False)
         comes_back(data)

@@ -25,8 +25,8 @@ from segue.hub import Hub
 from segue.model.errors import SegueError
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.format.jsonl import BLANK
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.jsonl import BLANK_BYTES
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.sqlite import SQLiteStore
 from tests.claude.entries import (
@@ -216,7 +216,7 @@ async def change(hub: Hub, id: str, path: Path, listed: bool) -> None:
         await hub.trash(LOCAL, id)
         await read(hub, id)
         await hub.restore(LOCAL, id)
-    lines = [line for line in path.read_bytes().split(b"\n") if line.strip(BLANK)]
+    lines = [line for line in path.read_bytes().split(b"\n") if line.strip(BLANK_BYTES)]
     if taken := await tried(hub.import_claude(LOCAL, str(path))):
         await read(hub, taken[0].id)
         assert (await hub.import_claude(LOCAL, str(path)))[1] == 0

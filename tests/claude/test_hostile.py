@@ -134,13 +134,13 @@ def test_a_file_that_vanishes_between_the_look_and_the_reading(
     home.talk(GOOD)
     home.talk(S)
     home.touch(GOOD, 1)
-    read = quick_info.facts
+    read = quick_info.read_facts
 
-    def late(path: str, thorough: bool = True) -> quick_info.Facts | None:
+    def late(path: str, thorough: bool = True) -> quick_info.SessionFacts | None:
         (home.projects / "-w" / f"{S}.jsonl").unlink(missing_ok=True)
         return read(path, thorough)
 
-    monkeypatch.setattr(quick_info, "facts", late)
+    monkeypatch.setattr(quick_info, "read_facts", late)
     assert [session.session_id for session in claude.list_sessions()] == [GOOD]
 
 
@@ -212,15 +212,16 @@ def test_many_compactions(home: Home) -> None:
 
 MEASURE = """
 import resource, sys
-from segue.sources.claude import info, messages
+from segue.sources.claude.conversation.messages import read_messages
+from segue.sources.claude.sdk.quick_info import read_facts
 path, limit = sys.argv[1], int(sys.argv[2])
 def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-info.facts(path + ".small"), messages.messages(path + ".small")
+read_facts(path + ".small"), read_messages(path + ".small")
 before = peak()
-found = messages.messages(path, limit=limit, offset=100)
-facts = info.facts(path)
+found = read_messages(path, limit=limit, offset=100)
+facts = read_facts(path)
 print(len(found), facts.first_prompt, (peak() - before) // 1024)
 """
 
@@ -277,9 +278,9 @@ def test_a_line_of_a_hundred_megabytes_is_placed_without_being_held(tmp_path: Pa
     assert (count, prompt) == (50, "first")
     assert megabytes < 64
     with path.open("rb") as file:
-        t = entry_table.of_file(file.fileno())
+        t = entry_table.table_from_file(file.fileno())
     assert len(t) == 202
-    assert [message.uuid for message in messages.messages(str(path), limit=3)][:1] == ["u1"]
+    assert [message.uuid for message in messages.read_messages(str(path), limit=3)][:1] == ["u1"]
 
 
 @pytest.mark.parametrize("order", ["message uuid result", "uuid message result"])

@@ -90,7 +90,7 @@ def test_a_session_without_a_directory_of_its_own_gets_the_one_asked_for(
 def long_directory(tmp_path: Path) -> Path:
     directory = tmp_path / ("x" * 90) / ("y" * (200 - len(str(tmp_path)) - 60))
     directory.mkdir(parents=True)
-    assert paths.MAX_NAME < len(str(directory)) < 255
+    assert paths.MAX_PROJECT_NAME_LENGTH < len(str(directory)) < 255
     return directory
 
 
@@ -98,7 +98,7 @@ def test_a_long_directory_is_found_under_the_full_name_of_old_programs(
     home: Home, tmp_path: Path
 ) -> None:
     directory = long_directory(tmp_path)
-    home.talk(S, paths.hyphenated(str(directory)))
+    home.talk(S, paths.hyphenate(str(directory)))
     assert listed(directory) == [S]
 
 
@@ -106,7 +106,7 @@ def test_and_under_another_hash_where_the_session_says_that_it_ran_there(
     home: Home, tmp_path: Path
 ) -> None:
     directory = long_directory(tmp_path)
-    name = paths.hyphenated(str(directory))[: paths.MAX_NAME] + "-zzzzzz"
+    name = paths.hyphenate(str(directory))[: paths.MAX_PROJECT_NAME_LENGTH] + "-zzzzzz"
     home.talk(S, name, cwd=str(directory))
     home.talk(S2, name, cwd="/another/place")
     assert listed(directory) == [S]
@@ -174,7 +174,7 @@ def test_without_a_setting_the_home_is_in_the_users_directory(
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in (None, ""):
         environ = {} if value is None else {"CLAUDE_CONFIG_DIR": value}
-        assert paths.Home.current(environ).root == str(tmp_path / ".claude")
+        assert paths.ClaudeHome.current(environ).root == str(tmp_path / ".claude")
 
 
 def test_a_linked_project_directory_counts(home: Home, tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query, matches
 from segue.model.session import Session
 from segue.sources.claude.edit import trash
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home as ClaudeHome
-from segue.sources.claude.format.paths import Project
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, as_line, user
@@ -96,7 +95,7 @@ class World:
             return
         if kind == "restore":
             for id in sorted(self.trashed)[:1]:
-                trash.restore(self.claude, id)
+                trash.restore_session(self.claude, id)
                 self.trashed.discard(id)
                 self.touched.add(id)
             return
@@ -104,7 +103,9 @@ class World:
         path = self.paths[id]
         self.touched.add(id)
         if kind == "trash":
-            trash.trash(self.claude, Place(id, str(path), Project(str(path.parent))))
+            trash.move_to_trash(
+                self.claude, TranscriptFile(id, str(path), ProjectDirectory(str(path.parent)))
+            )
             self.trashed.add(id)
         elif kind == "unlink":
             path.unlink()

@@ -145,8 +145,10 @@ async def test_what_is_shown_is_read_from_its_own_line(
     read: list[bytes] = []
     async with opened(home) as (hub, _):
         await listed(hub)
-        entries = reading.entries
-        monkeypatch.setattr(reading, "entries", lambda line: read.append(line) or entries(line))
+        entries = reading.parse_entries
+        monkeypatch.setattr(
+            reading, "parse_entries", lambda line: read.append(line) or entries(line)
+        )
         (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
         assert found.event is not None and isinstance(found.event.body, UserMessage)
         assert read == [as_line(user("u", None, "needle")).strip()]

@@ -20,7 +20,7 @@ from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
 from segue.model.query import Query
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.index import discovery, watch
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore

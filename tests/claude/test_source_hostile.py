@@ -18,7 +18,7 @@ from segue.model.errors import SegueError
 from segue.model.event import Body
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.index.index_update import Updating
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
@@ -172,7 +172,7 @@ async def test_tens_of_thousands_of_calls_without_results(home: Home) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.sources.claude.index.index_update import Updating
 from segue.model.query import Query
@@ -184,7 +184,7 @@ def now(coroutine):
 def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-small, large = (ClaudeSource(Path(at) / "index", Home(at)) for at in sys.argv[1:])
+small, large = (ClaudeSource(Path(at) / "index", ClaudeHome(at)) for at in sys.argv[1:])
 now(small.refresh())
 before = peak()
 now(large.refresh())

@@ -18,7 +18,7 @@ from segue.model.event import AgentMessage, AnyBody, ToolCall, Usage, UserMessag
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Thread
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import VERSIONS, Home, S, as_line, assistant, user

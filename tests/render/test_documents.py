@@ -22,7 +22,7 @@ from segue.model.event import (
 )
 from segue.model.principal import LOCAL
 from segue.render import documents, markdown
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home as Claude
@@ -64,7 +64,7 @@ async def test_a_long_session_is_read_some_at_a_time(
 async def test_what_agents_did_and_what_was_asked_is_in_the_text(tmp_path: Path) -> None:
     made = Claude(tmp_path / "claude")
     delegated(made)
-    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         session = await hub.get(LOCAL, S)
         text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])

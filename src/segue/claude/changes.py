@@ -7,8 +7,8 @@ import os
 from segue.model import clock
 from segue.sources.claude.edit import fork, remove
 from segue.sources.claude.format import append, locate, safe_io, sidecar
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home, is_uuid
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, is_uuid
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult
 
 
@@ -42,7 +42,7 @@ def delete_session(session_id: str, directory: str | None = None) -> None:
     `trash_session` is the way to delete that can be taken back.
     """
     place = _found(session_id, directory, everywhere="")
-    remove.remove(Home.current(), place)
+    remove.remove_session(ClaudeHome.current(), place)
 
 
 def fork_session(
@@ -56,7 +56,7 @@ def fork_session(
     place = _found(session_id, directory, everywhere="")
     try:
         return ForkSessionResult(fork.fork(place, title, up_to_message_id))
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         raise _not_found(session_id, directory, "") from None
 
 
@@ -90,20 +90,20 @@ def checked_fork(session_id: str, up_to_message_id: str | None) -> None:
 
 def _append(session_id: str, directory: str | None, **fields: str) -> None:
     place = _found(session_id, directory)
-    if not append.append(place.path, append.line(**fields)):
+    if not append.append_lines(place.path, append.encode_line(**fields)):
         raise _not_found(session_id, directory)
 
 
 def _mark(session_id: str, directory: str | None, archived: bool) -> None:
     place = _found(session_id, directory)
-    sidecar.mark_archived(place.path, archived, clock.now())
+    sidecar.write_archive_mark(place.path, archived, clock.now())
 
 
 def _found(
     session_id: str, directory: str | None, everywhere: str = " in any project directory"
-) -> Place:
+) -> TranscriptFile:
     checked_id(session_id)
-    place = locate.find(Home.current(), session_id, directory)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     if place is None:
         raise _not_found(session_id, directory, everywhere)
     return place
@@ -115,6 +115,6 @@ def _not_found(
     where = everywhere
     if directory is not None:
         where = f" in project directory for {directory}"
-    elif everywhere and not os.path.isdir(Home.current().projects):
+    elif everywhere and not os.path.isdir(ClaudeHome.current().projects):
         where = " (no projects directory)"
     return FileNotFoundError(f"Session {session_id} not found{where}")

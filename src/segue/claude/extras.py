@@ -12,8 +12,8 @@ from segue.sources.claude.edit import relocate, trash
 from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
 from segue.sources.claude.format import locate, safe_io
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home, is_uuid
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, is_uuid
 from segue.sources.claude.sdk import export
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 
@@ -25,10 +25,10 @@ def get_session_tree(session_id: str, directory: str | None = None) -> SessionTr
     for entry in tree.path():      # the conversation from its very beginning
         print(entry.type, entry.message)
     """
-    place = locate.find(Home.current(), session_id, directory)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     try:
-        return place and tree.session_tree(place.path, place.id)
-    except safe_io.Unreadable:
+        return place and tree.read_session_tree(place.path, place.id)
+    except safe_io.UnreadableFile:
         return None
 
 
@@ -40,7 +40,7 @@ def relocate_session(session_id: str, new_directory: str, directory: str | None 
     """
     if not os.path.isdir(new_directory):
         raise NotADirectoryError(f"there is no directory {new_directory}")
-    relocate.relocate(Home.current(), _found(session_id, directory), new_directory)
+    relocate.relocate_session(ClaudeHome.current(), _found(session_id, directory), new_directory)
 
 
 def pin_session(session_id: str, directory: str | None = None, *, days: int = 365) -> int:
@@ -51,12 +51,12 @@ def pin_session(session_id: str, directory: str | None = None, *, days: int = 36
     """
     if days <= 0:
         raise ValueError("days must be positive")
-    return relocate.pin(Home.current(), _found(session_id, directory), days)
+    return relocate.pin_session(ClaudeHome.current(), _found(session_id, directory), days)
 
 
 def unpin_session(session_id: str, directory: str | None = None) -> None:
     """Take a pin off: the session has the time of its last entry again."""
-    relocate.unpin(_found(session_id, directory))
+    relocate.unpin_session(_found(session_id, directory))
 
 
 def doctor(session_id: str, directory: str | None = None, *, repair: bool = False) -> Diagnosis:
@@ -66,19 +66,23 @@ def doctor(session_id: str, directory: str | None = None, *, repair: bool = Fals
     under the name in `Diagnosis.backup`. Refuses with SessionIsLive while a process has it open.
     """
     place = _found(session_id, directory)
-    return healing.repair(Home.current(), place) if repair else healing.diagnose(place)
+    return (
+        healing.repair_transcript(ClaudeHome.current(), place)
+        if repair
+        else healing.diagnose_transcript(place)
+    )
 
 
 def export_markdown(session_id: str, directory: str | None = None) -> str:
     """A session's conversation as a Markdown document."""
     place = _found(session_id, directory)
-    return export.markdown(_about(place), reading.messages(place.path))
+    return export.markdown(_about(place), reading.read_messages(place.path))
 
 
 def export_html(session_id: str, directory: str | None = None) -> str:
     """A session's conversation as one HTML page that needs no other file and runs no script."""
     place = _found(session_id, directory)
-    return export.html(_about(place), reading.messages(place.path))
+    return export.html(_about(place), reading.read_messages(place.path))
 
 
 def trash_session(session_id: str, directory: str | None = None) -> TrashedSession:
@@ -86,33 +90,33 @@ def trash_session(session_id: str, directory: str | None = None) -> TrashedSessi
 
     Refuses with SessionIsLive while a process has it open: it would write the session anew.
     """
-    return trash.trash(Home.current(), _found(session_id, directory))
+    return trash.move_to_trash(ClaudeHome.current(), _found(session_id, directory))
 
 
 def restore_session(session_id: str) -> None:
     """Put a session from the trash back where it was."""
-    trash.restore(Home.current(), session_id)
+    trash.restore_session(ClaudeHome.current(), session_id)
 
 
 def list_trash() -> list[TrashedSession]:
     """The sessions in the trash, the newest first."""
-    return trash.trashed(Home.current())
+    return trash.list_trash(ClaudeHome.current())
 
 
 def empty_trash(older_than_days: float = 0) -> int:
     """Delete for good what is in the trash for longer than that; gives how many sessions."""
-    return trash.empty(Home.current(), older_than_days)
+    return trash.empty_trash(ClaudeHome.current(), older_than_days)
 
 
-def _found(session_id: str, directory: str | None) -> Place:
+def _found(session_id: str, directory: str | None) -> TranscriptFile:
     if not is_uuid(session_id):
         raise ValueError(f"Invalid session_id: {session_id}")
-    place = locate.find(Home.current(), session_id, directory)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     if place is None:
         raise FileNotFoundError(f"Session {session_id} not found")
     return place
 
 
-def _about(place: Place) -> SDKSessionInfo:
-    found = locate.describe(place)
+def _about(place: TranscriptFile) -> SDKSessionInfo:
+    found = locate.session_info(place)
     return found or SDKSessionInfo(session_id=place.id, summary=place.id, last_modified=0)

@@ -6,7 +6,7 @@ import os
 
 from segue.sources.claude.conversation import messages as reading
 from segue.sources.claude.format import locate, safe_io, subagents
-from segue.sources.claude.format.paths import Home, project_key, real
+from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
 from segue.sources.claude.sdk import listing
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo, SessionMessage
 
@@ -24,7 +24,7 @@ def list_sessions(
     With a limit, titles and tags are found wherever in a transcript they stand; without one,
     in its first and last 64 KiB. `include_programmatic=False` leaves out sessions of programs.
     """
-    home = Home.current()
+    home = ClaudeHome.current()
     return listing.list_sessions(
         home, directory or None, limit, offset, include_worktrees, include_programmatic
     )
@@ -32,8 +32,8 @@ def list_sessions(
 
 def get_session_info(session_id: str, directory: str | None = None) -> SDKSessionInfo | None:
     """What lists say of one session, or None."""
-    place = locate.find(Home.current(), session_id, directory)
-    return place and locate.describe(place)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    return place and locate.session_info(place)
 
 
 def get_session_messages(
@@ -49,19 +49,19 @@ def get_session_messages(
     The conversation is what the model would see on resume: after a compaction its summary and
     the messages it kept. `get_session_tree` has all of the history.
     """
-    place = locate.find(Home.current(), session_id, directory)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     if place is None:
         return []
     try:
-        return reading.messages(place.path, limit, offset, include_system_messages)
-    except safe_io.Unreadable:
+        return reading.read_messages(place.path, limit, offset, include_system_messages)
+    except safe_io.UnreadableFile:
         return []
 
 
 def list_subagents(session_id: str, directory: str | None = None) -> list[str]:
     """The ids of the agents that a session started."""
-    place = locate.find(Home.current(), session_id, directory)
-    return subagents.ids(place.path) if place else []
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    return subagents.list_agent_ids(place.path) if place else []
 
 
 def get_subagent_messages(
@@ -72,16 +72,18 @@ def get_subagent_messages(
     offset: int = 0,
 ) -> list[SessionMessage]:
     """The messages of one agent of a session; empty when there is none of that id."""
-    place = locate.find(Home.current(), session_id, directory)
+    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     if place is None or not agent_id:
         return []
     try:
-        return subagents.agent_messages(place.path, agent_id, limit, offset)
-    except safe_io.Unreadable:
+        return subagents.read_agent_messages(place.path, agent_id, limit, offset)
+    except safe_io.UnreadableFile:
         return []
 
 
 def project_key_for_directory(directory: str | os.PathLike[str] | None = None) -> str:
     """The name under which Claude Code keeps the sessions of a working directory."""
-    home = Home.current()
-    return home.project_name or project_key(real(os.curdir if directory is None else directory))
+    home = ClaudeHome.current()
+    return home.project_name or project_key(
+        resolve_directory(os.curdir if directory is None else directory)
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from segue.hub import Hub
 from segue.hub.sync.mirror import Key, Mirror
 from segue.model.principal import Principal, check_workspace
-from segue.sources.claude.format.paths import project_key, real
+from segue.sources.claude.format.paths import project_key, resolve_directory
 
 from .protocol import (
     SessionKey,
@@ -131,7 +131,7 @@ class SegueSessionStore(SessionStore):
 
 def _here(project: str) -> str | None:
     """The directory of this process, if the project is named after it."""
-    here = real(os.curdir)
+    here = resolve_directory(os.curdir)
     return here if project_key(here) == project else None
 
 

@@ -10,7 +10,7 @@ from segue.model import clock
 from segue.sources.claude.conversation import messages
 from segue.sources.claude.edit import fork
 from segue.sources.claude.format import append, subagents
-from segue.sources.claude.format.paths import is_uuid, real
+from segue.sources.claude.format.paths import is_uuid, resolve_directory
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .changes import checked_fork, checked_id, checked_tag, checked_title
@@ -32,7 +32,7 @@ async def list_sessions_from_store(
     Where the store keeps summaries this loads no transcript, but for those sessions of the page
     whose summary is missing or older than they are.
     """
-    project, cwd = project_key_for_directory(directory), real(directory or ".")
+    project, cwd = project_key_for_directory(directory), resolve_directory(directory or ".")
     summaries = await _summaries(session_store, project)
     if implements(session_store, "list_sessions"):
         listed = await session_store.list_sessions(project)
@@ -67,7 +67,11 @@ async def get_session_info_from_store(
         return None
     key = _key(session_id, directory)
     entries = await session_store.load(key)
-    return _info(key, entries, clock.now() // 1000, real(directory or ".")) if entries else None
+    return (
+        _info(key, entries, clock.now() // 1000, resolve_directory(directory or "."))
+        if entries
+        else None
+    )
 
 
 async def get_session_messages_from_store(
@@ -81,7 +85,7 @@ async def get_session_messages_from_store(
     if not is_uuid(session_id):
         return []
     entries = await session_store.load(_key(session_id, directory))
-    return messages.of_entries(_plain(entries), limit, offset)
+    return messages.messages_from_entries(_plain(entries), limit, offset)
 
 
 async def list_subagents_from_store(
@@ -117,9 +121,9 @@ async def get_subagent_messages_from_store(
     if subpath is None:
         return []
     entries = _plain(await session_store.load({**key, "subpath": subpath}))
-    said = messages.of_entries(entries, limit, offset, agent=True)
+    said = messages.messages_from_entries(entries, limit, offset, agent=True)
     about = [entry for entry in entries if entry.get("type") == "agent_metadata"]
-    call, parent = subagents.started_by(about[-1] if about else {})
+    call, parent = subagents.parse_started_by(about[-1] if about else {})
     for message in said:
         message.parent_tool_use_id, message.parent_agent_id = call, parent
     return said
@@ -169,7 +173,7 @@ async def fork_session_via_store(
     if not name:
         data = fold_session_summary(None, key, loaded)["data"]
         names = ("custom_title", "ai_title", "first_prompt", "command_fallback")
-        name = fork.titled(next(filter(None, map(data.get, names)), None))
+        name = fork.fork_title(next(filter(None, map(data.get, names)), None))
     id, forked = fork.fork_entries(_plain(loaded), session_id, name, up_to_message_id)
     await session_store.append({**key, "session_id": id}, cast("list[SessionStoreEntry]", forked))
     return ForkSessionResult(id)

@@ -21,10 +21,12 @@ def fold_session_summary(
     if prev is not None:
         made = {**prev, "data": dict(prev["data"])}
     for entry in entries:
-        sdk_summary.fold(made["data"], cast("dict[str, Any]", entry))
+        sdk_summary.fold_entry(made["data"], cast("dict[str, Any]", entry))
     return made
 
 
 def info_of(entry: SessionSummaryEntry, directory: str | None = None) -> SDKSessionInfo | None:
     """A summary as lists show it; None for a session that they leave out."""
-    return sdk_summary.info(entry["session_id"], entry["mtime"], entry["data"], directory)
+    return sdk_summary.info_from_summary(
+        entry["session_id"], entry["mtime"], entry["data"], directory
+    )

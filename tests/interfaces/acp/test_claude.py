@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from segue import claude
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.interfaces.acp.conversation import conversation

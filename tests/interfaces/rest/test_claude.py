@@ -11,7 +11,7 @@ import pytest
 
 from segue import claude
 from segue.model import ids
-from segue.sources.claude.format.paths import Home as ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import S2, Home, S, as_line, assistant, call, result, user
 from tests.claude.house import delegated

@@ -11,7 +11,7 @@ from playwright.async_api import Locator, Page, Route, expect
 from segue.interfaces.web import live
 from segue.model import clock
 from segue.model.principal import LOCAL
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
@@ -212,7 +212,7 @@ async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     made.talk(say="word " * 400)  # places in a file are larger numbers than the store's
-    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}")
     await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
     before = (await house.hub.get(LOCAL, S)).last_seq
@@ -233,7 +233,7 @@ async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     made.talk(say="word " * 400)
-    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}?at=1")
     await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
     house.excuse("Failed to load resource")

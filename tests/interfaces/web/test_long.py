@@ -8,7 +8,7 @@ from playwright.async_api import Page, Route, expect
 
 from segue.model.event import AgentMessage
 from segue.model.principal import LOCAL
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S
@@ -168,7 +168,7 @@ async def test_words_are_found_in_what_agents_did(
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
-    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}")
     await page.locator("details.tool > summary").click()
     aside = page.locator("details.aside")
@@ -197,7 +197,7 @@ async def test_a_shared_session_is_searched_by_its_readers(
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
-    await house.keep(ClaudeSource(tmp_path / "claude.index", Home(str(made.root))))
+    await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     long = await examples.long(house.hub, MESSAGES)
     page = await house.stranger()
     secret = await house.hub.shares.share(LOCAL, long.id)

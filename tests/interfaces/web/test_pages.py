@@ -11,7 +11,7 @@ from segue.interfaces import web
 from segue.model import ids
 from segue.model.principal import LOCAL
 from segue.render import markdown
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
 from tests.claude.entries import Home as Claude
 from tests.claude.entries import S, assistant, user
@@ -112,7 +112,7 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
         lines.append(json.dumps(entry))
         parent = uuid
     (projects / f"{ID}.jsonl").write_text("\n".join(lines) + "\n")
-    source = ClaudeSource(tmp_path / "claude.index", Home(str(tmp_path / "claude")))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(tmp_path / "claude")))
     async with open_site(tmp_path, sources=[source]) as site:
         page = await site.get(f"/s/{ID}")
         assert "word59 " in page and "kept by Claude Code" in page
@@ -143,7 +143,7 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
     made = Claude(tmp_path / "claude")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.root))
     delegated(made)
-    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         for _ in ("in its files", "in the store"):
             page = await site.get(f"/s/{S}")
@@ -176,7 +176,7 @@ async def test_what_an_agent_did_goes_on_over_pages(
     aside = {"isSidechain": True, "agentId": "a1b2c3"}
     for number in range(500):
         append(file, said(f"x{number}", "s2", f"word{number}", "2026-01-02T03:04:05Z", **aside))
-    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         address, seen = f"/s/{S}/agent/a1b2c3", []
         for _ in range(9):
@@ -208,7 +208,7 @@ async def test_what_an_agent_did_is_shown_beside_the_event_loop(
         threads.append(threading.current_thread())
         return text
 
-    source = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source]) as site:
         secret = await site.hub.shares.share(LOCAL, S)
         monkeypatch.setattr(markdown, "_markdown", watched)
@@ -233,7 +233,7 @@ async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
     parts = [{"type": "text", "text": long}, {"type": "image", "source": source}]
     done = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": parts}]
     append(file, assistant("s3", "s2", call, "m10", **aside), user("s4", "s3", done, **aside))
-    source_of = ClaudeSource(tmp_path / "claude.index", Home(str(made.root)))
+    source_of = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
     async with open_site(tmp_path, sources=[source_of]) as site:
         for _ in ("in its files", "in the store"):
             secret = await site.hub.shares.share(LOCAL, S)

@@ -95,13 +95,13 @@ class Transcripts(Base):
         *,
         at_rest: bool = False,
     ) -> tuple[Session, int]:
-        from segue.sources.claude.format.safe_io import Unreadable
+        from segue.sources.claude.format.safe_io import UnreadableFile
 
         row = await self._row_there(principal, named)
         try:
             bundle = await _aside(read)
             session, new = await self.mirror(principal, row).take(bundle, at_rest=at_rest)
-        except Unreadable:
+        except UnreadableFile:
             raise NotFound(f"the file of {named} went while it was read") from None
         return session if row is None else await self._told_apart(row, session), new
 
@@ -154,7 +154,7 @@ class Transcripts(Base):
 
             def write() -> str:
                 from segue.sources.claude.exchange import bundle, event_codec
-                from segue.sources.claude.format.paths import Home
+                from segue.sources.claude.format.paths import ClaudeHome
 
                 made = bundle.SessionBundle(
                     event_codec.project_of(session),
@@ -163,7 +163,7 @@ class Transcripts(Base):
                     agents,
                 )
                 try:
-                    return bundle.write_bundle(Home.current(), made)
+                    return bundle.write_bundle(ClaudeHome.current(), made)
                 except FileExistsError as error:
                     raise Conflict(str(error), session=id) from None
                 except ValueError as error:
@@ -213,9 +213,9 @@ def _of(session: Session) -> SessionBundle:
 
 def _at_home(name: str) -> SessionBundle:
     from segue.sources.claude.format import locate
-    from segue.sources.claude.format.paths import Home
+    from segue.sources.claude.format.paths import ClaudeHome
 
-    place = locate.find(Home.current(), name)
+    place = locate.find_transcript(ClaudeHome.current(), name)
     if place is None:
         raise NotFound(f"Claude Code has no session {name}")
     return _in(place.path, name)
@@ -227,7 +227,7 @@ def _in(path: str, named: str) -> SessionBundle:
 
     try:
         return bundle.read_bundle(path)
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         raise NotFound(f"there is no file {named} to read") from None
     except ValueError as error:
         raise InvalidInput(f"{named}: {error}") from None

@@ -378,7 +378,7 @@ class Mirror:
             events = [event async for event in self._events(session, seq)]
             for line in event_codec.transcript_lines(session, events):
                 for entry in line.entries:
-                    sdk_summary.fold(data, entry)
+                    sdk_summary.fold_entry(data, entry)
             paths = event_codec.subagent_paths(events, paths)
             cache = {"seq": events[-1].seq, "summary": data, "paths": paths}
             shelf = _shelf(event_codec.project_of(session))

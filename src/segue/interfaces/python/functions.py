@@ -17,7 +17,7 @@ from segue.model.query import Query
 from segue.model.session import Session
 from segue.sources.claude.conversation import messages
 from segue.sources.claude.exchange import event_codec
-from segue.sources.claude.format.prompt import cut
+from segue.sources.claude.format.prompt import truncate
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .opening import Where, hub_of
@@ -86,7 +86,7 @@ async def get_session_messages(
         events = [event async for event in hub.history(LOCAL, session.id)]
     lines = event_codec.transcript_lines(session, events, read=True)
     entries = [entry for line in lines for entry in line.entries]
-    return messages.of_entries(entries, limit, offset, system=include_system_messages)
+    return messages.messages_from_entries(entries, limit, offset, system=include_system_messages)
 
 
 async def rename_session(session_id: str, title: str, *, store: Where = None) -> None:
@@ -147,7 +147,7 @@ async def _kept(hub: Hub, session_id: str) -> Session:
 async def _info(hub: Hub, session: Session) -> SessionInfo:
     first = await hub.events(LOCAL, session.id, types=("user_message",), limit=1)
     said = first[0].body if first else None
-    prompt = cut(plain(said.content)) if isinstance(said, UserMessage) else None
+    prompt = truncate(plain(said.content)) if isinstance(said, UserMessage) else None
     return SessionInfo(
         session_id=session.id,
         summary=session.title or prompt or "",

@@ -27,7 +27,7 @@ from segue.sources.index.database import Damaged, Index
 from segue.sources.index.query import Origin
 
 from .format import processes, safe_io
-from .format.paths import SOURCE, Home, Project, every_project
+from .format.paths import SOURCE, ClaudeHome, ProjectDirectory, list_projects
 from .index import discovery
 from .index.discovery import Differences
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .events.session_reader import Histories
-    from .format.locate import Place
+    from .format.locate import TranscriptFile
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
@@ -58,13 +58,13 @@ class ClaudeSource:
     def __init__(
         self,
         index: Path,
-        home: Home | None = None,
+        home: ClaudeHome | None = None,
         *,
         workspace: str = "local",
         writable: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        self.home = home or Home.current()
+        self.home = home or ClaudeHome.current()
         self.workspace = workspace
         self.can: frozenset[Ability] = _EVERYTHING if writable else frozenset()
         self.origin = Origin(self.name, agent_id(workspace, self.name), {})
@@ -183,7 +183,7 @@ class ClaudeSource:
 
     def _look_around(self) -> None:
         """See which sessions Claude Code works on."""
-        self.origin = self.origin._replace(running=processes.working(self.home))
+        self.origin = self.origin._replace(running=processes.busy_sessions(self.home))
 
     async def _read_out(self) -> None:
         """Wait for the end of a long reading; how it ended is told to whoever began it."""
@@ -226,7 +226,7 @@ class ClaudeSource:
         return found and self.origin.now(found[2])
 
     def _places(self, id: str) -> Iterator[str]:
-        for project in every_project(self.home):
+        for project in list_projects(self.home):
             for name in {id, id.upper()}:
                 if os.path.lexists(path := os.path.join(project.path, f"{name}.jsonl")):
                     yield path
@@ -323,7 +323,7 @@ class ClaudeSource:
 
         await self.get(id)
         before = self._place(id)
-        edit.change(self.home, before, info)
+        edit.apply_change(self.home, before, info)
         await self.look([before.path, *self._now(id)])
 
     async def delete(self, id: str) -> None:
@@ -331,7 +331,7 @@ class ClaudeSource:
 
         await self.get(id)
         before = self._place(id)
-        edit.delete(self.home, before)
+        edit.delete_session(self.home, before)
         await self.look([before.path])
 
     async def fork(
@@ -342,24 +342,26 @@ class ClaudeSource:
 
         await self.get(id)
         with self._histories.reader(id) as reader:
-            up_to = None if at is None else edit.message_at(reader, at)
-        made = edit.fork(self.home, self._place(id), new_id, up_to, cwd, title)
+            up_to = None if at is None else edit.message_id_at(reader, at)
+        made = edit.fork_session(self.home, self._place(id), new_id, up_to, cwd, title)
         await self.look([made])
         session = await self.get(new_id)
         assert session is not None  # it was written a moment ago
         return session
 
-    def _place(self, id: str) -> Place:
+    def _place(self, id: str) -> TranscriptFile:
         found = self._ask(lambda index: index.find(id))
         if found is None:
             raise NotFound(f"no session {id}", session=id)
-        from .format.locate import Place
+        from .format.locate import TranscriptFile
 
-        return Place(discovery.named(found[0])[0], found[0], Project(os.path.dirname(found[0])))
+        return TranscriptFile(
+            discovery.named(found[0])[0], found[0], ProjectDirectory(os.path.dirname(found[0]))
+        )
 
     def _now(self, id: str) -> list[str]:
         """Where a session's transcript may be now, in the trash or out of it."""
-        rooms = [discovery.kept(room.path) for room in safe_io.names(self.home.trash)]
+        rooms = [discovery.kept(room.path) for room in safe_io.list_directory(self.home.trash)]
         return [
             *self._places(id),
             *(room for room in rooms if discovery.named(room)[0].lower() == id),

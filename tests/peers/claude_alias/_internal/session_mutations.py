@@ -10,4 +10,4 @@ _sanitize_unicode = append.clean_tag
 
 
 def _try_append(path: Path, data: str) -> bool:
-    return append.append(str(path), data.encode())
+    return append.append_lines(str(path), data.encode())

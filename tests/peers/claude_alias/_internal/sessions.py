@@ -12,16 +12,16 @@ from segue.claude import SDKSessionInfo, get_session_messages, stored
 from segue.sources.claude.conversation import active_branch, entry_table
 from segue.sources.claude.format import jsonl as read
 from segue.sources.claude.format import paths
-from segue.sources.claude.format.paths import Project
+from segue.sources.claude.format.paths import ProjectDirectory
 from segue.sources.claude.sdk import listing, quick_info
 
 __all__ = ["get_session_messages"]
 
-MAX_SANITIZED_LENGTH = paths.MAX_NAME
+MAX_SANITIZED_LENGTH = paths.MAX_PROJECT_NAME_LENGTH
 _STORE_LIST_LOAD_CONCURRENCY = stored.LOADS
 _sanitize_path = paths.project_key
 _simple_hash = paths.path_hash
-_canonicalize_path = paths.real
+_canonicalize_path = paths.resolve_directory
 
 
 def _validate_uuid(text: str) -> str | None:
@@ -29,38 +29,40 @@ def _validate_uuid(text: str) -> str | None:
 
 
 def _extract_json_string_field(text: str, key: str) -> Any:
-    return read.early(text.encode(), key)
+    return read.head_field(text.encode(), key)
 
 
 def _extract_last_json_string_field(text: str, key: str) -> Any:
-    return read.late(text.rpartition("\n")[2].encode(), key)
+    return read.tail_field(text.rpartition("\n")[2].encode(), key)
 
 
 def _extract_first_prompt_from_head(head: str) -> str:
-    found = quick_info.Facts(0, 0)
+    found = quick_info.SessionFacts(0, 0)
     data = head.encode()
     quick_info._begin(found, quick_info._lines(data, len(data)))
     return found.first_prompt or found.command or ""
 
 
-def _read_session_lite(path: Path) -> tuple[Path, quick_info.Facts] | None:
-    facts = quick_info.facts(str(path))
+def _read_session_lite(path: Path) -> tuple[Path, quick_info.SessionFacts] | None:
+    facts = quick_info.read_facts(str(path))
     return (path, facts) if facts else None
 
 
 def _parse_session_info_from_lite(
-    session_id: str, lite: tuple[Path, quick_info.Facts], project_path: str | None = None
+    session_id: str, lite: tuple[Path, quick_info.SessionFacts], project_path: str | None = None
 ) -> SDKSessionInfo | None:
     path, facts = lite
-    return listing.describe(facts, session_id, str(path), Project(str(path.parent), project_path))
+    return listing.session_info(
+        facts, session_id, str(path), ProjectDirectory(str(path.parent), project_path)
+    )
 
 
 def _build_conversation_chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    tree = entry_table.of_entries(entries)
+    tree = entry_table.table_from_entries(entries)
     places = tree.starts
     return [
         entries[places[number]]
-        for number in active_branch.conversation(tree, lambda number: entries[places[number]])
+        for number in active_branch.find_active_branch(tree, lambda number: entries[places[number]])
     ]
 
 
@@ -68,11 +70,11 @@ def _entries_to_jsonl(entries: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
 
 
-def _jsonl_to_lite(jsonl: str, mtime: int) -> tuple[Path, quick_info.Facts]:
+def _jsonl_to_lite(jsonl: str, mtime: int) -> tuple[Path, quick_info.SessionFacts]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(jsonl.encode())
         file.flush()
         os.utime(file.name, ns=(mtime * 1_000_000, mtime * 1_000_000))
-        facts = quick_info.facts(file.name)
+        facts = quick_info.read_facts(file.name)
     assert facts is not None
     return Path(file.name), facts

@@ -146,12 +146,14 @@ def _everyone() -> list[str]:
     """The sessions that Claude Code has transcripts of, also those that have a copy here."""
     from segue.sources.claude.format import locate, paths, safe_io
 
-    home = paths.Home.current()
+    home = paths.ClaudeHome.current()
     entries = (
-        each for project in paths.every_project(home) for each in safe_io.names(project.path)
+        each
+        for project in paths.list_projects(home)
+        for each in safe_io.list_directory(project.path)
     )
-    ids = {id for each in entries if (id := paths.session_id(each.name)) is not None}
-    return [id for id in sorted(ids) if locate.copies(home, id)]
+    ids = {id for each in entries if (id := paths.session_id_from_file_name(each.name)) is not None}
+    return [id for id in sorted(ids) if locate.find_copies(home, id)]
 
 
 def _named(where: Where, session: str) -> str:
@@ -161,7 +163,7 @@ def _named(where: Where, session: str) -> str:
 
     found: Session = where.read(lambda hub, principal: hub.named(principal, session))
     name = found.native_id or event_codec.native_session_id(found)
-    if locate.find(paths.Home.current(), name) is None:
+    if locate.find_transcript(paths.ClaudeHome.current(), name) is None:
         raise InvalidInput(f"session {found.id} is not in Claude Code's files")
     return name
 

@@ -15,40 +15,40 @@ from typing import Any
 from segue.sources.claude.events.parallel_calls import with_parallels
 from segue.sources.claude.events.queued_prompts import waiting, without_resent
 
-from .ancestry import ASIDE, is_said, is_turn, path_to
-from .entry_table import META, MISSING, PROGRESS, ROOT, SYSTEM, Lookup, Transcript
+from .ancestry import SIDE_CONVERSATION, branch_to, is_main_message, is_message
+from .entry_table import META, MISSING, PROGRESS, ROOT, SYSTEM, EntryLookup, EntryTable
 
 
-def conversation(t: Transcript, entry: Lookup) -> array[int]:
+def find_active_branch(t: EntryTable, entry: EntryLookup) -> array[int]:
     """The numbers of the entries on the path to the newest leaf, in order.
 
     `entry` reads one of them; only what ids and marks cannot decide is asked for.
     """
-    parents = relinked(t, bridged(t))
+    parents = move_preserved_messages(t, repair_parents(t))
     leaf = _leaf(t, parents)
     if leaf is None:
         return array("i")
-    whole = with_parallels(t, parents, path_to(parents, leaf), entry, ASIDE)
+    whole = with_parallels(t, parents, branch_to(parents, leaf), entry, SIDE_CONVERSATION)
     return without_resent(t, whole, entry) + waiting(t, parents, leaf)
 
 
-def newest(t: Transcript, entry: Lookup) -> array[int]:
+def find_newest_branch(t: EntryTable, entry: EntryLookup) -> array[int]:
     """The path to the last message of the file, whatever marks it has: all that an agent did."""
     for number in range(len(t) - 1, -1, -1):
-        if is_said(t, number) and number not in t.replaced:
-            parents = relinked(t, bridged(t))
-            return with_parallels(t, parents, path_to(parents, number), entry, 0)
+        if is_message(t, number) and number not in t.replaced:
+            parents = move_preserved_messages(t, repair_parents(t))
+            return with_parallels(t, parents, branch_to(parents, number), entry, 0)
     return array("i")
 
 
-def is_shown(t: Transcript, number: int, system: bool = False) -> bool:
+def is_visible(t: EntryTable, number: int, system: bool = False) -> bool:
     """Whether an entry of the path is a message to show."""
-    if t.marks[number] & (ASIDE | META):
+    if t.marks[number] & (SIDE_CONVERSATION | META):
         return False
-    return is_said(t, number) or (system and t.kinds[number] == SYSTEM)
+    return is_message(t, number) or (system and t.kinds[number] == SYSTEM)
 
 
-def bridged(t: Transcript) -> array[int]:
+def repair_parents(t: EntryTable) -> array[int]:
     """The parents, where an entry whose parent is gone follows the one before it in the file.
 
     The parent's line was lost or never written; the conversation before it was not. A circle,
@@ -58,7 +58,7 @@ def bridged(t: Transcript) -> array[int]:
     before = [ROOT, ROOT]  # the last entry of the conversation, and of what runs aside
     backward = True
     for number, parent in enumerate(parents):
-        aside = bool(t.marks[number] & ASIDE)
+        aside = bool(t.marks[number] & SIDE_CONVERSATION)
         if parent == MISSING:
             parents[number] = before[aside]
         elif t.replaced and parent >= 0:
@@ -86,11 +86,11 @@ def _opened(parents: array[int]) -> array[int]:
     return parents
 
 
-def relinked(t: Transcript, parents: array[int]) -> array[int]:
+def move_preserved_messages(t: EntryTable, parents: array[int]) -> array[int]:
     """The parents, with the messages that a compaction kept moved behind its summary."""
     if not t.compactions:
         return parents
-    anchors = {boundary: anchor(t, boundary) for boundary in t.compactions}
+    anchors = {boundary: preserved_anchor(t, boundary) for boundary in t.compactions}
     children: dict[int, list[int]] = {at: [] for at in anchors.values()}
     for number, parent in enumerate(parents):
         if parent in children:
@@ -109,12 +109,12 @@ def relinked(t: Transcript, parents: array[int]) -> array[int]:
     return parents
 
 
-def _section(t: Transcript, boundary: int, name: str) -> dict[str, Any]:
+def _section(t: EntryTable, boundary: int, name: str) -> dict[str, Any]:
     section = t.compactions[boundary].get(name)
     return section if isinstance(section, dict) else {}
 
 
-def anchor(t: Transcript, boundary: int) -> int:
+def preserved_anchor(t: EntryTable, boundary: int) -> int:
     """The entry that kept messages follow: the summary, or the boundary if that was lost."""
     for name in ("preservedMessages", "preservedSegment"):
         if section := _section(t, boundary, name):
@@ -123,7 +123,7 @@ def anchor(t: Transcript, boundary: int) -> int:
     return boundary
 
 
-def _kept(t: Transcript, parents: array[int], boundary: int, after: int) -> list[int]:
+def _kept(t: EntryTable, parents: array[int], boundary: int, after: int) -> list[int]:
     """The entries that a compaction kept, in order."""
     uuids = _section(t, boundary, "preservedMessages").get("uuids")
     found = [t.find(uuid) for uuid in uuids] if isinstance(uuids, list) else [None]
@@ -134,7 +134,7 @@ def _kept(t: Transcript, parents: array[int], boundary: int, after: int) -> list
     return _segment(t, parents, boundary, after) or known
 
 
-def _segment(t: Transcript, parents: array[int], boundary: int, after: int) -> list[int]:
+def _segment(t: EntryTable, parents: array[int], boundary: int, after: int) -> list[int]:
     section = _section(t, boundary, "preservedSegment")
     head, at = t.find(section.get("headUuid")), t.find(section.get("tailUuid"))
     way: list[int] = []
@@ -149,11 +149,15 @@ def _segment(t: Transcript, parents: array[int], boundary: int, after: int) -> l
     return []
 
 
-def _leaf(t: Transcript, parents: array[int]) -> int | None:
+def _leaf(t: EntryTable, parents: array[int]) -> int | None:
     """The message that the newest end of a branch leads up to."""
     followed = bytearray(len(t))
     for number, at in enumerate(parents):
-        if t.kinds[number] == PROGRESS or t.marks[number] & ASIDE or number in t.replaced:
+        if (
+            t.kinds[number] == PROGRESS
+            or t.marks[number] & SIDE_CONVERSATION
+            or number in t.replaced
+        ):
             continue
         # Progress reports come and go between two entries, and end no branch.
         while at >= 0 and not followed[at]:
@@ -161,11 +165,15 @@ def _leaf(t: Transcript, parents: array[int]) -> int | None:
             at = parents[at] if t.kinds[at] == PROGRESS else ROOT
     tried = bytearray(len(t))
     for number in range(len(t) - 1, -1, -1):
-        if t.kinds[number] == PROGRESS or t.marks[number] & ASIDE or number in t.replaced:
+        if (
+            t.kinds[number] == PROGRESS
+            or t.marks[number] & SIDE_CONVERSATION
+            or number in t.replaced
+        ):
             continue
         at = ROOT if followed[number] else number
         while at >= 0 and not tried[at]:
-            if is_turn(t, at):
+            if is_main_message(t, at):
                 return at
             tried[at] = 1
             at = parents[at]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from .entry_table import ASSISTANT, QUEUED, ROOT, SIDECHAIN, TEAM, USER, Transcript
+from .entry_table import ASSISTANT, QUEUED, ROOT, SIDECHAIN, TEAM, USER, EntryTable
 
-ASIDE = SIDECHAIN | TEAM  # marks of what runs beside the conversation
+SIDE_CONVERSATION = SIDECHAIN | TEAM  # marks of what runs beside the conversation
 
 
-def is_said(t: Transcript, number: int) -> bool:
+def is_message(t: EntryTable, number: int) -> bool:
     """Whether an entry is a message of the user or the model."""
     return t.kinds[number] in (USER, ASSISTANT) or bool(t.marks[number] & QUEUED)
 
 
-def is_turn(t: Transcript, number: int) -> bool:
+def is_main_message(t: EntryTable, number: int) -> bool:
     """Whether an entry is one that the conversation goes on from."""
-    return t.kinds[number] in (USER, ASSISTANT) and not t.marks[number] & ASIDE
+    return t.kinds[number] in (USER, ASSISTANT) and not t.marks[number] & SIDE_CONVERSATION
 
 
-def path_to(parents: array[int], leaf: int) -> array[int]:
+def branch_to(parents: array[int], leaf: int) -> array[int]:
     """The way from the root to an entry."""
     way, seen, at = array("i"), bytearray(len(parents)), leaf
     while at >= 0 and not seen[at]:
@@ -31,7 +31,7 @@ def path_to(parents: array[int], leaf: int) -> array[int]:
     return way
 
 
-def above(
+def nearest_ancestor(
     parents: array[int], number: int, is_end: Callable[[int], object], known: dict[int, int]
 ) -> int:
     """The nearest entry upwards that is an end, or ROOT.

@@ -24,7 +24,7 @@ SIDECHAIN, META, TEAM, QUEUED = (1 << bit for bit in range(4))
 ROOT, MISSING = -1, -2
 _END = 1 << 16  # as much of each end of a long line is searched
 _NONE: tuple[int, ...] = ()
-Lookup = Callable[[int], Entry]  # reads the entry of a number
+EntryLookup = Callable[[int], Entry]  # reads the entry of a number
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -43,7 +43,7 @@ class _Attachment(msgspec.Struct, gc=False):
     prompt: msgspec.Raw = msgspec.Raw()
 
 
-class Line(msgspec.Struct, gc=False):
+class EntryHeader(msgspec.Struct, gc=False):
     """The fields of an entry that place it in the conversation."""
 
     type: Any = None
@@ -60,10 +60,10 @@ class Line(msgspec.Struct, gc=False):
     attachment: _Attachment | None = None
 
 
-pick = jsonl.Picker(Line)
+header_decoder = jsonl.FieldDecoder(EntryHeader)
 
 
-class Transcript:
+class EntryTable:
     """The entries of the conversation's tree, in file order.
 
     Ids are kept as the hashes of their text, which take a third of the memory. Among a million
@@ -92,7 +92,7 @@ class Transcript:
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def add(self, line: Line, start: int = 0, size: int = 0, part: int = 0) -> None:
+    def add(self, line: EntryHeader, start: int = 0, size: int = 0, part: int = 0) -> None:
         """Take an entry in, if it is one of the tree."""
         kind = _KIND.get(line.type) if isinstance(line.type, str) else None
         if kind is None or not isinstance(line.uuid, str) or not line.uuid:
@@ -134,7 +134,7 @@ class Transcript:
         if len(tools) > 1:
             self.more_tools[number] = tools
 
-    def finish(self) -> Transcript:
+    def finish(self) -> EntryTable:
         """Find the parents that came after their children; call it once, when all are in."""
         for number, above in self._waiting.items():
             self.parents[number] = self._index.get(above, MISSING)
@@ -196,48 +196,48 @@ def _ids(message: Any) -> tuple[int, tuple[int, ...]]:
     return hash(response) if response and isinstance(response, str) else 0, tools
 
 
-def of_entries(entries: Iterable[Entry]) -> Transcript:
+def table_from_entries(entries: Iterable[Entry]) -> EntryTable:
     """The transcript of entries that are already read; their numbers stand for places."""
-    transcript = Transcript()
+    transcript = EntryTable()
     for number, entry in enumerate(entries):
-        transcript.add(pick.pick(entry), number)
+        transcript.add(header_decoder.pick(entry), number)
     return transcript.finish()
 
 
-def of_file(descriptor: int) -> Transcript:
+def table_from_file(descriptor: int) -> EntryTable:
     """The transcript in an open file."""
-    transcript = Transcript()
-    for start, size, line in safe_io.lines(descriptor):
-        found = pick(line) if size == len(line) else _long(descriptor, start, size, line)
+    transcript = EntryTable()
+    for start, size, line in safe_io.read_lines(descriptor):
+        found = header_decoder(line) if size == len(line) else _long(descriptor, start, size, line)
         for part, entry in enumerate(found):
             transcript.add(entry, start, size, part)
     return transcript.finish()
 
 
-def _long(descriptor: int, start: int, size: int, data: bytes) -> list[Line]:
+def _long(descriptor: int, start: int, size: int, data: bytes) -> list[EntryHeader]:
     """An entry too long to be held, from the two ends of its line."""
-    line = ends(data)
+    line = header_from_ends(data)
     if line.type and line.uuid:
         return [line]
     # They stand somewhere between: to lose the entry would be worse than to hold it once.
-    return pick(safe_io.piece(descriptor, start, size))
+    return header_decoder(safe_io.read_at(descriptor, start, size))
 
 
-def ends(data: bytes) -> Line:
+def header_from_ends(data: bytes) -> EntryHeader:
     """What the two ends of a long line show of its entry."""
     head, tail = data[:_END], data[-_END:]
-    line = Line()
+    line = EntryHeader()
     for name in ("type", "subtype", "uuid", "parentUuid", "isSidechain", "isMeta", "teamName"):
-        value = jsonl.early(head, name)
-        setattr(line, name, jsonl.late(tail, name) if value is None else value)
-    line.sourceToolAssistantUUID = jsonl.late(tail, "sourceToolAssistantUUID")
+        value = jsonl.head_field(head, name)
+        setattr(line, name, jsonl.tail_field(tail, name) if value is None else value)
+    line.sourceToolAssistantUUID = jsonl.tail_field(tail, "sourceToolAssistantUUID")
     return line
 
 
-class Entries:
+class EntryReader:
     """Reads the entries of an open transcript again, each from its place."""
 
-    def __init__(self, descriptor: int, transcript: Transcript) -> None:
+    def __init__(self, descriptor: int, transcript: EntryTable) -> None:
         self._descriptor = descriptor
         self._transcript = transcript
         self._glued: tuple[int, list[Entry]] = (-1, [])
@@ -250,7 +250,7 @@ class Entries:
         return found[part] if part < len(found) else {}
 
     def _line(self, start: int, size: int) -> list[Entry]:
-        found = jsonl.entries(safe_io.piece(self._descriptor, start, size))
+        found = jsonl.parse_entries(safe_io.read_at(self._descriptor, start, size))
         if len(found) > 1:  # the next number is most likely another one of these
             self._glued = start, found
         return found

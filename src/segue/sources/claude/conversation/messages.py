@@ -10,22 +10,24 @@ from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.sdk.sdk_types import SessionMessage
 
 from . import active_branch, ancestry, entry_table
-from .entry_table import ATTACHMENT, KINDS, Lookup, Transcript
+from .entry_table import ATTACHMENT, KINDS, EntryLookup, EntryTable
 
 
-def messages(
+def read_messages(
     path: str, limit: int | None = None, offset: int = 0, system: bool = False
 ) -> list[SessionMessage]:
     """The messages of the conversation in a transcript. Raises Unreadable."""
-    with safe_io.opened(path) as (descriptor, _):
-        t = entry_table.of_file(descriptor)
-        entry = entry_table.Entries(descriptor, t)
-        way = active_branch.conversation(t, entry)
-        shown = array("i", (number for number in way if active_branch.is_shown(t, number, system)))
-        return of_page(t, page(shown, limit, offset), entry)
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        t = entry_table.table_from_file(descriptor)
+        entry = entry_table.EntryReader(descriptor, t)
+        way = active_branch.find_active_branch(t, entry)
+        shown = array(
+            "i", (number for number in way if active_branch.is_visible(t, number, system))
+        )
+        return load_messages(t, slice_page(shown, limit, offset), entry)
 
 
-def of_entries(
+def messages_from_entries(
     entries: list[Entry],
     limit: int | None = None,
     offset: int = 0,
@@ -33,32 +35,35 @@ def of_entries(
     system: bool = False,
 ) -> list[SessionMessage]:
     """The same of entries that are already read; for an agent all that it did."""
-    t = entry_table.of_entries(entries)
+    t = entry_table.table_from_entries(entries)
 
     def entry(number: int) -> Entry:
         return entries[t.starts[number]]
 
     if agent:
-        shown = array("i", (at for at in active_branch.newest(t, entry) if ancestry.is_said(t, at)))
+        shown = array(
+            "i",
+            (at for at in active_branch.find_newest_branch(t, entry) if ancestry.is_message(t, at)),
+        )
     else:
-        way = active_branch.conversation(t, entry)
-        shown = array("i", (at for at in way if active_branch.is_shown(t, at, system)))
-    return of_page(t, page(shown, limit, offset), entry)
+        way = active_branch.find_active_branch(t, entry)
+        shown = array("i", (at for at in way if active_branch.is_visible(t, at, system)))
+    return load_messages(t, slice_page(shown, limit, offset), entry)
 
 
-def of_page(t: Transcript, numbers: array[int], entry: Lookup) -> list[SessionMessage]:
+def load_messages(t: EntryTable, numbers: array[int], entry: EntryLookup) -> list[SessionMessage]:
     """The messages that some entries hold."""
     found = ((number, entry(number)) for number in numbers)
-    return [message(read, t.kinds[number]) for number, read in found if read]
+    return [message_from_entry(read, t.kinds[number]) for number, read in found if read]
 
 
-def page(items: array[int], limit: int | None, offset: int) -> array[int]:
+def slice_page(items: array[int], limit: int | None, offset: int) -> array[int]:
     """A slice as the SDK counts: no limit unless it is positive, and no offset below zero."""
     start = max(0, offset)
     return items[start : start + limit] if limit is not None and limit > 0 else items[start:]
 
 
-def message(entry: Entry, kind: int) -> SessionMessage:
+def message_from_entry(entry: Entry, kind: int) -> SessionMessage:
     """An entry as a message; one that waited while the model was busy is the user's."""
     said = entry.get("message")
     name: Any = KINDS[kind]

@@ -14,7 +14,7 @@ from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.jsonl import Entry
 
 from . import active_branch, entry_table
-from .entry_table import KINDS, ROOT, Lookup, Transcript
+from .entry_table import KINDS, ROOT, EntryLookup, EntryTable
 
 
 @dataclass
@@ -63,15 +63,15 @@ class SessionTree:
         return way
 
 
-def session_tree(path: str, session_id: str) -> SessionTree:
+def read_session_tree(path: str, session_id: str) -> SessionTree:
     """The tree of a transcript. Raises Unreadable."""
-    with safe_io.opened(path) as (descriptor, _):
-        t = entry_table.of_file(descriptor)
-        entry = entry_table.Entries(descriptor, t)
-        conversation = active_branch.conversation(t, entry)
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        t = entry_table.table_from_file(descriptor)
+        entry = entry_table.EntryReader(descriptor, t)
+        conversation = active_branch.find_active_branch(t, entry)
         numbers = [number for number in range(len(t)) if number not in t.replaced]
         read = {number: found for number in numbers if (found := entry(number))}
-    parents = history(t, lambda number: read.get(number, {}))
+    parents = history_parents(t, lambda number: read.get(number, {}))
     active = set(conversation)
     entries: dict[str, TreeEntry] = {}
     for number, found in read.items():
@@ -81,9 +81,9 @@ def session_tree(path: str, session_id: str) -> SessionTree:
     return _grown(session_id, entries, conversation, read)
 
 
-def history(t: Transcript, entry: Lookup) -> array[int]:
+def history_parents(t: EntryTable, entry: EntryLookup) -> array[int]:
     """The parents, with each boundary behind the last entry before its compaction."""
-    parents = active_branch.bridged(t)
+    parents = active_branch.repair_parents(t)
     for boundary in t.compactions:
         if parents[boundary] == ROOT and boundary not in t.replaced:
             before = t.find(entry(boundary).get("logicalParentUuid"))
@@ -92,7 +92,7 @@ def history(t: Transcript, entry: Lookup) -> array[int]:
 
 
 def _tree_entry(
-    t: Transcript, number: int, found: Entry, above: Entry | None, active: bool
+    t: EntryTable, number: int, found: Entry, above: Entry | None, active: bool
 ) -> TreeEntry:
     marks = t.marks[number]
     return TreeEntry(

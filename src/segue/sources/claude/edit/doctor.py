@@ -17,8 +17,8 @@ from typing import Literal
 
 from segue.model import codec
 from segue.sources.claude.format import jsonl, processes, safe_io
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome
 
 Kind = Literal["torn", "nul", "control", "glued", "surrogate", "utf8", "json", "unterminated"]
 MEANING: dict[Kind, str] = {
@@ -66,28 +66,28 @@ class Diagnosis:
         return not self.findings
 
 
-def diagnose(place: Place) -> Diagnosis:
+def diagnose_transcript(place: TranscriptFile) -> Diagnosis:
     """Look at every line. Raises Unreadable."""
     found = Diagnosis(place.id, place.path)
-    with safe_io.opened(place.path) as (descriptor, status):
+    with safe_io.open_for_reading(place.path) as (descriptor, status):
         for number, offset, size, _, kinds, entries in _examined(descriptor, status.st_size):
             found.findings += [Finding(kind, number, offset, size) for kind in kinds]
             found.entries += entries
     return found
 
 
-def repair(home: Home, place: Place) -> Diagnosis:
+def repair_transcript(home: ClaudeHome, place: TranscriptFile) -> Diagnosis:
     """Put right what can be, beside the original. Raises SessionIsLive, Unreadable, OSError.
 
     A torn line is left out, and stays in the backup. What has no entry at all is left as it is.
     """
-    processes.refuse_live(home, place.id)
-    found = diagnose(place)
+    processes.require_not_live(home, place.id)
+    found = diagnose_transcript(place)
     if found.healthy or not found.entries:
         return found  # there is nothing to put right, or nothing would be left
     healed = os.path.join(os.path.dirname(place.path), f".{place.id}.healed")
-    with safe_io.held(place.path) as (descriptor, status):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE
+    with safe_io.open_file(place.path) as (descriptor, status):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE_OPEN_FLAGS
         with os.fdopen(os.open(healed, flags, status.st_mode & 0o777), "wb") as out:
             for _, _, _, line, _, _ in _examined(descriptor, status.st_size):
                 out.write(line)
@@ -118,7 +118,7 @@ def _kept(path: str) -> str:
 
 def _examined(descriptor: int, end: int) -> Iterator[tuple[int, int, int, bytes, list[Kind], int]]:
     """Each line: its number, place and size, what it should be, what is wrong, its entries."""
-    for number, (offset, size, line) in enumerate(safe_io.lines(descriptor, longest=None), 1):
+    for number, (offset, size, line) in enumerate(safe_io.read_lines(descriptor, longest=None), 1):
         healed, kinds, entries = _healed(line)
         if offset + size >= end and line and "torn" not in kinds and "json" not in kinds:
             kinds.append("unterminated")
@@ -128,7 +128,7 @@ def _examined(descriptor: int, end: int) -> Iterator[tuple[int, int, int, bytes,
 def _healed(line: bytes) -> tuple[bytes, list[Kind], int]:
     """A line as it should be, what is wrong with it, and how many entries it holds."""
     kinds: list[Kind] = ["nul"] if b"\0" in line else []
-    bare = line.strip(jsonl.BLANK)
+    bare = line.strip(jsonl.BLANK_BYTES)
     if not bare:
         return b"", kinds, 0
     text = bare.decode("utf-8", "replace").encode()
@@ -137,7 +137,7 @@ def _healed(line: bytes) -> tuple[bytes, list[Kind], int]:
     bare, text = text, _ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], text)
     if text != bare:
         kinds.append("surrogate")
-    found, whole = jsonl.sorted_out(text)
+    found, whole = jsonl.salvage_line(text)
     if len(found) > (1 if whole else 0):
         kinds.append("glued")
     if not whole or not found:

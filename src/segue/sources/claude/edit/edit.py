@@ -15,15 +15,15 @@ from segue.model.event import InfoChanged
 from segue.sources.claude.events.transcript_reader import Reader
 from segue.sources.claude.events.translator import FIRST
 from segue.sources.claude.format import append, safe_io, sidecar
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home, Project
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
 from segue.sources.claude.index import discovery
 
 from . import fork as forking
 from . import relocate, trash
 
 
-def change(home: Home, place: Place, info: InfoChanged) -> None:
+def apply_change(home: ClaudeHome, place: TranscriptFile, info: InfoChanged) -> None:
     """Title, tag, archive and trash; `place` is where the transcript is now."""
     trashed = discovery.named(place.path)[1] is not None
     with _failures(place):
@@ -40,24 +40,29 @@ def change(home: Home, place: Place, info: InfoChanged) -> None:
         if info.archived is not UNSET:
             if trashed:
                 raise Conflict(f"session {place.id} is in the trash; restore it first")
-            sidecar.mark_archived(place.path, bool(info.archived), clock.now())
+            sidecar.write_archive_mark(place.path, bool(info.archived), clock.now())
         if info.deleted is not UNSET and bool(info.deleted) != trashed:
             if info.deleted:
-                trash.trash(home, place)
+                trash.move_to_trash(home, place)
             else:
-                trash.restore(home, place.id)
+                trash.restore_session(home, place.id)
 
 
-def delete(home: Home, place: Place) -> None:
+def delete_session(home: ClaudeHome, place: TranscriptFile) -> None:
     """Delete a session for good, with all that belongs to it."""
     with _failures(place):
         if discovery.named(place.path)[1] is None:
-            trash.trash(home, place)
-        trash.discard(home, place.id)
+            trash.move_to_trash(home, place)
+        trash.delete_trashed(home, place.id)
 
 
-def fork(
-    home: Home, place: Place, id: str, up_to: str | None, cwd: str | None, title: str | None
+def fork_session(
+    home: ClaudeHome,
+    place: TranscriptFile,
+    id: str,
+    up_to: str | None,
+    cwd: str | None,
+    title: str | None,
 ) -> str:
     """Write a fork, in the project of another directory if one is named; gives its path."""
     with _failures(place):
@@ -69,10 +74,12 @@ def fork(
         path = os.path.join(directory, f"{id}.jsonl")
         if cwd is None:
             return path
-        return relocate.relocate(home, Place(id, path, Project(directory)), cwd)
+        return relocate.relocate_session(
+            home, TranscriptFile(id, path, ProjectDirectory(directory)), cwd
+        )
 
 
-def message_at(reader: Reader, at: int) -> str | None:
+def message_id_at(reader: Reader, at: int) -> str | None:
     """The id of the last entry of the conversation's tree at or before a seq."""
     before = at + 1
     while found := reader.page(after=FIRST, before=before, limit=100, backward=True):
@@ -84,19 +91,19 @@ def message_at(reader: Reader, at: int) -> str | None:
     raise InvalidInput(f"there is no message before event {at}")
 
 
-def _append(place: Place, **fields: str) -> None:
-    if not append.append(place.path, append.line(**fields)):
+def _append(place: TranscriptFile, **fields: str) -> None:
+    if not append.append_lines(place.path, append.encode_line(**fields)):
         raise NotFound(f"no session {place.id}", session=place.id)
 
 
 @contextmanager
-def _failures(place: Place) -> Iterator[None]:
+def _failures(place: TranscriptFile) -> Iterator[None]:
     """What the file system says, as an error that a caller of the hub knows."""
     try:
         yield
     except FileExistsError as error:
         raise Conflict(str(error), session=place.id) from error
-    except (FileNotFoundError, safe_io.Unreadable) as error:
+    except (FileNotFoundError, safe_io.UnreadableFile) as error:
         raise NotFound(f"session {place.id} is gone", session=place.id) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -10,19 +10,19 @@ from typing import Any
 
 from segue.model import clock, codec
 from segue.sources.claude.conversation import active_branch, entry_table
-from segue.sources.claude.conversation.ancestry import above
+from segue.sources.claude.conversation.ancestry import nearest_ancestor
 from segue.sources.claude.conversation.entry_table import (
     ASSISTANT,
     PROGRESS,
     SIDECHAIN,
     USER,
-    Lookup,
-    Transcript,
+    EntryLookup,
+    EntryTable,
 )
 from segue.sources.claude.format import jsonl, safe_io, sidecar
 from segue.sources.claude.format.append import clean_title
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.locate import Place
+from segue.sources.claude.format.locate import TranscriptFile
 from segue.sources.claude.sdk import quick_info
 
 # What an entry says of the session or the process that wrote it, and not of the conversation.
@@ -44,7 +44,7 @@ _TAKEN = _LAST | _ALL | {_REPLACED}
 
 
 def fork(
-    place: Place, title: str | None = None, up_to: str | None = None, id: str | None = None
+    place: TranscriptFile, title: str | None = None, up_to: str | None = None, id: str | None = None
 ) -> str:
     """Write the fork beside its source, and give its id. Raises ValueError and Unreadable.
 
@@ -54,16 +54,16 @@ def fork(
     id = id or str(uuid.uuid4())
     directory = os.path.dirname(place.path)
     temporary = os.path.join(directory, f".{id}.part")
-    with safe_io.held(place.path) as (descriptor, _):
-        t = entry_table.of_file(descriptor)
+    with safe_io.open_file(place.path) as (descriptor, _):
+        t = entry_table.table_from_file(descriptor)
         last = None if up_to is None else _last(t, place.id, up_to)
         taken = _taken(t, last)
         if not taken:
             raise ValueError(f"Session {place.id} has no messages to fork")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | safe_io.SAFE
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | safe_io.SAFE_OPEN_FLAGS
         try:
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as out:
-                entry = entry_table.Entries(descriptor, t)
+                entry = entry_table.EntryReader(descriptor, t)
                 beside = _beside(_apart(descriptor))
                 for forked in _entries(t, taken, last, place.id, id, title, entry, beside):
                     out.write(codec.encode(forked) + b"\n")
@@ -82,7 +82,7 @@ def fork_entries(
 ) -> tuple[str, list[Entry]]:
     """The same for entries that are already read: the fork's id, and its entries."""
     id = str(uuid.uuid4())
-    t = entry_table.of_entries(entries)
+    t = entry_table.table_from_entries(entries)
     last = None if up_to is None else _last(t, source, up_to)
     taken = _taken(t, last)
     if not taken:
@@ -93,19 +93,19 @@ def fork_entries(
     )
 
 
-def default_title(place: Place) -> str:
+def default_title(place: TranscriptFile) -> str:
     """What a fork is called when nobody says."""
-    facts = quick_info.facts(place.path) or quick_info.Facts(0, 0)
-    name = facts.custom_title or sidecar.title(place.path) or facts.ai_title
-    return titled(name or facts.first_prompt or facts.command)
+    facts = quick_info.read_facts(place.path) or quick_info.SessionFacts(0, 0)
+    name = facts.custom_title or sidecar.read_title(place.path) or facts.ai_title
+    return fork_title(name or facts.first_prompt or facts.command)
 
 
-def titled(name: str | None) -> str:
+def fork_title(name: str | None) -> str:
     """The title of the fork of a session of that name."""
     return f"{clean_title(name or 'Forked session')} (fork)"
 
 
-def _last(t: Transcript, id: str, up_to: str) -> int:
+def _last(t: EntryTable, id: str, up_to: str) -> int:
     """The entry that a fork up to a message ends with, in the order of the file."""
     last = t.find(up_to)
     if last is None or t.marks[last] & SIDECHAIN:
@@ -117,30 +117,30 @@ def _last(t: Transcript, id: str, up_to: str) -> int:
     return last
 
 
-def _taken(t: Transcript, last: int | None) -> array[int]:
+def _taken(t: EntryTable, last: int | None) -> array[int]:
     """The entries that a fork takes over; progress is over, and agents ran elsewhere."""
     end = len(t) if last is None else last + 1
     taken = array("i", (at for at in range(end) if _is_taken(t, at)))
     return taken if any(_speaks(t, at) for at in taken) else array("i")
 
 
-def _speaks(t: Transcript, number: int) -> bool:
+def _speaks(t: EntryTable, number: int) -> bool:
     return t.kinds[number] in (USER, ASSISTANT)
 
 
-def _is_taken(t: Transcript, number: int) -> bool:
+def _is_taken(t: EntryTable, number: int) -> bool:
     kept = t.kinds[number] != PROGRESS and not t.marks[number] & SIDECHAIN
     return kept and number not in t.replaced
 
 
 def _entries(
-    t: Transcript,
+    t: EntryTable,
     taken: array[int],
     last: int | None,
     source: str,
     id: str,
     title: str,
-    read_entry: Lookup,
+    read_entry: EntryLookup,
     beside: Iterable[Entry],
 ) -> Iterator[Entry]:
     now = clock.to_rfc3339(clock.now())[:-4] + "Z"
@@ -169,12 +169,12 @@ def _entries(
 class _Fresh:
     """The ids that the entries of a fork get."""
 
-    def __init__(self, t: Transcript, taken: array[int]) -> None:
+    def __init__(self, t: EntryTable, taken: array[int]) -> None:
         self._t = t
         self._taken = bytearray(len(t))
         for number in taken:
             self._taken[number] = 1
-        self._parents = active_branch.bridged(t)
+        self._parents = active_branch.repair_parents(t)
         self._known: dict[int, int] = {}
         self._random = os.urandom(16 * len(t))
 
@@ -185,7 +185,7 @@ class _Fresh:
     def parent(self, number: int) -> str | None:
         """The id of the nearest entry above that is taken over."""
         start = self._parents[number]
-        at = above(self._parents, start, self._taken.__getitem__, self._known)
+        at = nearest_ancestor(self._parents, start, self._taken.__getitem__, self._known)
         return self.id(at) if at >= 0 else None
 
     def of(self, old: Any) -> str | None:
@@ -203,13 +203,13 @@ class _Fresh:
         return self.of(value) or value
 
 
-def _compaction(t: Transcript, boundary: int, last: int | None) -> Entry:
+def _compaction(t: EntryTable, boundary: int, last: int | None) -> Entry:
     """What a boundary says of its compaction.
 
     A fork that ends with the summary leaves out the messages that were kept behind it.
     """
     told = t.compactions[boundary]
-    if last is None or active_branch.anchor(t, boundary) != last:
+    if last is None or active_branch.preserved_anchor(t, boundary) != last:
         return told
     kept = ("preservedMessages", "preservedSegment")
     return {name: value for name, value in told.items() if name not in kept}
@@ -217,12 +217,14 @@ def _compaction(t: Transcript, boundary: int, last: int | None) -> Entry:
 
 def _apart(descriptor: int) -> Iterator[Entry]:
     """The entries of an open transcript that are no part of the conversation."""
-    for _, size, data in safe_io.lines(descriptor):
+    for _, size, data in safe_io.read_lines(descriptor):
         if size != len(data) or data.startswith(b'{"parentUuid":'):
             continue
-        kinds = {found.type for found in entry_table.pick(data) if isinstance(found.type, str)}
+        kinds = {
+            found.type for found in entry_table.header_decoder(data) if isinstance(found.type, str)
+        }
         if not kinds.isdisjoint(_TAKEN):
-            yield from jsonl.entries(data)
+            yield from jsonl.parse_entries(data)
 
 
 def _beside(entries: Iterable[Entry]) -> Iterator[Entry]:

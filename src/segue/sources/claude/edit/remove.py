@@ -6,17 +6,17 @@ import os
 import shutil
 
 from segue.sources.claude.format import processes, sidecar
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome
 
 
-def remove(home: Home, place: Place) -> None:
+def remove_session(home: ClaudeHome, place: TranscriptFile) -> None:
     """Remove a session's files. Raises SessionIsLive, and OSError when something stays behind.
 
     The directory goes first: should that fail, the session is still there to be deleted again.
     """
-    processes.refuse_live(home, place.id)
-    beside = sidecar.directory(place.path)
+    processes.require_not_live(home, place.id)
+    beside = sidecar.sidecar_directory(place.path)
     if os.path.islink(beside):
         os.unlink(beside)
     elif os.path.isdir(beside):

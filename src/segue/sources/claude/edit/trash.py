@@ -13,9 +13,9 @@ from typing import Any
 
 from segue.model import clock, codec
 from segue.sources.claude.format import jsonl, locate, processes, related_files, safe_io
-from segue.sources.claude.format.locate import Place
-from segue.sources.claude.format.paths import Home, Project
-from segue.sources.claude.format.sidecar import MANIFEST
+from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
+from segue.sources.claude.format.sidecar import TRASH_MANIFEST
 
 
 @dataclass
@@ -31,20 +31,22 @@ class TrashedSession:
     original_path: str
 
 
-def directory(home: Home) -> str:
+def trash_directory(home: ClaudeHome) -> str:
     """Where it is."""
     return home.trash
 
 
-def trash(home: Home, place: Place) -> TrashedSession:
+def move_to_trash(home: ClaudeHome, place: TranscriptFile) -> TrashedSession:
     """Move a session and its belongings to the trash. Raises SessionIsLive."""
-    processes.refuse_live(home, place.id)
+    processes.require_not_live(home, place.id)
     now = clock.now()
-    room = os.path.join(directory(home), f"{now}-{place.id}")
+    room = os.path.join(trash_directory(home), f"{now}-{place.id}")
     os.makedirs(room, 0o700)
-    moved = [os.path.relpath(path, home.root) for path in related_files.paths(home, place)]
-    lines = related_files.history(home, place.id)
-    described = locate.describe(place)
+    moved = [
+        os.path.relpath(path, home.root) for path in related_files.find_related_paths(home, place)
+    ]
+    lines = related_files.read_prompt_history(home, place.id)
+    described = locate.session_info(place)
     told = {
         "sessionId": place.id,
         "trashedAt": now // 1000,
@@ -53,22 +55,22 @@ def trash(home: Home, place: Place) -> TrashedSession:
         "transcript": os.path.relpath(place.path, home.root),
         "moved": moved,
         "history": [line.decode("utf-8", "surrogateescape") for line in lines],
-        "indexed": related_files.indexed(place),
+        "indexed": related_files.read_index_rows(place),
     }
-    _write(os.path.join(room, MANIFEST), codec.encode(told))
+    _write(os.path.join(room, TRASH_MANIFEST), codec.encode(told))
     for number, path in enumerate(moved):
         os.rename(os.path.join(home.root, path), os.path.join(room, str(number)))
-    related_files.forget_history(home, place.id)
-    related_files.forget_indexed(place)
+    related_files.remove_prompt_history(home, place.id)
+    related_files.remove_index_rows(place)
     return _shown(home, room, told)
 
 
-def trashed(home: Home) -> list[TrashedSession]:
+def list_trash(home: ClaudeHome) -> list[TrashedSession]:
     """What is in the trash, the newest first."""
     return [_shown(home, room, told) for room, told in _rooms(home)]
 
 
-def restore(home: Home, id: str) -> str:
+def restore_session(home: ClaudeHome, id: str) -> str:
     """Put the session that was trashed last under this id back; gives its transcript's path.
 
     Raises FileNotFoundError, and FileExistsError when something is in its place now.
@@ -90,17 +92,17 @@ def restore(home: Home, id: str) -> str:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(kept, target)
     path = os.path.join(home.root, told["transcript"])
-    place = Place(id, path, Project(os.path.dirname(path)))
+    place = TranscriptFile(id, path, ProjectDirectory(os.path.dirname(path)))
     lines = [line for line in told.get("history") or [] if isinstance(line, str)]
-    related_files.remember_history(
+    related_files.restore_prompt_history(
         home, [line.encode("utf-8", "surrogateescape") for line in lines]
     )
-    related_files.remember_indexed(place, told.get("indexed") or [])
+    related_files.restore_index_rows(place, told.get("indexed") or [])
     shutil.rmtree(room)
     return path
 
 
-def discard(home: Home, id: str) -> bool:
+def delete_trashed(home: ClaudeHome, id: str) -> bool:
     """Delete for good what was trashed last under this id; False when there is nothing."""
     room = next((room for room, told in _rooms(home) if told["sessionId"] == id), None)
     if room is not None:
@@ -108,7 +110,7 @@ def discard(home: Home, id: str) -> bool:
     return room is not None
 
 
-def empty(home: Home, days: float) -> int:
+def empty_trash(home: ClaudeHome, days: float) -> int:
     """Delete for good what was trashed more than some days ago; gives how many sessions."""
     before = clock.now() - int(days * clock.DAY)
     old = [room for room, told in _rooms(home) if told["trashedAt"] * 1000 <= before]
@@ -117,16 +119,16 @@ def empty(home: Home, days: float) -> int:
     return len(old)
 
 
-def _rooms(home: Home) -> list[tuple[str, dict[str, Any]]]:
+def _rooms(home: ClaudeHome) -> list[tuple[str, dict[str, Any]]]:
     try:
-        names = sorted(os.listdir(directory(home)), reverse=True)
+        names = sorted(os.listdir(trash_directory(home)), reverse=True)
     except OSError:
         return []
     found = []
     for name in names:
-        room = os.path.join(directory(home), name)
-        data = safe_io.small(os.path.join(room, MANIFEST), 1 << 30)
-        found += [(room, told) for told in jsonl.entries(data or b"") if _is_list(told)]
+        room = os.path.join(trash_directory(home), name)
+        data = safe_io.read_small_file(os.path.join(room, TRASH_MANIFEST), 1 << 30)
+        found += [(room, told) for told in jsonl.parse_entries(data or b"") if _is_list(told)]
     found.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
     return found
 
@@ -148,7 +150,7 @@ def _inside(path: str) -> bool:
     return not os.path.isabs(path) and ".." not in path.split(os.sep)
 
 
-def _shown(home: Home, room: str, told: dict[str, Any]) -> TrashedSession:
+def _shown(home: ClaudeHome, room: str, told: dict[str, Any]) -> TrashedSession:
     original = os.path.join(home.root, told["transcript"])
     summary, at = told.get("summary") or "", told["trashedAt"]
     return TrashedSession(told["sessionId"], summary, told.get("cwd"), at, room, original)

@@ -10,19 +10,19 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 
-from segue.sources.claude.conversation.ancestry import above
+from segue.sources.claude.conversation.ancestry import nearest_ancestor
 from segue.sources.claude.conversation.entry_table import (
     ASSISTANT,
     MISSING,
     ROOT,
     USER,
-    Lookup,
-    Transcript,
+    EntryLookup,
+    EntryTable,
 )
 
 
 def with_parallels(
-    t: Transcript, parents: array[int], path: array[int], entry: Lookup, without: int
+    t: EntryTable, parents: array[int], path: array[int], entry: EntryLookup, without: int
 ) -> array[int]:
     """The path with the calls and results beside it; entries with marks `without` stay out."""
     on_path = bytearray(len(t))
@@ -54,7 +54,7 @@ def with_parallels(
         response = next((one for one in near if one in last), made.get(uses[0], 0))
         place = last.get(response, ROOT)
         if place == ROOT and _lost_its_call(t, number):
-            place = above(parents, number, on_path.__getitem__, known)
+            place = nearest_ancestor(parents, number, on_path.__getitem__, known)
         if place != ROOT:
             results[place].append(number)
             answered.update(uses)
@@ -68,7 +68,7 @@ def with_parallels(
 
 
 def _responses(
-    t: Transcript, path: array[int], beside: list[int]
+    t: EntryTable, path: array[int], beside: list[int]
 ) -> tuple[dict[int, int], dict[int, int], set[int]]:
     """The responses on the path that any of the entries beside it may belong to.
 
@@ -93,7 +93,7 @@ def _responses(
     return last, made, answered
 
 
-def _lost_its_call(t: Transcript, number: int) -> bool:
+def _lost_its_call(t: EntryTable, number: int) -> bool:
     """Whether the line that a result hangs on is gone, or is an answer of which nothing is left."""
     caller = t.parents[number]
     if caller < 0:
@@ -102,6 +102,6 @@ def _lost_its_call(t: Transcript, number: int) -> bool:
     return nothing and t.kinds[caller] == ASSISTANT
 
 
-def _time(entry: Lookup, number: int) -> str:
+def _time(entry: EntryLookup, number: int) -> str:
     time = entry(number).get("timestamp")
     return time if isinstance(time, str) else ""

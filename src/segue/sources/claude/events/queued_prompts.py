@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from array import array
 
-from segue.sources.claude.conversation.ancestry import ASIDE, above, is_turn
+from segue.sources.claude.conversation.ancestry import (
+    SIDE_CONVERSATION,
+    is_main_message,
+    nearest_ancestor,
+)
 from segue.sources.claude.conversation.entry_table import (
     ASSISTANT,
     META,
     QUEUED,
     USER,
-    Lookup,
-    Transcript,
+    EntryLookup,
+    EntryTable,
 )
 from segue.sources.claude.format.jsonl import Entry
 
 
-def without_resent(t: Transcript, path: array[int], entry: Lookup) -> array[int]:
+def without_resent(t: EntryTable, path: array[int], entry: EntryLookup) -> array[int]:
     """The path without prompts that the user's next message says again."""
     if not any(t.marks[number] & QUEUED for number in path):
         return path
@@ -47,23 +51,25 @@ def _is_typed(entry: Entry) -> bool:
     return not interrupted and not entry.get("isCompactSummary")
 
 
-def waiting(t: Transcript, parents: array[int], leaf: int) -> array[int]:
+def waiting(t: EntryTable, parents: array[int], leaf: int) -> array[int]:
     """The prompts that still wait behind the last message."""
     found = [
         number
         for number in range(leaf + 1, len(t))
-        if t.marks[number] & QUEUED and not t.marks[number] & ASIDE and number not in t.replaced
+        if t.marks[number] & QUEUED
+        and not t.marks[number] & SIDE_CONVERSATION
+        and number not in t.replaced
     ]
     if not found:
         return array("i")
     followed = bytearray(len(t))
     for number, at in enumerate(parents):
-        while at >= 0 and not followed[at] and is_turn(t, number):
+        while at >= 0 and not followed[at] and is_main_message(t, number):
             followed[at] = 1
             at = parents[at]
     known: dict[int, int] = {}
 
     def said_above(number: int) -> int:
-        return above(parents, number, lambda at: is_turn(t, at), known)
+        return nearest_ancestor(parents, number, lambda at: is_main_message(t, at), known)
 
     return array("i", (at for at in found if not followed[at] and said_above(at) == leaf))

@@ -43,9 +43,9 @@ class Histories:
         try:
             if found is None:
                 raise NotFound(f"no session {id}", session=id)
-            with safe_io.opened(found[0]) as (descriptor, _):
+            with safe_io.open_for_reading(found[0]) as (descriptor, _):
                 yield Reader(descriptor, id, transcript_summary.creation(found[2]))
-        except safe_io.Unreadable:
+        except safe_io.UnreadableFile:
             raise NotFound(f"the transcript of session {id} is gone", session=id) from None
 
     def event(self, session: Session, spot: Spot) -> Event | None:
@@ -53,12 +53,12 @@ class Histories:
         try:
             if spot.seq < 0:
                 return self._event_of_agent(session.id, subagent_threads.Place.of(spot.seq))
-            with safe_io.opened(spot.path) as (descriptor, _):
+            with safe_io.open_for_reading(spot.path) as (descriptor, _):
                 found = alone(descriptor, session.id, spot.seq)
                 return found or Reader(
                     descriptor, session.id, transcript_summary.creation(session)
                 ).one(spot.seq)
-        except (NotFound, safe_io.Unreadable):
+        except (NotFound, safe_io.UnreadableFile):
             return None  # it went while we looked
 
     def _event_of_agent(self, id: str, place: subagent_threads.Place) -> Event | None:
@@ -98,7 +98,7 @@ class Histories:
         path, known = self._known(id)
         try:
             file = subagent_threads.transcripts(path, known.started)[agent]
-            with self.reader(id) as own, safe_io.opened(file) as (descriptor, _):
+            with self.reader(id) as own, safe_io.open_for_reading(file) as (descriptor, _):
                 yield subagent_threads.reader(descriptor, id, agent, own.created)
-        except (KeyError, safe_io.Unreadable):
+        except (KeyError, safe_io.UnreadableFile):
             raise NotFound(f"session {id} has no thread {agent}", session=id) from None

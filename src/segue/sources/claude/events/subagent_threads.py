@@ -41,10 +41,12 @@ class Place(NamedTuple):
 def transcripts(path: str, started: Iterable[str], beside: bool = True) -> dict[str, str]:
     """The transcript of each agent, by the path of the session's."""
     found: dict[str, str] = {}
-    for id, file in subagents.transcripts(path) if beside else ():
+    for id, file in subagents.list_agent_transcripts(path) if beside else ():
         found.setdefault(id, file)
     for id in started:
-        if id not in found and os.path.isfile(file := sidecar.neighbour(path, f"agent-{id}.jsonl")):
+        if id not in found and os.path.isfile(
+            file := sidecar.adjacent_file(path, f"agent-{id}.jsonl")
+        ):
             found[id] = file
     return found
 
@@ -54,10 +56,10 @@ def is_whole(path: str, known: Known, beside: bool) -> bool:
     there = transcripts(path, known.started, beside) if known.agents else {}
     for id, agent in known.agents.items():
         try:
-            with safe_io.opened(there[id]) as (descriptor, _):
+            with safe_io.open_for_reading(there[id]) as (descriptor, _):
                 if not transcript_summary.begin(descriptor, agent).end:
                     return False
-        except (KeyError, safe_io.Unreadable):
+        except (KeyError, safe_io.UnreadableFile):
             return False
     return True
 
@@ -69,14 +71,14 @@ def read(path: str, known: Known, beside: bool) -> Iterator[tuple[int, AnyBody]]
         if agent is None and len(known.agents) >= transcript_summary.MANY:
             continue
         try:
-            with safe_io.opened(file) as (descriptor, status):
+            with safe_io.open_for_reading(file) as (descriptor, status):
                 if agent and (agent.size, agent.mtime_ns) == (status.st_size, status.st_mtime_ns):
                     continue
                 agent = known.agents[id] = transcript_summary.begin(descriptor, agent)
                 number = list(known.agents).index(id) + 1
                 for seq, body in transcript_summary.scan(descriptor, agent):
                     yield Place(number, seq).spelt(), body
-        except safe_io.Unreadable:
+        except safe_io.UnreadableFile:
             continue
 
 
@@ -84,8 +86,8 @@ def listed(path: str, known: Known) -> list[Thread]:
     """The threads of a session, in the order in which they were begun."""
     found = []
     for id, file in transcripts(path, known.started).items():
-        about = subagents.about(file)
-        call, parent = subagents.started_by(about)
+        about = subagents.read_metadata(file)
+        call, parent = subagents.parse_started_by(about)
         agent = known.agents.get(id) or Known()
         found.append(
             Thread(

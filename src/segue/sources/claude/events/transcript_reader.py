@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from segue.model.event import Event, ModelCalled
 from segue.sources.claude.conversation import active_branch, entry_table, tree
-from segue.sources.claude.conversation.ancestry import ASIDE, path_to
+from segue.sources.claude.conversation.ancestry import SIDE_CONVERSATION, branch_to
 from segue.sources.claude.format import jsonl, safe_io
 from segue.sources.claude.format.jsonl import Entry
 
@@ -50,7 +50,7 @@ def walk(
     if begin:
         begin = line_after(descriptor, begin - 1)
     size = os.fstat(descriptor).st_size
-    for line in map(Line._make, safe_io.lines(descriptor, begin)):
+    for line in map(Line._make, safe_io.read_lines(descriptor, begin)):
         if line.offset < start:
             if line.is_held:
                 translator.line(line.offset, line.data)
@@ -62,7 +62,7 @@ def _is_whole(descriptor: int, line: Line) -> bool:
     """Whether a line at the end of a file is one, or still being written."""
     if os.pread(descriptor, 1, line.offset + line.size) == b"\n":
         return True
-    found, clean = jsonl.sorted_out(line.data) if line.is_held else ([], False)
+    found, clean = jsonl.salvage_line(line.data) if line.is_held else ([], False)
     return bool(found) and clean
 
 
@@ -70,7 +70,7 @@ def line_of(descriptor: int, offset: int) -> int:
     """Where the line begins that a byte is in."""
     while offset > 0:
         size = min(WINDOW, offset)
-        at = safe_io.piece(descriptor, offset - size, size).rfind(b"\n")
+        at = safe_io.read_at(descriptor, offset - size, size).rfind(b"\n")
         if at >= 0:
             return offset - size + at + 1
         offset -= size
@@ -187,7 +187,7 @@ class Reader:
             if not line.is_held:
                 if after - line.offset > FIRST + 1 + line.size // 2:
                     continue  # an event is longer than that: all of these are before
-                data = safe_io.piece(self._descriptor, line.offset, line.size)
+                data = safe_io.read_at(self._descriptor, line.offset, line.size)
             yield line.offset, translator.line(line.offset, data)
 
 
@@ -195,13 +195,13 @@ def alone(descriptor: int, session: str, seq: int) -> Event | None:
     """The event at a place, if its line says all of it and is not long."""
     place = max(0, seq - FIRST - 1)
     low = max(0, place - _BEFORE)
-    block = safe_io.piece(descriptor, low, _SHORT)
+    block = safe_io.read_at(descriptor, low, _SHORT)
     begin = block.rfind(b"\n", 0, place - low) + 1
     end = block.find(b"\n", begin)
     if end < 0 or (low and not begin):
         return None
     data = block[begin:end]
-    found = jsonl.entries(data)
+    found = jsonl.parse_entries(data)
     if found and all(map(_stands_alone, found)):
         for event in Translator(session).line(low + begin, data, found):
             if event.seq == seq and not isinstance(event.body, ModelCalled):
@@ -211,16 +211,18 @@ def alone(descriptor: int, session: str, seq: int) -> Event | None:
 
 def _stands_alone(entry: Entry) -> bool:
     """Whether no line before an entry says more of what it says, but of what a response cost."""
-    return jsonl.moment(entry.get("timestamp")) is not None and not entry.get("isCompactSummary")
+    return jsonl.parse_timestamp(entry.get("timestamp")) is not None and not entry.get(
+        "isCompactSummary"
+    )
 
 
 def conversation(descriptor: int) -> array[int]:
     """The places of the lines that the conversation is made of, in the order of the file."""
-    t = entry_table.of_file(descriptor)
-    entry = entry_table.Entries(descriptor, t)
-    on = set(active_branch.conversation(t, entry))
+    t = entry_table.table_from_file(descriptor)
+    entry = entry_table.EntryReader(descriptor, t)
+    on = set(active_branch.find_active_branch(t, entry))
     if cut := [boundary for boundary in t.compactions if boundary in on]:
-        parents = tree.history(t, entry)
-        whole = path_to(parents, max(cut))
-        on.update(with_parallels(t, parents, whole, entry, ASIDE))
+        parents = tree.history_parents(t, entry)
+        whole = branch_to(parents, max(cut))
+        on.update(with_parallels(t, parents, whole, entry, SIDE_CONVERSATION))
     return array("q", sorted({t.starts[number] for number in on}))

@@ -43,7 +43,7 @@ from segue.model.event import (
 )
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.prompt import clean
+from segue.sources.claude.format.prompt import replace_lone_surrogates
 from segue.sources.claude.format.user_markup import find_inserted
 
 from . import blocks
@@ -84,15 +84,15 @@ class Translator:
         `found` are its entries, where they are read already.
         """
         if found is None:
-            found = jsonl.entries(data)
+            found = jsonl.parse_entries(data)
         bodies: list[AnyBody] = []
         for entry in found:
-            at = jsonl.moment(entry.get("timestamp"))
+            at = jsonl.parse_timestamp(entry.get("timestamp"))
             if at is not None:
                 self._at = at, offset
             said = self.bodies(offset, entry)
             bodies += [_told(body, entry, number == 0) for number, body in enumerate(said)]
-        if not found and data.strip(jsonl.BLANK):
+        if not found and data.strip(jsonl.BLANK_BYTES):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
         return self._placed(offset, bodies)
@@ -141,8 +141,8 @@ class Translator:
         return Compacted(
             summary=summary,
             trigger="manual" if told.get("trigger") == "manual" else "auto",
-            tokens_before=jsonl.count(before),
-            tokens_after=jsonl.count(after),
+            tokens_before=jsonl.parse_count(before),
+            tokens_after=jsonl.parse_count(after),
         )
 
     def _assistant(self, offset: int, entry: Entry) -> list[AnyBody]:
@@ -150,7 +150,7 @@ class Translator:
         if not isinstance(message, dict):
             return []
         if entry.get("isApiErrorMessage"):
-            why = clean(plain(blocks.content(message.get("content"))))
+            why = replace_lone_surrogates(plain(blocks.content(message.get("content"))))
             code = entry.get("error")
             return [Failed(message=why, code=code if isinstance(code, str) else "unknown")]
         said = list(_said_by_agent(message.get("content")))
@@ -273,7 +273,7 @@ def usage(told: dict[str, Any]) -> Usage:
     """Tokens, as a response tells them."""
 
     def count(given: dict[str, Any], name: str) -> int:
-        return jsonl.count(given.get(name)) or 0
+        return jsonl.parse_count(given.get(name)) or 0
 
     made, written = told.get("cache_creation"), count(told, "cache_creation_input_tokens")
     hour = count(made, "ephemeral_1h_input_tokens") if isinstance(made, dict) else 0
@@ -301,7 +301,11 @@ def _system(entry: Entry) -> list[AnyBody]:
 def _why(entry: Entry) -> str:
     error = entry.get("error")
     told = error.get("message") if isinstance(error, dict) else error
-    return clean(told) if isinstance(told, str) else "the model's interface answered with an error"
+    return (
+        replace_lone_surrogates(told)
+        if isinstance(told, str)
+        else "the model's interface answered with an error"
+    )
 
 
 def _attachment(entry: Entry) -> list[AnyBody]:
@@ -315,17 +319,25 @@ def _attachment(entry: Entry) -> list[AnyBody]:
 
 def _custom_title(entry: Entry) -> list[AnyBody]:
     title = entry.get("customTitle")
-    return [InfoChanged(title=clean(title) or None)] if isinstance(title, str) else []
+    return (
+        [InfoChanged(title=replace_lone_surrogates(title) or None)]
+        if isinstance(title, str)
+        else []
+    )
 
 
 def _ai_title(entry: Entry) -> list[AnyBody]:
     title = entry.get("aiTitle")
-    return [InfoChanged(title=clean(title), by="auto")] if isinstance(title, str) and title else []
+    return (
+        [InfoChanged(title=replace_lone_surrogates(title), by="auto")]
+        if isinstance(title, str) and title
+        else []
+    )
 
 
 def _tag(entry: Entry) -> list[AnyBody]:
     tag = entry.get("tag")
-    return [InfoChanged(tag=clean(tag) or None)] if isinstance(tag, str) else []
+    return [InfoChanged(tag=replace_lone_surrogates(tag) or None)] if isinstance(tag, str) else []
 
 
 def _mode(entry: Entry) -> list[AnyBody]:

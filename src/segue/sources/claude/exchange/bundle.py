@@ -11,7 +11,7 @@ from segue.sources.claude.events import subagent_threads
 from segue.sources.claude.events.transcript_reader import conversation
 from segue.sources.claude.format import safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.paths import Home, is_uuid, project_key
+from segue.sources.claude.format.paths import ClaudeHome, is_uuid, project_key
 from segue.sources.claude.index import transcript_summary
 
 from . import event_codec
@@ -31,15 +31,15 @@ class TranscriptFile:
         """With `branches`, those lines are marked that are not of the conversation."""
         self._path = path
         self._about = about
-        with safe_io.opened(path) as (descriptor, status):
+        with safe_io.open_for_reading(path) as (descriptor, status):
             self._inode, self._size = status.st_ino, status.st_size
             self._way = set(conversation(descriptor)) if branches else None
 
     def __iter__(self) -> Iterator[TranscriptLine]:
-        with safe_io.opened(self._path) as (descriptor, status):
+        with safe_io.open_for_reading(self._path) as (descriptor, status):
             if status.st_ino != self._inode:
-                raise safe_io.Unreadable(self._path)  # another file took its place
-            for offset, _, data in safe_io.lines(descriptor, longest=None):
+                raise safe_io.UnreadableFile(self._path)  # another file took its place
+            for offset, _, data in safe_io.read_lines(descriptor, longest=None):
                 if offset >= self._size:
                     break
                 if (data := data[: self._size - offset]).strip():
@@ -47,7 +47,7 @@ class TranscriptFile:
                     left = self._way is not None and offset not in self._way
                     yield line._replace(left=left and any("uuid" in each for each in line.entries))
             if os.fstat(descriptor).st_size < self._size:
-                raise safe_io.Unreadable(self._path)  # nor is it what it was
+                raise safe_io.UnreadableFile(self._path)  # nor is it what it was
         if self._about:
             yield TranscriptLine(({**self._about, "type": event_codec.SUBAGENT_METADATA},))
 
@@ -79,7 +79,7 @@ def read_bundle(path: str) -> SessionBundle:
 
     if not any(_is_entry(entry) for line in lines for entry in line.entries):
         raise ValueError("this is neither an export of segue nor a transcript of Claude Code")
-    project, name = os.path.split(sidecar.directory(os.path.abspath(path)))
+    project, name = os.path.split(sidecar.sidecar_directory(os.path.abspath(path)))
     above, project = os.path.split(project)
     if not is_uuid(name):
         name = first("sessionId", lambda id: isinstance(id, str) and is_uuid(id))
@@ -94,16 +94,16 @@ def read_bundle(path: str) -> SessionBundle:
         # Old versions kept it beside the session's, new ones look for it below.
         below = f"subagents/agent-{id}" if below.startswith(".") else below
         try:
-            agents[below] = TranscriptFile(agent, subagents.about(agent))
-        except safe_io.Unreadable:
+            agents[below] = TranscriptFile(agent, subagents.read_metadata(agent))
+        except safe_io.UnreadableFile:
             continue
-    return SessionBundle(project, name, lines, agents, bool(sidecar.archived(path)))
+    return SessionBundle(project, name, lines, agents, bool(sidecar.is_archived(path)))
 
 
 def _started(path: str, lines: TranscriptFile) -> dict[str, None]:
     """The agents that results of calls name, where old versions left transcripts beside."""
-    names = safe_io.names(os.path.dirname(path))
-    if not any(subagents.AGENT.fullmatch(each.name) for each in names):
+    names = safe_io.list_directory(os.path.dirname(path))
+    if not any(subagents.AGENT_FILE_NAME.fullmatch(each.name) for each in names):
         return {}
     told = (transcript_summary.agent_of(entry) for line in lines for entry in line.entries)
     return dict.fromkeys(id for id in told if id is not None)
@@ -113,7 +113,7 @@ def _is_entry(entry: Entry) -> bool:
     return isinstance(entry.get("type"), str) and bool(_MARKS & entry.keys())
 
 
-def write_bundle(home: Home, bundle: SessionBundle) -> str:
+def write_bundle(home: ClaudeHome, bundle: SessionBundle) -> str:
     """Put the session's files into a home, and give the transcript's path.
 
     Nothing that is there is written over: FileExistsError. The transcript comes last, whole.
@@ -130,7 +130,7 @@ def write_bundle(home: Home, bundle: SessionBundle) -> str:
         )
     os.makedirs(directory, 0o700, exist_ok=True)
     for subpath, lines in bundle.subagents.items():
-        agent = os.path.join(sidecar.directory(path), *subpath.split("/")) + ".jsonl"
+        agent = os.path.join(sidecar.sidecar_directory(path), *subpath.split("/")) + ".jsonl"
         if subagent_subpath(path, agent) != subpath or subpath.startswith("."):
             continue  # it would lead elsewhere
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
@@ -154,7 +154,7 @@ def _is_plain(name: object) -> bool:
 
 def subagent_subpath(session: str, agent: str) -> str:
     """What names an agent's transcript below its session's."""
-    below = os.path.relpath(agent, sidecar.directory(session)).removesuffix(".jsonl")
+    below = os.path.relpath(agent, sidecar.sidecar_directory(session)).removesuffix(".jsonl")
     return below.replace(os.sep, "/")
 
 
@@ -177,15 +177,19 @@ def _write(path: str, parts: Iterable[bytes]) -> None:
 def _is_same(one: str, other: str) -> bool:
     """Whether there is another file that says the same."""
     try:
-        with safe_io.opened(one) as (first, status), safe_io.opened(other) as (second, there):
+        with (
+            safe_io.open_for_reading(one) as (first, status),
+            safe_io.open_for_reading(other) as (second, there),
+        ):
             if status.st_size != there.st_size:
                 return False
-            places = range(0, status.st_size, safe_io.BLOCK)
+            places = range(0, status.st_size, safe_io.BLOCK_BYTES)
             return all(
-                safe_io.piece(first, at, safe_io.BLOCK) == safe_io.piece(second, at, safe_io.BLOCK)
+                safe_io.read_at(first, at, safe_io.BLOCK_BYTES)
+                == safe_io.read_at(second, at, safe_io.BLOCK_BYTES)
                 for at in places
             )
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         return False
 
 

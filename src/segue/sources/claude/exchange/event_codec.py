@@ -33,8 +33,8 @@ from segue.model.session import Session
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.format import jsonl, sidecar
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.paths import is_uuid, project_key, real
-from segue.sources.claude.format.prompt import prompt
+from segue.sources.claude.format.paths import is_uuid, project_key, resolve_directory
+from segue.sources.claude.format.prompt import parse_prompt
 
 from .jsonl_writer import DIALECT, Composer
 
@@ -71,7 +71,7 @@ def is_subagent_metadata(line: TranscriptLine) -> bool:
 
 def parse_line(data: bytes) -> TranscriptLine:
     """A line of a file."""
-    found = tuple(jsonl.entries(data))
+    found = tuple(jsonl.parse_entries(data))
     if len(found) == 1 and codec.encode(found[0]) == data:
         return TranscriptLine(found)
     return TranscriptLine(found, data.decode("utf-8", "surrogateescape"))
@@ -97,12 +97,12 @@ def creation_drafts(
         aside = entry.get("isSidechain") is True if aside is None else aside
         cwd = cwd or nonempty_text(entry.get("cwd"))
         moved = relocated_cwd(entry) or moved
-        at = jsonl.moment(entry.get("timestamp")) if at is None else at
+        at = jsonl.parse_timestamp(entry.get("timestamp")) if at is None else at
         branch = nonempty_text(entry.get("gitBranch")) or branch
         title = title or _title(entry)
         parent = parent or _parent(entry)
     cwd = moved or cwd or elsewhere
-    real_cwd = real(cwd)
+    real_cwd = resolve_directory(cwd)
     body = Created(
         cwd=cwd,
         real_cwd=None if real_cwd == cwd else real_cwd,
@@ -134,9 +134,9 @@ def session_updates(
         if session.title is None:
             title = title or _title(entry)
     found: list[AnyBody] = []
-    if (cwd := moved or found_in) and real(cwd) != session.directory:
+    if (cwd := moved or found_in) and resolve_directory(cwd) != session.directory:
         extra = {DIALECT: {**DERIVED[DIALECT], "project": project}}
-        found.append(ConfigChanged(cwd=real(cwd), extra=extra))
+        found.append(ConfigChanged(cwd=resolve_directory(cwd), extra=extra))
     if branch and branch != session.git_branch:
         found.append(ConfigChanged(git_branch=branch, extra=DERIVED))
     return found + _titled(title)
@@ -171,7 +171,7 @@ def drafts_from_lines(
             if path:  # an agent's, which is found by its words but is not the session's to tell
                 words = "\n".join(filter(None, (searchable(event.body) for event in events)))
                 bodies = [replace(_foreign(entry, path, told), words=words)]
-            elif isinstance(bodies[0], UserMessage) and sidecar.is_prompt(entry):
+            elif isinstance(bodies[0], UserMessage) and sidecar.is_human_prompt(entry):
                 bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **BEGINS})
             if line.left:
                 bodies = [replace(body, extra={**body.extra, **LEFT}) for body in bodies]
@@ -238,7 +238,7 @@ def _title(entry: Entry) -> str | None:
     """What a session may be called by, if an entry is a prompt."""
     if entry.get("type") != "user" or entry.get("isMeta"):
         return None
-    said = prompt(entry.get("message"))
+    said = parse_prompt(entry.get("message"))
     return said.text or said.command or None
 
 
@@ -314,7 +314,7 @@ class TranscriptWriter:
         yield from self._let_go()
         yield from self._composed()
         told = self._moved or self._told
-        if self._forked and told and real(told) != self._directory:
+        if self._forked and told and resolve_directory(told) != self._directory:
             entry = {"type": RELOCATED, "sessionId": self._name, "relocatedCwd": self._directory}
             yield TranscriptLine((entry,))
 
@@ -417,7 +417,9 @@ def is_deletion_marker(body: AnyBody) -> bool:
 def restore_line(body: AnyBody, told: dict[str, Any]) -> TranscriptLine:
     """The line that an event carries."""
     if (text := told.get("line")) is not None:
-        return TranscriptLine(tuple(jsonl.entries(text.encode("utf-8", "surrogateescape"))), text)
+        return TranscriptLine(
+            tuple(jsonl.parse_entries(text.encode("utf-8", "surrogateescape"))), text
+        )
     if isinstance(body, Foreign) and "entry" not in told:
         return TranscriptLine((body.raw,))
     return TranscriptLine((told["entry"],))

@@ -20,19 +20,19 @@ _BREAKS = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 _UNSEEN = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ue000-\uf8ff]")
 
 
-def line(**fields: Any) -> bytes:
+def encode_line(**fields: Any) -> bytes:
     """An entry as a line, its fields in this order: some readers look at how a line begins."""
     return codec.encode(fields) + b"\n"
 
 
-def append(path: str, data: bytes) -> bool:
+def append_lines(path: str, data: bytes) -> bool:
     """Add whole lines at the end; False when there is no transcript here to add to.
 
     A file that a crash left in the middle of a line gets that line ended first, or the new one
     would be lost with it.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | safe_io.SAFE)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | safe_io.SAFE_OPEN_FLAGS)
     except OSError as error:
         if error.errno in _NOT_HERE:
             return False

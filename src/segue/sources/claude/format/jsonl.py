@@ -21,31 +21,31 @@ from . import safe_io
 Entry = dict[str, Any]
 T = TypeVar("T", bound=msgspec.Struct)
 
-_MOST = 1 << 40  # of anything that is counted
-BLANK = bytes(range(0x21))
-_BLANK_TEXT = BLANK.decode()
+_MAX_COUNT = 1 << 40  # of anything that is counted
+BLANK_BYTES = bytes(range(0x21))
+_BLANK_TEXT = BLANK_BYTES.decode()
 # What msgspec and json raise for a line they cannot read; RecursionError is for deep nesting.
-UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 # How an entry that another line was glued to begins.
-_BEGIN = re.compile(
+_ENTRY_START = re.compile(
     r'\{\s*"(?:type|parentUuid|logicalParentUuid|uuid|sessionId|isSidechain|leafUuid|summary)"\s*:'
 )
-_DEEP = 8192
-_WORK = 32  # how many times its own length may be read to sort a broken line out
+_DEEP_NESTING_CHARS = 8192
+_MAX_SALVAGE_PASSES = 32  # how many times its own length may be read to sort a broken line out
 _json = json.JSONDecoder(strict=False)
 _fast = msgspec.json.Decoder()
 
 
-def entries(line: bytes) -> list[Entry]:
+def parse_entries(line: bytes) -> list[Entry]:
     """The entries of a line: one; none when it cannot be read; several when lines were glued."""
     try:
         value = _fast.decode(line)
-    except UNREADABLE:
-        return salvaged(line)
+    except DECODE_ERRORS:
+        return salvage_entries(line)
     return [value] if isinstance(value, dict) else []
 
 
-class Picker(Generic[T]):
+class FieldDecoder(Generic[T]):
     """Reads only the fields that a struct names, all of them optional and of any type.
 
     A field of type Raw is left as it is, for `opened` to read when it is wanted.
@@ -62,14 +62,14 @@ class Picker(Generic[T]):
             return []
         try:
             return [self._one(line)]
-        except UNREADABLE:
-            return [self.pick(entry) for entry in salvaged(line)]
+        except DECODE_ERRORS:
+            return [self.pick(entry) for entry in salvage_entries(line)]
 
     def all(self, lines: bytes) -> list[T]:
         """The same of a block of lines."""
         try:
             return self._all(lines)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             return [found for line in lines.split(b"\n") for found in self(line)]
 
     def pick(self, entry: Entry) -> T:
@@ -78,7 +78,7 @@ class Picker(Generic[T]):
         return self._kind(**{name: entry[name] for name in names if name in entry})
 
 
-def opened(value: Any) -> Any:
+def decode_raw(value: Any) -> Any:
     """What a field of type Raw holds; None when it is absent or cannot be read."""
     if not isinstance(value, msgspec.Raw):
         return value
@@ -87,17 +87,17 @@ def opened(value: Any) -> Any:
         return None
     try:
         return _fast.decode(data)
-    except UNREADABLE:
-        return _value(data.decode("utf-8", "replace"), 0)[0]
+    except DECODE_ERRORS:
+        return _decode_value(data.decode("utf-8", "replace"), 0)[0]
 
 
-def count(value: Any) -> int | None:
+def parse_count(value: Any) -> int | None:
     """A number of something, if it can be one: sums of them must fit into what stores keep."""
-    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
     return value if is_one else None
 
 
-def moment(value: Any) -> int | None:
+def parse_timestamp(value: Any) -> int | None:
     """A timestamp in microseconds, if it is one."""
     try:
         return clock.from_rfc3339(value) if isinstance(value, str) else None
@@ -105,55 +105,58 @@ def moment(value: Any) -> int | None:
         return None
 
 
-def salvaged(line: bytes) -> list[Entry]:
+def salvage_entries(line: bytes) -> list[Entry]:
     """The entries of a line that msgspec refused."""
-    return sorted_out(line)[0]
+    return salvage_line(line)[0]
 
 
-def sorted_out(line: bytes) -> tuple[list[Entry], bool]:
+def salvage_line(line: bytes) -> tuple[list[Entry], bool]:
     """The entries of any line, and whether they are all that it holds."""
-    text = line.strip(BLANK).decode("utf-8", "replace")
+    text = line.strip(BLANK_BYTES).decode("utf-8", "replace")
     found: list[Entry] = []
-    first, end = _value(text, 0)
+    first, end = _decode_value(text, 0)
     if isinstance(first, dict):
         found.append(first)
     after = end = end if found else 0  # where the last good entry ended
     clean = True  # whether nothing was skipped before it
-    work = _WORK * len(text) + safe_io.BLOCK
-    while work > 0 and (match := _BEGIN.search(text, end)):
+    work = _MAX_SALVAGE_PASSES * len(text) + safe_io.BLOCK_BYTES
+    while work > 0 and (match := _ENTRY_START.search(text, end)):
         start = match.start()
-        value, end = _value(text, start)
+        value, end = _decode_value(text, start)
         if not isinstance(value, dict):
             work -= end  # not from `start`: an error counts the lines before it
             end = start + 1
             continue
         work -= end - start
         joined = not text[after:start].strip(_BLANK_TEXT + ",")
-        if (joined and found) or _complete(value):
+        if (joined and found) or _is_complete(value):
             clean = clean and joined
             found.append(value)
             after = end
     return found, clean and not text[after:].strip(_BLANK_TEXT)
 
 
-def _value(text: str, start: int) -> tuple[Any, int]:
+def _decode_value(text: str, start: int) -> tuple[Any, int]:
     """The value that begins here and where it ends, or None and where it broke."""
     try:
         return _json.raw_decode(text, start)
     except json.JSONDecodeError as error:
         return None, max(start, error.pos)
-    except UNREADABLE:
-        return None, start + _DEEP  # a thousand brackets, or a number of thousands of digits
+    except DECODE_ERRORS:
+        return (
+            None,
+            start + _DEEP_NESTING_CHARS,
+        )  # a thousand brackets, or a number of thousands of digits
 
 
-def _complete(entry: Entry) -> bool:
+def _is_complete(entry: Entry) -> bool:
     """Whether this is an entry and not a part of the torn one before it."""
     return isinstance(entry.get("type"), str) and (
         "parentUuid" in entry or isinstance(entry.get("sessionId"), str)
     )
 
 
-def early(line: bytes, name: str) -> Any:
+def head_field(line: bytes, name: str) -> Any:
     """A field of an entry of which only the beginning is there; None when it is not seen.
 
     A key belongs to the entry itself, and not to something inside it, exactly when the text
@@ -166,12 +169,12 @@ def early(line: bytes, name: str) -> Any:
             _skip.decode(line[:at] + b'"":0}')
             text = line[at + len(key) : at + len(key) + 4096].decode("utf-8", "ignore")
             return _json.raw_decode(text.lstrip())[0]
-        except UNREADABLE:
+        except DECODE_ERRORS:
             continue
     return None
 
 
-def begun(line: bytes, name: str) -> str | None:
+def head_text(line: bytes, name: str) -> str | None:
     """The beginning of a text that is cut off, wherever in the entry it stands."""
     match = re.search(rb'"%s":\s*"' % name.encode(), line)
     if match is None:
@@ -179,18 +182,18 @@ def begun(line: bytes, name: str) -> str | None:
     # Up to the last character that is surely whole, escapes counted as one.
     text = re.match(rb'(?:[^"\\]|\\u....|\\[^u])*', line[match.end() : match.end() + 4096], re.S)
     piece = text[0].decode("utf-8", "ignore") if text else ""
-    value = _value(f'"{piece}"', 0)[0]
+    value = _decode_value(f'"{piece}"', 0)[0]
     return value if isinstance(value, str) else None
 
 
-def late(line: bytes, name: str) -> Any:
+def tail_field(line: bytes, name: str) -> Any:
     """A field of an entry of which only the end is there; the same idea from the other side."""
     key = f'"{name}":'.encode()
     at = len(line)
     while (at := line.rfind(key, 0, at)) >= 0:
         try:
             entry = _fast.decode(b"{" + line[at:])
-        except UNREADABLE:
+        except DECODE_ERRORS:
             continue
         if isinstance(entry, dict):
             return entry[name]

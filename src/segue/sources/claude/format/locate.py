@@ -14,45 +14,49 @@ from typing import NamedTuple
 from segue.sources.claude.sdk import listing, quick_info
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 
-from .paths import Home, Project, every_project, is_uuid, projects_of
+from .paths import ClaudeHome, ProjectDirectory, is_uuid, list_projects, projects_for_directory
 
 
-class Place(NamedTuple):
+class TranscriptFile(NamedTuple):
     """Where a session's transcript is."""
 
     id: str
     path: str
-    project: Project
+    project: ProjectDirectory
 
 
-def copies(home: Home, id: str, directory: str | None = None) -> list[Place]:
+def find_copies(home: ClaudeHome, id: str, directory: str | None = None) -> list[TranscriptFile]:
     """All transcripts of a session that are regular files with something in them, newest first."""
     if not is_uuid(id):
         return []
-    found: list[tuple[int, Place]] = []
-    for project in every_project(home) if directory is None else projects_of(home, directory):
+    found: list[tuple[int, TranscriptFile]] = []
+    for project in (
+        list_projects(home) if directory is None else projects_for_directory(home, directory)
+    ):
         path = os.path.join(project.path, f"{id}.jsonl")
         try:
             status = os.lstat(path)
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(status.st_mode) and status.st_size:
-            found.append((status.st_mtime_ns, Place(id, path, project)))
+            found.append((status.st_mtime_ns, TranscriptFile(id, path, project)))
     found.sort(key=lambda copy: copy[0], reverse=True)
     return [place for _, place in found]
 
 
-def find(home: Home, id: str, directory: str | None = None) -> Place | None:
+def find_transcript(
+    home: ClaudeHome, id: str, directory: str | None = None
+) -> TranscriptFile | None:
     """The transcript of a session, or None."""
-    places = copies(home, id, directory)
+    places = find_copies(home, id, directory)
     if len(places) > 1:
         for place in places:
-            if describe(place) is not None:
+            if session_info(place) is not None:
                 return place
     return places[0] if places else None
 
 
-def describe(place: Place) -> SDKSessionInfo | None:
+def session_info(place: TranscriptFile) -> SDKSessionInfo | None:
     """What lists say of a session; None for what they leave out."""
-    facts = quick_info.facts(place.path)
-    return listing.describe(facts, place.id, place.path, place.project) if facts else None
+    facts = quick_info.read_facts(place.path)
+    return listing.session_info(facts, place.id, place.path, place.project) if facts else None

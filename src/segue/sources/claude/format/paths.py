@@ -18,7 +18,7 @@ import msgspec
 from . import safe_io
 
 SOURCE = "claude"  # what the hub calls it
-MAX_NAME = 200  # characters of a project's name before it is cut and gets a hash
+MAX_PROJECT_NAME_LENGTH = 200  # characters of a project's name before it is cut and gets a hash
 _LONGEST_FILE_NAME = 255
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SESSION_FILE = re.compile(_UUID.pattern + r"\.jsonl")
@@ -28,7 +28,7 @@ _DEVICES = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]", re.I | re.A)
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-class Home(msgspec.Struct, frozen=True):
+class ClaudeHome(msgspec.Struct, frozen=True):
     """A Claude Code home, `~/.claude` unless the environment names another."""
 
     root: str
@@ -36,7 +36,7 @@ class Home(msgspec.Struct, frozen=True):
     project_name: str | None = None
 
     @classmethod
-    def current(cls, environ: Mapping[str, str] = os.environ) -> Home:
+    def current(cls, environ: Mapping[str, str] = os.environ) -> ClaudeHome:
         """The home that the environment names now."""
         given = environ.get("CLAUDE_CONFIG_DIR")
         if not given:
@@ -56,7 +56,7 @@ class Home(msgspec.Struct, frozen=True):
         return os.path.join(self.root, "segue-trash")
 
 
-class Project(msgspec.Struct, frozen=True):
+class ProjectDirectory(msgspec.Struct, frozen=True):
     """One project directory, and the working directory that a caller asked for through it."""
 
     path: str
@@ -70,12 +70,12 @@ def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
-def session_id(file_name: str) -> str | None:
+def session_id_from_file_name(file_name: str) -> str | None:
     """The session that a file of this name holds, or None when it holds none."""
     return file_name[:-6] if _SESSION_FILE.fullmatch(file_name) else None
 
 
-def real(directory: str | os.PathLike[str]) -> str:
+def resolve_directory(directory: str | os.PathLike[str]) -> str:
     """A working directory as Claude Code spells it: absolute, links resolved."""
     path = os.fspath(directory)
     try:
@@ -86,17 +86,17 @@ def real(directory: str | os.PathLike[str]) -> str:
     return unicodedata.normalize("NFC", path) if sys.platform == "darwin" else path
 
 
-def hyphenated(path: str) -> str:
+def hyphenate(path: str) -> str:
     """The path with a dash for each UTF-16 unit that is not an ASCII letter or digit."""
     return _ODD.sub(lambda odd: "-" if odd[0] <= "\uffff" else "--", path)
 
 
 def project_key(path: str) -> str:
     """The name of the directory of the project at a (resolved) path."""
-    name = hyphenated(path)
-    if len(name) <= MAX_NAME:
+    name = hyphenate(path)
+    if len(name) <= MAX_PROJECT_NAME_LENGTH:
         return name
-    return f"{name[:MAX_NAME]}-{path_hash(path)}"
+    return f"{name[:MAX_PROJECT_NAME_LENGTH]}-{path_hash(path)}"
 
 
 def path_hash(path: str) -> str:
@@ -113,19 +113,25 @@ def path_hash(path: str) -> str:
     return digits or "0"
 
 
-def every_project(home: Home) -> list[Project]:
+def list_projects(home: ClaudeHome) -> list[ProjectDirectory]:
     """All project directories; a linked one counts, as it may be somebody's way to move data."""
-    found = (Project(entry.path) for entry in safe_io.names(home.projects) if _is_dir(entry))
+    found = (
+        ProjectDirectory(entry.path)
+        for entry in safe_io.list_directory(home.projects)
+        if _is_dir(entry)
+    )
     return sorted(found, key=lambda project: project.path)
 
 
-def projects_of(home: Home, directory: str, worktrees: bool = True) -> list[Project]:
+def projects_for_directory(
+    home: ClaudeHome, directory: str, worktrees: bool = True
+) -> list[ProjectDirectory]:
     """The project directories of a working directory, its own first, then of its worktrees."""
-    own = real(directory)
-    found: dict[str, Project] = {}
+    own = resolve_directory(directory)
+    found: dict[str, ProjectDirectory] = {}
     if home.project_name is not None:
         chosen = os.path.join(home.projects, home.project_name)
-        found[chosen] = Project(chosen, own)
+        found[chosen] = ProjectDirectory(chosen, own)
     places = [own, *(tree for tree in _worktrees(own) if tree != own)] if worktrees else [own]
     for place in places:
         for project in _named_after(home, place):
@@ -133,21 +139,21 @@ def projects_of(home: Home, directory: str, worktrees: bool = True) -> list[Proj
     return list(found.values())
 
 
-def _named_after(home: Home, cwd: str) -> Iterator[Project]:
-    yield Project(os.path.join(home.projects, project_key(cwd)), cwd)
-    name = hyphenated(cwd)
-    if len(name) <= MAX_NAME:
+def _named_after(home: ClaudeHome, cwd: str) -> Iterator[ProjectDirectory]:
+    yield ProjectDirectory(os.path.join(home.projects, project_key(cwd)), cwd)
+    name = hyphenate(cwd)
+    if len(name) <= MAX_PROJECT_NAME_LENGTH:
         return
     if len(name) <= _LONGEST_FILE_NAME:  # as programs before 2.1 wrote it
-        yield Project(os.path.join(home.projects, name), cwd)
+        yield ProjectDirectory(os.path.join(home.projects, name), cwd)
     # Another program's hash: its sessions have to say that they ran there.
-    begin = name[:MAX_NAME] + "-"
-    for project in every_project(home):
+    begin = name[:MAX_PROJECT_NAME_LENGTH] + "-"
+    for project in list_projects(home):
         if os.path.basename(project.path).startswith(begin):
-            yield Project(project.path, cwd, sure=False)
+            yield ProjectDirectory(project.path, cwd, sure=False)
 
 
-def belongs(project: Project, cwd: str | None) -> bool:
+def belongs_to_project(project: ProjectDirectory, cwd: str | None) -> bool:
     """Whether a session of this project directory is one of the working directory asked for.
 
     Several directories may share the name: a session is another's when it says so and that
@@ -156,9 +162,9 @@ def belongs(project: Project, cwd: str | None) -> bool:
     if project.cwd is None or cwd == project.cwd:
         return True
     if cwd is None or not project.sure:
-        return project.sure or (cwd is not None and real(cwd) == project.cwd)
-    same_name = hyphenated(cwd) == hyphenated(project.cwd)
-    return not (same_name and os.path.isdir(cwd) and real(cwd) != project.cwd)
+        return project.sure or (cwd is not None and resolve_directory(cwd) == project.cwd)
+    same_name = hyphenate(cwd) == hyphenate(project.cwd)
+    return not (same_name and os.path.isdir(cwd) and resolve_directory(cwd) != project.cwd)
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -188,7 +194,7 @@ def _worktrees(directory: str) -> list[str]:
     if done.returncode != 0:
         return []
     lines = done.stdout.decode("utf-8", "surrogateescape").split("\n")
-    trees = [real(line[9:]) for line in lines if line.startswith("worktree ")]
+    trees = [resolve_directory(line[9:]) for line in lines if line.startswith("worktree ")]
     return trees if len(trees) > 1 else []
 
 

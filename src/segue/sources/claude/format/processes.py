@@ -14,35 +14,37 @@ from segue.model.errors import Busy
 
 from . import jsonl, safe_io
 from .jsonl import Entry
-from .paths import Home
+from .paths import ClaudeHome
 
 
 class SessionIsLive(Busy):
     """A running Claude Code still writes this session; end that process first."""
 
 
-def live(home: Home) -> dict[str, int]:
+def open_sessions(home: ClaudeHome) -> dict[str, int]:
     """The sessions that are open now, each with the process that has it."""
     return {id: process for id, process, _ in _open(home)}
 
 
-def working(home: Home) -> dict[str, int]:
+def busy_sessions(home: ClaudeHome) -> dict[str, int]:
     """The sessions in which an answer is being given now, each with the time since when."""
     return {id: _since(entry) for id, _, entry in _open(home) if entry.get("status") == "busy"}
 
 
-def directory(home: Home) -> str:
+def process_files_directory(home: ClaudeHome) -> str:
     """Where the small files are."""
     return os.path.join(home.root, "sessions")
 
 
-def _open(home: Home) -> Iterator[tuple[str, int, Entry]]:
+def _open(home: ClaudeHome) -> Iterator[tuple[str, int, Entry]]:
     try:
-        names = os.listdir(directory(home))
+        names = os.listdir(process_files_directory(home))
     except OSError:
         return
     for name in names:
-        for entry in jsonl.entries(safe_io.small(os.path.join(directory(home), name)) or b""):
+        for entry in jsonl.parse_entries(
+            safe_io.read_small_file(os.path.join(process_files_directory(home), name)) or b""
+        ):
             id, process = entry.get("sessionId"), entry.get("pid")
             if isinstance(id, str) and isinstance(process, int) and _runs(process, entry):
                 yield id.lower(), process, entry
@@ -57,9 +59,9 @@ def _since(entry: Entry) -> int:
     return 0
 
 
-def refuse_live(home: Home, id: str) -> None:
+def require_not_live(home: ClaudeHome, id: str) -> None:
     """Raise SessionIsLive when a process has the session open."""
-    process = live(home).get(id.lower())
+    process = open_sessions(home).get(id.lower())
     if process is not None:
         raise SessionIsLive(f"Session {id} is open in process {process}; end it first", id=id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-LONGEST = 200  # UTF-16 units, as the other readers of these files count
+MAX_PROMPT_UNITS = 200  # UTF-16 units, as the other readers of these files count
 # Text that a program wrote into the user's mouth, not a person.
 _MACHINE = re.compile(r"\s*<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\]", re.A)
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.S)
@@ -20,7 +20,7 @@ class Prompt(NamedTuple):
     pasted: str = ""
 
 
-def prompt(message: Any) -> Prompt:
+def parse_prompt(message: Any) -> Prompt:
     """What a user's message says of its author's intent; all empty for a tool's result."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -40,32 +40,32 @@ def prompt(message: Any) -> Prompt:
             continue
         tagged = "<" in line
         if tagged and (shell := _SHELL.search(line)):
-            return Prompt(cut(f"! {shell[1].strip()}"))
+            return Prompt(truncate(f"! {shell[1].strip()}"))
         if tagged and (named := _COMMAND.search(line)):
             command = command or named[1].strip()
         elif not _MACHINE.match(line):
-            return Prompt(cut(line))
-    return Prompt("", command, pasted(kinds))
+            return Prompt(truncate(line))
+    return Prompt("", command, pasted_label(kinds))
 
 
-def pasted(kinds: set[str]) -> str:
+def pasted_label(kinds: set[str]) -> str:
     """A name for a message without words."""
     return "Image" if "image" in kinds else "Document" if "document" in kinds else ""
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """The beginning of a text, never half a character."""
-    if len(text) <= LONGEST // 2:
+    if len(text) <= MAX_PROMPT_UNITS // 2:
         return text
     if text.isascii():
-        return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + "…"
+        return text if len(text) <= MAX_PROMPT_UNITS else text[:MAX_PROMPT_UNITS].rstrip() + "…"
     units = text.encode("utf-16-le", "surrogatepass")
-    if len(units) <= 2 * LONGEST:
+    if len(units) <= 2 * MAX_PROMPT_UNITS:
         return text
-    return units[: 2 * LONGEST].decode("utf-16-le", "ignore").rstrip() + "…"
+    return units[: 2 * MAX_PROMPT_UNITS].decode("utf-16-le", "ignore").rstrip() + "…"
 
 
-def clean(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """The text without lone surrogates, which cannot be printed or sent anywhere."""
     if text.isascii():
         return text

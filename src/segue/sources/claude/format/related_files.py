@@ -15,16 +15,16 @@ from segue.model import codec
 from segue.sources.claude.sdk import quick_info
 
 from . import jsonl, safe_io, sidecar
-from .locate import Place
-from .paths import Home
+from .locate import TranscriptFile
+from .paths import ClaudeHome
 
 _LARGEST_INDEX = 64 << 20
 
 
-def paths(home: Home, place: Place) -> list[str]:
+def find_related_paths(home: ClaudeHome, place: TranscriptFile) -> list[str]:
     """The files and directories that are the session's alone, its transcript first."""
     id = glob.escape(place.id)
-    found = [place.path, sidecar.directory(place.path), *_old_agents(place)]
+    found = [place.path, sidecar.sidecar_directory(place.path), *_old_agents(place)]
     for pattern in (
         f"file-history/{id}",
         f"session-env/{id}",
@@ -36,7 +36,7 @@ def paths(home: Home, place: Place) -> list[str]:
     return [path for path in found if os.path.lexists(path)]
 
 
-def _old_agents(place: Place) -> Iterator[str]:
+def _old_agents(place: TranscriptFile) -> Iterator[str]:
     """Transcripts of agents that older programs wrote beside the session's."""
     pattern = os.path.join(glob.escape(os.path.dirname(place.path)), "agent-*.jsonl")
     for path in sorted(glob.glob(pattern)):
@@ -46,42 +46,42 @@ def _old_agents(place: Place) -> Iterator[str]:
 
 def _session_of(path: str) -> Any:
     try:
-        with safe_io.opened(path) as (descriptor, _):
-            head = safe_io.piece(descriptor, 0, quick_info.WINDOW)
-    except safe_io.Unreadable:
+        with safe_io.open_for_reading(path) as (descriptor, _):
+            head = safe_io.read_at(descriptor, 0, quick_info.WINDOW_BYTES)
+    except safe_io.UnreadableFile:
         return None
     line, whole, _ = head.partition(b"\n")
-    found = jsonl.entries(line) if whole else []
-    return found[0].get("sessionId") if found else jsonl.early(line, "sessionId")
+    found = jsonl.parse_entries(line) if whole else []
+    return found[0].get("sessionId") if found else jsonl.head_field(line, "sessionId")
 
 
-def history(home: Home, id: str) -> list[bytes]:
+def read_prompt_history(home: ClaudeHome, id: str) -> list[bytes]:
     """A session's lines in the history of the input line."""
-    data = safe_io.small(_history(home), 1 << 30) or b""
+    data = safe_io.read_small_file(_history(home), 1 << 30) or b""
     return [line for line in data.split(b"\n") if _is_of(line, id)]
 
 
-def forget_history(home: Home, id: str) -> None:
+def remove_prompt_history(home: ClaudeHome, id: str) -> None:
     """Take those lines out."""
     _rewrite(_history(home), lambda held: [line for line in held if not _is_of(line, id)])
 
 
-def remember_history(home: Home, lines: list[bytes]) -> None:
+def restore_prompt_history(home: ClaudeHome, lines: list[bytes]) -> None:
     """Put such lines back, each where its time belongs."""
     _rewrite(_history(home), lambda held: sorted([*held, *lines], key=_written))
 
 
-def _history(home: Home) -> str:
+def _history(home: ClaudeHome) -> str:
     return os.path.join(home.root, "history.jsonl")
 
 
 def _is_of(line: bytes, id: str) -> bool:
     wanted = id.encode() in line
-    return wanted and any(entry.get("sessionId") == id for entry in jsonl.entries(line))
+    return wanted and any(entry.get("sessionId") == id for entry in jsonl.parse_entries(line))
 
 
 def _written(line: bytes) -> float:
-    found = jsonl.entries(line)
+    found = jsonl.parse_entries(line)
     time = found[0].get("timestamp") if found else None
     return time if isinstance(time, int | float) else 0
 
@@ -89,25 +89,25 @@ def _written(line: bytes) -> float:
 def _rewrite(path: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Change the lines of a shared file that others only append to."""
     try:
-        with safe_io.held(path) as (descriptor, status):
-            *held, last = safe_io.piece(descriptor, 0, status.st_size).split(b"\n")
+        with safe_io.open_file(path) as (descriptor, status):
+            *held, last = safe_io.read_at(descriptor, 0, status.st_size).split(b"\n")
             changed = change(held)
             if changed == held:
                 return
             data = b"".join(line + b"\n" for line in changed) + last
             temporary = _beside(path, data, status.st_mode)
             # What others appended meanwhile comes along.
-            if more := safe_io.piece(descriptor, status.st_size, safe_io.BLOCK):
+            if more := safe_io.read_at(descriptor, status.st_size, safe_io.BLOCK_BYTES):
                 with open(temporary, "ab") as out:
                     out.write(more)
             os.replace(temporary, path)
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         return  # there is no history
 
 
 def _beside(path: str, data: bytes, mode: int) -> str:
     temporary = f"{path}.segue"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE_OPEN_FLAGS
     with os.fdopen(os.open(temporary, flags, mode & 0o777), "wb") as out:
         out.write(data)
         out.flush()
@@ -115,22 +115,22 @@ def _beside(path: str, data: bytes, mode: int) -> str:
     return temporary
 
 
-def indexed(place: Place) -> list[Any]:
+def read_index_rows(place: TranscriptFile) -> list[Any]:
     """A session's rows in the index of its project."""
     return [row for row in _rows(_index(place))[1] if _is_row(row, place.id)]
 
 
-def forget_indexed(place: Place) -> None:
+def remove_index_rows(place: TranscriptFile) -> None:
     """Take those rows out."""
     _reindex(place, lambda rows: [row for row in rows if not _is_row(row, place.id)])
 
 
-def remember_indexed(place: Place, rows: list[Any]) -> None:
+def restore_index_rows(place: TranscriptFile, rows: list[Any]) -> None:
     """Put such rows back."""
     _reindex(place, lambda held: [*held, *rows])
 
 
-def _index(place: Place) -> str:
+def _index(place: TranscriptFile) -> str:
     return os.path.join(os.path.dirname(place.path), "sessions-index.json")
 
 
@@ -139,12 +139,14 @@ def _is_row(row: Any, id: str) -> bool:
 
 
 def _rows(path: str) -> tuple[dict[str, Any], list[Any]]:
-    index = next(iter(jsonl.entries(safe_io.small(path, _LARGEST_INDEX) or b"")), {})
+    index = next(
+        iter(jsonl.parse_entries(safe_io.read_small_file(path, _LARGEST_INDEX) or b"")), {}
+    )
     rows = index.get("entries")
     return index, rows if isinstance(rows, list) else []
 
 
-def _reindex(place: Place, change: Callable[[list[Any]], list[Any]]) -> None:
+def _reindex(place: TranscriptFile, change: Callable[[list[Any]], list[Any]]) -> None:
     path = _index(place)
     index, rows = _rows(path)
     if index and (changed := change(rows)) != rows:

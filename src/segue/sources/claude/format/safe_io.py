@@ -13,36 +13,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Not through a link out of the tree, and never waiting for the other end of a pipe.
-SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-BLOCK = 1 << 20
-LONG = 8 << 20  # a line beyond this is known by its two ends, and not held
+SAFE_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+BLOCK_BYTES = 1 << 20
+MAX_LINE_BYTES = 8 << 20  # a line beyond this is known by its two ends, and not held
 # A want of this machine, not a fault of one file: to skip the file would hide a good session.
-_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_MACHINE_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """There is no regular file here that can be read."""
 
 
 def open_regular(path: str) -> tuple[int, os.stat_result]:
     """A regular file's descriptor and status. Raises Unreadable, whatever is wrong with it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | SAFE)
+        descriptor = os.open(path, os.O_RDONLY | SAFE_OPEN_FLAGS)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _as_unreadable(path, error) from error
     try:
         status = os.fstat(descriptor)
     except OSError as error:
         os.close(descriptor)
-        raise _unreadable(path, error) from error
+        raise _as_unreadable(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise Unreadable(path)
+        raise UnreadableFile(path)
     return descriptor, status
 
 
 @contextmanager
-def held(path: str) -> Iterator[tuple[int, os.stat_result]]:
+def open_file(path: str) -> Iterator[tuple[int, os.stat_result]]:
     """The same for a `with` block, which may do more than read."""
     descriptor, status = open_regular(path)
     try:
@@ -52,35 +52,35 @@ def held(path: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
+def open_for_reading(path: str) -> Iterator[tuple[int, os.stat_result]]:
     """The same for a `with` block that only reads: a failing read is Unreadable too."""
-    with held(path) as found:
+    with open_file(path) as found:
         try:
             yield found
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise _as_unreadable(path, error) from error
 
 
-def _unreadable(path: str, error: Exception) -> Exception:
-    return error if _is_ours(error) else Unreadable(path)
+def _as_unreadable(path: str, error: Exception) -> Exception:
+    return error if _is_machine_error(error) else UnreadableFile(path)
 
 
-def _is_ours(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in _OURS
+def _is_machine_error(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _MACHINE_ERRORS
 
 
-def names(directory: str) -> list[os.DirEntry[str]]:
+def list_directory(directory: str) -> list[os.DirEntry[str]]:
     """What is in a directory; nothing when it cannot be read."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)
     except (OSError, ValueError) as error:
-        if _is_ours(error):
+        if _is_machine_error(error):
             raise
         return []
 
 
-def is_regular(entry: os.DirEntry[str]) -> bool:
+def is_regular_file(entry: os.DirEntry[str]) -> bool:
     """Whether this is a file and no link to one, which most file systems tell with the name."""
     try:
         return entry.is_file(follow_symlinks=False)
@@ -89,12 +89,12 @@ def is_regular(entry: os.DirEntry[str]) -> bool:
 
 
 @contextmanager
-def directory(path: str) -> Iterator[tuple[int, list[str]]]:
+def open_directory(path: str) -> Iterator[tuple[int, list[str]]]:
     """A directory's descriptor and the names in it; no names when it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        if _is_ours(error):
+        if _is_machine_error(error):
             raise
         yield -1, []
         return
@@ -104,16 +104,16 @@ def directory(path: str) -> Iterator[tuple[int, list[str]]]:
         os.close(descriptor)
 
 
-def small(path: str, limit: int = BLOCK) -> bytes | None:
+def read_small_file(path: str, limit: int = BLOCK_BYTES) -> bytes | None:
     """The whole of a small file beside a transcript, or None."""
     try:
-        with opened(path) as (descriptor, status):
+        with open_for_reading(path) as (descriptor, status):
             return os.read(descriptor, limit) if status.st_size <= limit else None
-    except Unreadable:
+    except UnreadableFile:
         return None
 
 
-def piece(descriptor: int, start: int, size: int) -> bytes:
+def read_at(descriptor: int, start: int, size: int) -> bytes:
     """The bytes from `start`, fewer than `size` only where the file ends."""
     data = os.pread(descriptor, size, start)
     if len(data) == size or not data:
@@ -126,8 +126,8 @@ def piece(descriptor: int, start: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def lines(
-    descriptor: int, start: int = 0, longest: int | None = LONG
+def read_lines(
+    descriptor: int, start: int = 0, longest: int | None = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, int, bytes]]:
     """Each line from `start`, as (offset, size, bytes), the newline left out.
 
@@ -135,7 +135,7 @@ def lines(
     its size then is not that of the bytes.
     """
     offset, held, size = start, bytearray(), 0
-    while block := os.pread(descriptor, BLOCK, start):
+    while block := os.pread(descriptor, BLOCK_BYTES, start):
         start += len(block)
         begin = 0
         if size:
@@ -158,17 +158,17 @@ def lines(
         yield offset, size, bytes(held)
 
 
-def backwards(descriptor: int, start: int, end: int) -> Iterator[bytes]:
+def read_blocks_backwards(descriptor: int, start: int, end: int) -> Iterator[bytes]:
     """The bytes from `start`, which begins a line, in blocks of whole lines, the last one first.
 
     Lines longer than a block are left out.
     """
     rest = b""
     while end > start:
-        size = min(BLOCK, end - start)
+        size = min(BLOCK_BYTES, end - start)
         end -= size
-        first, newline, lines = (piece(descriptor, end, size) + rest).partition(b"\n")
+        first, newline, lines = (read_at(descriptor, end, size) + rest).partition(b"\n")
         if newline:
             yield lines
-        rest = first if len(first) < BLOCK else b""
+        rest = first if len(first) < BLOCK_BYTES else b""
     yield rest

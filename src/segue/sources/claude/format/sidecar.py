@@ -17,31 +17,31 @@ import msgspec
 from segue.model import clock
 
 from . import jsonl, safe_io
-from .prompt import prompt
+from .prompt import parse_prompt
 
-TITLE = "custom-title.json"
-ARCHIVED = "archived.json"
-MANIFEST = "manifest.json"  # of what was moved to a room of the trash, and from where
-_LARGEST = 1 << 30
+TITLE_FILE = "custom-title.json"
+ARCHIVE_FILE = "archived.json"
+TRASH_MANIFEST = "manifest.json"  # of what was moved to a room of the trash, and from where
+_MAX_MANIFEST_BYTES = 1 << 30
 
 
-def directory(transcript: str) -> str:
+def sidecar_directory(transcript: str) -> str:
     """The directory of what belongs to a session, named like its transcript."""
     if transcript.endswith(".jsonl"):
         return transcript.removesuffix(".jsonl")
-    return _moved(transcript, None) or transcript
+    return _path_in_trash(transcript, None) or transcript
 
 
-def neighbour(transcript: str, name: str) -> str:
+def adjacent_file(transcript: str, name: str) -> str:
     """A file beside a transcript."""
     there = os.path.join(os.path.dirname(transcript), name)
-    return there if transcript.endswith(".jsonl") else _moved(transcript, name) or there
+    return there if transcript.endswith(".jsonl") else _path_in_trash(transcript, name) or there
 
 
-def _moved(transcript: str, name: str | None) -> str | None:
+def _path_in_trash(transcript: str, name: str | None) -> str | None:
     """Where something of that name, or of its own, is that went to the trash with a transcript."""
     room = os.path.dirname(transcript)
-    told = _object(os.path.join(room, MANIFEST), _LARGEST)
+    told = _read_object(os.path.join(room, TRASH_MANIFEST), _MAX_MANIFEST_BYTES)
     was, moved = told.get("transcript"), told.get("moved")
     if not isinstance(was, str) or not isinstance(moved, list):
         return None
@@ -49,35 +49,35 @@ def _moved(transcript: str, name: str | None) -> str | None:
     return os.path.join(room, str(moved.index(beside))) if beside in moved else None
 
 
-def title(transcript: str) -> str | None:
+def read_title(transcript: str) -> str | None:
     """The title that the copy holds."""
-    held = _object(os.path.join(directory(transcript), TITLE)).get("customTitle")
+    held = _read_object(os.path.join(sidecar_directory(transcript), TITLE_FILE)).get("customTitle")
     return held if isinstance(held, str) and held else None
 
 
-class Mark(NamedTuple):
+class ArchiveMark(NamedTuple):
     """Whether somebody archived the session, or took it out again, and when."""
 
     archived: bool
     at: int
 
 
-def mark(transcript: str) -> Mark | None:
+def read_archive_mark(transcript: str) -> ArchiveMark | None:
     """The last mark; None when it never was archived."""
-    found = _object(os.path.join(directory(transcript), ARCHIVED))
-    held, at = found.get("archived"), jsonl.moment(found.get("at"))
-    return Mark(held, at) if isinstance(held, bool) and at is not None else None
+    found = _read_object(os.path.join(sidecar_directory(transcript), ARCHIVE_FILE))
+    held, at = found.get("archived"), jsonl.parse_timestamp(found.get("at"))
+    return ArchiveMark(held, at) if isinstance(held, bool) and at is not None else None
 
 
-def archived(transcript: str) -> bool | None:
+def is_archived(transcript: str) -> bool | None:
     """Whether the session is archived; None when it never was."""
-    found = mark(transcript)
+    found = read_archive_mark(transcript)
     return found and found.archived and not _prompted_since(transcript, found.at)
 
 
-def mark_archived(transcript: str, archived: bool, now: int) -> None:
+def write_archive_mark(transcript: str, archived: bool, now: int) -> None:
     """Write the mark, whole or not at all."""
-    beside = directory(transcript)
+    beside = sidecar_directory(transcript)
     os.makedirs(beside, 0o700, exist_ok=True)
     at = clock.to_rfc3339(now)[:-4] + "Z"  # milliseconds, as the command line tool writes them
     body = json.dumps({"archived": archived, "at": at, "by": "sdk"}, separators=(",", ":"))
@@ -85,7 +85,7 @@ def mark_archived(transcript: str, archived: bool, now: int) -> None:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(body)
-        os.replace(temporary, os.path.join(beside, ARCHIVED))
+        os.replace(temporary, os.path.join(beside, ARCHIVE_FILE))
     except BaseException:
         os.unlink(temporary)
         raise
@@ -102,27 +102,27 @@ class _Line(msgspec.Struct):
     message: msgspec.Raw = msgspec.Raw()
 
 
-_pick = jsonl.Picker(_Line)
+_pick = jsonl.FieldDecoder(_Line)
 
 
 def _prompted_since(transcript: str, at: int) -> bool:
     """Whether a person prompted after the mark; the newest lines are asked first."""
     try:
-        with safe_io.opened(transcript) as (descriptor, status):
-            for block in safe_io.backwards(descriptor, 0, status.st_size):
+        with safe_io.open_for_reading(transcript) as (descriptor, status):
+            for block in safe_io.read_blocks_backwards(descriptor, 0, status.st_size):
                 for line in reversed(block.split(b"\n")):
                     if b'"user"' not in line and b'"queued_command"' not in line:
                         continue
                     for entry in _pick(line):
-                        when = jsonl.moment(entry.timestamp)
+                        when = jsonl.parse_timestamp(entry.timestamp)
                         if when is not None and _is_prompt(entry):
                             return when > at
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         pass
     return False
 
 
-def is_prompt(entry: jsonl.Entry) -> bool:
+def is_human_prompt(entry: jsonl.Entry) -> bool:
     """Whether an entry is a prompt that a person sent."""
     return _is_prompt(_pick.pick(entry))
 
@@ -133,12 +133,12 @@ def _is_prompt(line: _Line) -> bool:
     if isinstance(line.origin, dict) and line.origin.get("kind", "human") != "human":
         return False
     if line.type == "user":
-        said = prompt(jsonl.opened(line.message))
+        said = parse_prompt(jsonl.decode_raw(line.message))
         return bool(said.text or said.pasted)
-    attached = jsonl.opened(line.attachment) if line.type == "attachment" else None
+    attached = jsonl.decode_raw(line.attachment) if line.type == "attachment" else None
     return isinstance(attached, dict) and attached.get("type") == "queued_command"
 
 
-def _object(path: str, limit: int = safe_io.BLOCK) -> dict[str, Any]:
-    found = jsonl.entries(safe_io.small(path, limit) or b"")
+def _read_object(path: str, limit: int = safe_io.BLOCK_BYTES) -> dict[str, Any]:
+    found = jsonl.parse_entries(safe_io.read_small_file(path, limit) or b"")
     return found[0] if found else {}

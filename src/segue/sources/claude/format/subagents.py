@@ -12,25 +12,25 @@ from array import array
 from collections.abc import Iterator
 
 from segue.sources.claude.conversation import active_branch, entry_table, messages
-from segue.sources.claude.conversation.ancestry import is_said
+from segue.sources.claude.conversation.ancestry import is_message
 from segue.sources.claude.sdk.sdk_types import SessionMessage
 
 from . import jsonl, safe_io, sidecar
 from .jsonl import Entry
 
-AGENT = re.compile(r"agent-(.+)\.jsonl", re.S)
+AGENT_FILE_NAME = re.compile(r"agent-(.+)\.jsonl", re.S)
 _DEEPEST = 32
 
 
-def transcripts(session: str) -> Iterator[tuple[str, str]]:
+def list_agent_transcripts(session: str) -> Iterator[tuple[str, str]]:
     """The id and the path of each agent's transcript, by the session's own."""
-    yield from _within(os.path.join(sidecar.directory(session), "subagents"), _DEEPEST)
+    yield from _within(os.path.join(sidecar.sidecar_directory(session), "subagents"), _DEEPEST)
 
 
 def _within(directory: str, depth: int) -> Iterator[tuple[str, str]]:
-    found = sorted(safe_io.names(directory), key=lambda entry: entry.name)
+    found = sorted(safe_io.list_directory(directory), key=lambda entry: entry.name)
     for entry in found:
-        named = AGENT.fullmatch(entry.name)
+        named = AGENT_FILE_NAME.fullmatch(entry.name)
         if named and _is(entry, directory=False):
             yield named[1], entry.path
     for entry in found:
@@ -46,36 +46,40 @@ def _is(entry: os.DirEntry[str], directory: bool) -> bool:
         return False
 
 
-def ids(session: str) -> list[str]:
+def list_agent_ids(session: str) -> list[str]:
     """The ids of a session's agents."""
-    return list(dict.fromkeys(id for id, _ in transcripts(session)))
+    return list(dict.fromkeys(id for id, _ in list_agent_transcripts(session)))
 
 
-def agent_messages(
+def read_agent_messages(
     session: str, agent: str, limit: int | None = None, offset: int = 0
 ) -> list[SessionMessage]:
     """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
-    path = next((path for id, path in transcripts(session) if id == agent), None)
+    path = next((path for id, path in list_agent_transcripts(session) if id == agent), None)
     if path is None:
         return []
-    with safe_io.opened(path) as (descriptor, _):
-        t = entry_table.of_file(descriptor)
-        entry = entry_table.Entries(descriptor, t)
-        shown = array("i", (at for at in active_branch.newest(t, entry) if is_said(t, at)))
-        found = messages.of_page(t, messages.page(shown, limit, offset), entry)
-    call, parent = started_by(about(path))
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        t = entry_table.table_from_file(descriptor)
+        entry = entry_table.EntryReader(descriptor, t)
+        shown = array(
+            "i", (at for at in active_branch.find_newest_branch(t, entry) if is_message(t, at))
+        )
+        found = messages.load_messages(t, messages.slice_page(shown, limit, offset), entry)
+    call, parent = parse_started_by(read_metadata(path))
     for message in found:
         message.parent_tool_use_id, message.parent_agent_id = call, parent
     return found
 
 
-def about(path: str) -> Entry:
+def read_metadata(path: str) -> Entry:
     """What the small file beside an agent's transcript says; nothing when it cannot be read."""
-    found = jsonl.entries(safe_io.small(path.removesuffix(".jsonl") + ".meta.json") or b"")
+    found = jsonl.parse_entries(
+        safe_io.read_small_file(path.removesuffix(".jsonl") + ".meta.json") or b""
+    )
     return found[0] if found else {}
 
 
-def started_by(about: Entry) -> tuple[str | None, str | None]:
+def parse_started_by(about: Entry) -> tuple[str | None, str | None]:
     """The ids of the call and of the agent that started an agent."""
     call, parent = about.get("toolUseId"), about.get("parentAgentId")
     return (

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from segue.sources.claude.format import safe_io
-from segue.sources.claude.format.paths import Home, every_project, session_id
+from segue.sources.claude.format.paths import ClaudeHome, list_projects, session_id_from_file_name
 from segue.sources.index.database import Index, Key
 
 AGENTS = f"{os.sep}subagents"
@@ -32,7 +32,7 @@ class Differences(NamedTuple):
     change: int = 0
 
 
-def differences(index: Index, home: Home) -> Differences:
+def differences(index: Index, home: ClaudeHome) -> Differences:
     """What a look at everything finds. A directory that looks as before needs no more than that."""
     change, known = index.change(), index.places()
     changed: list[tuple[str, Key]] = []
@@ -97,11 +97,11 @@ class Look(NamedTuple):
         }
 
 
-def looks(home: Home) -> Iterator[Look]:
+def looks(home: ClaudeHome) -> Iterator[Look]:
     """A look at every project and every room of the trash; nothing is opened."""
-    for project in every_project(home):
+    for project in list_projects(home):
         yield _look_at(project.path)
-    for room in safe_io.names(home.trash):
+    for room in safe_io.list_directory(home.trash):
         if _ROOM.fullmatch(room.name) and (key := key_of(kept(room.path))):
             yield Look(room.path, [os.path.basename(kept(room.path)), stat.S_IFREG, *key])
 
@@ -111,7 +111,7 @@ def _look_at(directory: str) -> Look:
     # takes longer than all the rest: hence the directory's descriptor.
     seen: list[Any] = []
     status_of = os.stat
-    with safe_io.directory(directory) as (descriptor, names):
+    with safe_io.open_directory(directory) as (descriptor, names):
         transcripts = [name for name in names if name[36:] == ".jsonl"]
         others = set(names).difference(transcripts) if len(transcripts) < len(names) else ()
         for name in transcripts:
@@ -167,7 +167,7 @@ def kept(room: str) -> str:
 
 def named(path: str) -> tuple[str, int | None]:
     """The session whose transcript this is, and since when it is in the trash."""
-    id = session_id(os.path.basename(path))
+    id = session_id_from_file_name(os.path.basename(path))
     if id is not None:
         return id, None
     room = _ROOM.fullmatch(os.path.basename(os.path.dirname(path)))

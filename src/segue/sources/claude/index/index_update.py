@@ -92,13 +92,13 @@ class Updating:
             log.info("a process that read transcripts went away; the rest is read by this one")
             self._end_helpers()
         try:
-            with safe_io.opened(path) as (descriptor, status):
+            with safe_io.open_for_reading(path) as (descriptor, status):
                 known = writing.state(path)
                 state = known[1] if known and known[0].inode == status.st_ino else None
                 now = index_entry.key_of(status, key)
                 taken = index_entry.take(descriptor, path, now, state, self._workspace)
                 self._put(writing, path, key, taken)
-        except safe_io.Unreadable:
+        except safe_io.UnreadableFile:
             writing.remove(path)
         except (OSError, sqlite3.Error, SegueError):
             raise

@@ -80,7 +80,7 @@ class Helpers:
                     break
                 frame = helper.frame()
             if (made := frame.made) is None:
-                raise safe_io.Unreadable(path)
+                raise safe_io.UnreadableFile(path)
             taken.item = Item(
                 key=made.key,
                 state=made.state,
@@ -169,7 +169,7 @@ def main(workspace: str) -> None:
         held = 0
         made: _Made | None = None
         try:
-            with safe_io.opened(path) as (descriptor, status):
+            with safe_io.open_for_reading(path) as (descriptor, status):
                 taken = take(descriptor, path, key_of(status, one.key), None, workspace)
                 for seq, data, words in taken.texts:
                     # Most are indexed as they are, and need not be sent twice.
@@ -186,7 +186,7 @@ def main(workspace: str) -> None:
                     None if item.session is None else codec.encode(item.session),
                     None if item.next is None else os.fsencode(item.next),
                 )
-        except safe_io.Unreadable:
+        except safe_io.UnreadableFile:
             texts = []
         _send(out, _Frame(texts, True, made))
         out.flush()

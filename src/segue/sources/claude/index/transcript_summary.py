@@ -39,7 +39,7 @@ from segue.sources.claude.events.translator import FIRST, Translator, event_id, 
 from segue.sources.claude.format import jsonl, paths, safe_io, sidecar
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE
-from segue.sources.claude.format.prompt import clean
+from segue.sources.claude.format.prompt import replace_lone_surrogates
 from segue.sources.claude.sdk import quick_info
 
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
@@ -50,7 +50,7 @@ _EARLIEST = 1_740_355_200_000_000  # February 24, 2025: before it there was no C
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
-class Known(quick_info.Facts, kw_only=True):
+class Known(quick_info.SessionFacts, kw_only=True):
     """What the lines of a transcript before `end` say. Times are microseconds."""
 
     size: int = 0
@@ -85,7 +85,7 @@ def begin(descriptor: int, known: Known | None) -> Known:
     if known is None or not known.end:
         return Known()
     start = max(0, known.end - _MARK)
-    seen = safe_io.piece(descriptor, start, known.end - start + 1)
+    seen = safe_io.read_at(descriptor, start, known.end - start + 1)
     whole = known.mark.endswith(b"\n") or seen[known.end - start :] in (b"", b"\n")
     if seen[: known.end - start] != known.mark or not whole:
         return Known()
@@ -105,7 +105,7 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
     status = os.fstat(descriptor)
     translator = Translator("")
     for line in transcript_reader.walk(descriptor, known.end, translator):
-        found = jsonl.entries(line.data) if line.is_held else _ends(line)
+        found = jsonl.parse_entries(line.data) if line.is_held else _ends(line)
         place = seq(line.offset, 0)
         for entry in found:
             at = _learn(known, entry)
@@ -121,24 +121,24 @@ def scan(descriptor: int, known: Known) -> Iterator[tuple[int, AnyBody]]:
                 _start(known, entry, body, place)
                 yield place, body
                 place += 1
-        if not found and line.data.strip(jsonl.BLANK):
+        if not found and line.data.strip(jsonl.BLANK_BYTES):
             known.last_seq = place  # no entry, and kept as it is
         known.end = line.offset + line.size + 1
     known.end = min(known.end, os.fstat(descriptor).st_size)  # a last line may lack its newline
     start = max(0, known.end - _MARK)
-    known.mark = safe_io.piece(descriptor, start, known.end - start)
+    known.mark = safe_io.read_at(descriptor, start, known.end - start)
     known.size, known.mtime_ns = status.st_size, status.st_mtime_ns
 
 
 def _ends(line: Line) -> list[Entry]:
     """A line that is too long to be held, as far as its ends show what it is."""
-    found = entry_table.ends(line.data)
+    found = entry_table.header_from_ends(line.data)
     return [{name: getattr(found, name) for name in found.__struct_fields__}]
 
 
 def _learn(known: Known, entry: Entry) -> int | None:
     """What an entry says of its session; gives its time."""
-    kind, at = entry.get("type"), jsonl.moment(entry.get("timestamp"))
+    kind, at = entry.get("type"), jsonl.parse_timestamp(entry.get("timestamp"))
     if known.sidechain is None:
         known.sidechain = entry.get("isSidechain") is True
     if known.begun_at is None:
@@ -157,7 +157,7 @@ def _learn(known: Known, entry: Entry) -> int | None:
         quick_info.note(known, kind, entry)
     if kind == "user" and not known.first_prompt:
         quick_info.prompted(known, entry)
-    if kind in ("user", "attachment") and sidecar.is_prompt(entry):
+    if kind in ("user", "attachment") and sidecar.is_human_prompt(entry):
         known.turns += 1
         known.prompted_at = _later(known.prompted_at, at)
     return at
@@ -259,7 +259,7 @@ def session(
 
 
 def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["person", "auto"]]:
-    own = known.custom_title or (sidecar.title(path) if beside else None)
+    own = known.custom_title or (sidecar.read_title(path) if beside else None)
     if own:
         return own, "person"
     prompt = known.first_prompt or known.command
@@ -268,7 +268,7 @@ def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["
 
 
 def _archived(known: Known, path: str) -> int | None:
-    mark = sidecar.mark(path)
+    mark = sidecar.read_archive_mark(path)
     if mark is None or not mark.archived:
         return None
     return mark.at if known.prompted_at is None or known.prompted_at <= mark.at else None
@@ -295,7 +295,7 @@ def _agent(workspace: str) -> str:
 
 @lru_cache(4096)
 def _real(cwd: str) -> str:
-    return paths.real(cwd)
+    return paths.resolve_directory(cwd)
 
 
 def _later(one: int | None, other: int | None) -> int | None:
@@ -303,4 +303,4 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return clean(value) if value and isinstance(value, str) else None
+    return replace_lone_surrogates(value) if value and isinstance(value, str) else None

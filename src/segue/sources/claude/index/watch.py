@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from segue.model.errors import SegueError
 from segue.sources.claude.edit import trash
 from segue.sources.claude.format import processes
-from segue.sources.claude.format.paths import Home
+from segue.sources.claude.format.paths import ClaudeHome
 
 if TYPE_CHECKING:
     from segue.sources.claude.source import ClaudeSource
@@ -53,7 +53,7 @@ async def _told(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
     from watchfiles import awatch
 
     home = source.home
-    wanted = (home.projects, trash.directory(home), processes.directory(home))
+    wanted = (home.projects, trash.trash_directory(home), processes.process_files_directory(home))
     places = [path for path in wanted if os.path.isdir(path)]
     # That a process of Claude Code's was killed is told by nobody: hence a look now and then.
     notices = awatch(
@@ -77,11 +77,11 @@ async def _told(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
         await notices.aclose()
 
 
-def _transcripts(home: Home, paths: Iterable[str]) -> list[str] | None:
+def _transcripts(home: ClaudeHome, paths: Iterable[str]) -> list[str] | None:
     """The transcripts that some paths belong to."""
     found = set()
     for path in paths:
-        if os.path.dirname(path) == processes.directory(home):
+        if os.path.dirname(path) == processes.process_files_directory(home):
             continue
         parts = os.path.relpath(path, home.projects).split(os.sep)
         if parts[0] == os.pardir or len(parts) < 2:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any, NamedTuple
 
-from segue.sources.claude.format.prompt import clean
+from segue.sources.claude.format.prompt import replace_lone_surrogates
 
 from .sdk_types import SDKSessionInfo, SessionMessage
 
@@ -37,7 +37,7 @@ def markdown(info: SDKSessionInfo, messages: Iterable[SessionMessage]) -> str:
         lines += ["", f"## {message.type.capitalize()}"]
         for part in parts(message):
             lines += ["", *_markdown(part)]
-    return clean("\n".join(lines) + "\n")
+    return replace_lone_surrogates("\n".join(lines) + "\n")
 
 
 def _markdown(part: Part) -> list[str]:
@@ -61,7 +61,7 @@ def html(info: SDKSessionInfo, messages: Iterable[SessionMessage]) -> str:
         f"{''.join(map(_html, parts(message)))}</article>\n"
         for message in messages
     )
-    return clean(
+    return replace_lone_surrogates(
         "<!doctype html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
         # Even if something in here were not escaped, nothing could run or be fetched.

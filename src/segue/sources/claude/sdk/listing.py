@@ -11,30 +11,30 @@ from typing import NamedTuple
 from segue.model.gc_pause import uncollected
 from segue.sources.claude.format import safe_io, sidecar
 from segue.sources.claude.format.paths import (
-    Home,
-    Project,
-    belongs,
-    every_project,
-    projects_of,
-    session_id,
+    ClaudeHome,
+    ProjectDirectory,
+    belongs_to_project,
+    list_projects,
+    projects_for_directory,
+    session_id_from_file_name,
 )
 
 from . import quick_info
 from .sdk_types import SDKSessionInfo
 
 
-class Found(NamedTuple):
+class TranscriptCandidate(NamedTuple):
     """A transcript before it is read; they sort as lists show them, backwards."""
 
     modified: int  # milliseconds, rounded as the SDK does
     id: str
     path: str
-    project: Project
+    project: ProjectDirectory
     beside: bool  # whether it has a directory of its own
 
 
 def list_sessions(
-    home: Home,
+    home: ClaudeHome,
     directory: str | None = None,
     limit: int | None = None,
     offset: int = 0,
@@ -42,9 +42,9 @@ def list_sessions(
     programmatic: bool = True,
 ) -> list[SDKSessionInfo]:
     """Sessions, the newest first; `limit` and `offset` beyond the list are no error."""
-    projects = every_project(home)
+    projects = list_projects(home)
     if directory is not None:
-        projects = projects_of(home, directory, worktrees)
+        projects = projects_for_directory(home, directory, worktrees)
     start = max(0, offset)
     with uncollected():
         if limit is None or limit <= 0:
@@ -52,7 +52,9 @@ def list_sessions(
         return _first(projects, start + limit, programmatic)[start:]
 
 
-def _first(projects: list[Project], count: int, programmatic: bool) -> list[SDKSessionInfo]:
+def _first(
+    projects: list[ProjectDirectory], count: int, programmatic: bool
+) -> list[SDKSessionInfo]:
     """So many sessions; no others are read."""
     shown: list[SDKSessionInfo] = []
     seen: set[str] = set()
@@ -67,16 +69,16 @@ def _first(projects: list[Project], count: int, programmatic: bool) -> list[SDKS
     return shown
 
 
-def _all(projects: list[Project], programmatic: bool) -> list[SDKSessionInfo]:
+def _all(projects: list[ProjectDirectory], programmatic: bool) -> list[SDKSessionInfo]:
     """Every session: all are read, which tells their times too, so they are sorted afterwards."""
     rows: list[SDKSessionInfo] = []
     for project in sorted(projects, key=attrgetter("path")):
-        entries = safe_io.names(project.path)
+        entries = safe_io.list_directory(project.path)
         names = {entry.name for entry in entries}
         for entry in entries:
-            id = session_id(entry.name)
-            if id is not None and safe_io.is_regular(entry):
-                found = Found(0, id, entry.path, project, id in names)
+            id = session_id_from_file_name(entry.name)
+            if id is not None and safe_io.is_regular_file(entry):
+                found = TranscriptCandidate(0, id, entry.path, project, id in names)
                 if row := _row(found, thorough=False, programmatic=programmatic):
                     rows.append(row)
     rows.sort(key=attrgetter("last_modified", "session_id"))
@@ -86,13 +88,13 @@ def _all(projects: list[Project], programmatic: bool) -> list[SDKSessionInfo]:
     return list(shown.values())
 
 
-def transcripts(projects: list[Project]) -> Iterator[Found]:
+def transcripts(projects: list[ProjectDirectory]) -> Iterator[TranscriptCandidate]:
     """Every transcript in some project directories, by name and status alone."""
     for project in projects:
-        entries = safe_io.names(project.path)
+        entries = safe_io.list_directory(project.path)
         names = {entry.name for entry in entries}
         for entry in entries:
-            id = session_id(entry.name)
+            id = session_id_from_file_name(entry.name)
             if id is None:
                 continue
             try:
@@ -101,27 +103,31 @@ def transcripts(projects: list[Project]) -> Iterator[Found]:
                 continue  # it vanished
             if stat.S_ISREG(status.st_mode) and status.st_size:
                 modified = (status.st_mtime_ns + 500_000) // 1_000_000
-                yield Found(modified, id, entry.path, project, id in names)
+                yield TranscriptCandidate(modified, id, entry.path, project, id in names)
 
 
-def _row(found: Found, thorough: bool, programmatic: bool) -> SDKSessionInfo | None:
-    facts = quick_info.facts(found.path, thorough)
+def _row(found: TranscriptCandidate, thorough: bool, programmatic: bool) -> SDKSessionInfo | None:
+    facts = quick_info.read_facts(found.path, thorough)
     if facts is None or (facts.programmatic and not programmatic):
         return None
-    if not belongs(found.project, facts.relocated or facts.cwd):
+    if not belongs_to_project(found.project, facts.relocated or facts.cwd):
         return None
     if facts.continued_in is not None and _went_on(facts.continued_in, found.path, found.id):
         return None
-    return describe(facts, found.id, found.path, found.project, found.beside)
+    return session_info(facts, found.id, found.path, found.project, found.beside)
 
 
-def describe(
-    facts: quick_info.Facts, id: str, path: str, project: Project, beside: bool = True
+def session_info(
+    facts: quick_info.SessionFacts,
+    id: str,
+    path: str,
+    project: ProjectDirectory,
+    beside: bool = True,
 ) -> SDKSessionInfo | None:
     """A session as lists show it; None for what they leave out."""
     if facts.sidechain:
         return None
-    copy = sidecar.title(path) if beside and not facts.custom_title else None
+    copy = sidecar.read_title(path) if beside and not facts.custom_title else None
     title = facts.custom_title or copy or facts.ai_title or None
     prompt = facts.first_prompt or facts.command
     summary = title or facts.last_prompt or facts.recap or prompt or facts.pasted
@@ -138,17 +144,19 @@ def describe(
         cwd=facts.relocated or facts.cwd or project.cwd,
         tag=facts.tag or None,
         created_at=facts.created_at,
-        archived=sidecar.archived(path) if beside else None,
+        archived=sidecar.is_archived(path) if beside else None,
     )
 
 
 def _went_on(successor: str | None, path: str, id: str) -> bool:
     """Whether the session goes on in another one beside it, which does not lead back here."""
     seen = {id}
-    while successor is not None and session_id(f"{successor}.jsonl"):
+    while successor is not None and session_id_from_file_name(f"{successor}.jsonl"):
         if successor in seen:
             return False
-        facts = quick_info.facts(os.path.join(os.path.dirname(path), f"{successor}.jsonl"), False)
+        facts = quick_info.read_facts(
+            os.path.join(os.path.dirname(path), f"{successor}.jsonl"), False
+        )
         if facts is None:
             break
         seen.add(successor)

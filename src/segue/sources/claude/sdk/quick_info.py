@@ -16,9 +16,14 @@ from typing import Any
 import msgspec
 
 from segue.sources.claude.format import jsonl, safe_io
-from segue.sources.claude.format.prompt import Prompt, clean, pasted, prompt
+from segue.sources.claude.format.prompt import (
+    Prompt,
+    parse_prompt,
+    pasted_label,
+    replace_lone_surrogates,
+)
 
-WINDOW = 1 << 16
+WINDOW_BYTES = 1 << 16
 _PROGRAMS = frozenset({"sdk-cli", "sdk-ts", "sdk-py"})
 _DAEMONS = frozenset({"daemon", "daemon-worker"})
 # Where the last line of a type has its value, and what the fact is called here.
@@ -37,7 +42,7 @@ _TYPE, _T = b'{"type":', ord("t")
 _NAMES = {kind.encode(): name for kind, (_, name) in _LAST.items()}
 
 
-class Line(msgspec.Struct, gc=False):
+class ListedLine(msgspec.Struct, gc=False):
     """The fields of an entry that matter to a list."""
 
     type: Any = None
@@ -59,10 +64,10 @@ class Line(msgspec.Struct, gc=False):
     message: msgspec.Raw = msgspec.Raw()
 
 
-_pick = jsonl.Picker(Line)
+_pick = jsonl.FieldDecoder(ListedLine)
 
 
-class Facts(msgspec.Struct, gc=False):
+class SessionFacts(msgspec.Struct, gc=False):
     """What the transcript of one session says of it."""
 
     size: int
@@ -97,11 +102,11 @@ class Facts(msgspec.Struct, gc=False):
         return not (named or self.first_prompt or self.command or self.pasted)
 
 
-def facts(path: str, thorough: bool = True) -> Facts | None:
+def read_facts(path: str, thorough: bool = True) -> SessionFacts | None:
     """What a transcript says; None when it is empty or there is no regular file to read."""
     try:
         descriptor, status = safe_io.open_regular(path)
-    except safe_io.Unreadable:
+    except safe_io.UnreadableFile:
         return None
     try:
         return _facts(descriptor, status, thorough) if status.st_size else None
@@ -111,34 +116,36 @@ def facts(path: str, thorough: bool = True) -> Facts | None:
         os.close(descriptor)
 
 
-def _facts(descriptor: int, status: os.stat_result, thorough: bool) -> Facts:
+def _facts(descriptor: int, status: os.stat_result, thorough: bool) -> SessionFacts:
     size = status.st_size
-    found = Facts(size, status.st_mtime_ns)
-    head = tail = safe_io.piece(descriptor, 0, min(size, WINDOW))
+    found = SessionFacts(size, status.st_mtime_ns)
+    head = tail = safe_io.read_at(descriptor, 0, min(size, WINDOW_BYTES))
     # Where the last whole line of the head ends, and where the first one of the tail begins.
     end, begin = len(head), 0
-    if size > WINDOW:
-        tail = safe_io.piece(descriptor, size - WINDOW, WINDOW)
-        end, begin = max(0, head.rfind(b"\n")), tail.find(b"\n") + 1 or WINDOW
+    if size > WINDOW_BYTES:
+        tail = safe_io.read_at(descriptor, size - WINDOW_BYTES, WINDOW_BYTES)
+        end, begin = max(0, head.rfind(b"\n")), tail.find(b"\n") + 1 or WINDOW_BYTES
     if thorough or not _marks(found, tail, begin, len(tail), _LAST):
         _end(found, reversed(_pick.all(tail[begin:])))
     if found.git_branch is None:
         found.git_branch = _branch(tail)
-    if size > WINDOW:
+    if size > WINDOW_BYTES:
         if thorough:
-            between = safe_io.backwards(descriptor, end and end + 1, size - WINDOW + begin)
+            between = safe_io.read_blocks_backwards(
+                descriptor, end and end + 1, size - WINDOW_BYTES + begin
+            )
             _lasting(found, itertools.chain(between, [head[:end]]))
         elif not _marks(found, head, 0, end, _LASTING):
             _note(found, reversed(_pick.all(head[:end])), _LASTING)
     _begin(found, _lines(head, end))
-    if size > WINDOW and not found.first_prompt:
+    if size > WINDOW_BYTES and not found.first_prompt:
         _unfinished(found, head[end:].lstrip(b"\n"))
         if found.nameless and not found.sidechain:
             _search_on(found, descriptor, end and end + 1)
     return found
 
 
-def _lines(data: bytes, end: int) -> Iterator[Line]:
+def _lines(data: bytes, end: int) -> Iterator[ListedLine]:
     begin = 0
     while begin < end:
         newline = data.find(b"\n", begin, end)
@@ -147,18 +154,18 @@ def _lines(data: bytes, end: int) -> Iterator[Line]:
         begin = stop + 1
 
 
-def _search_on(found: Facts, descriptor: int, start: int) -> None:
+def _search_on(found: SessionFacts, descriptor: int, start: int) -> None:
     """Look for a prompt behind the head: long lines before it must not hide the session."""
-    for _, size, line in safe_io.lines(descriptor, start):
+    for _, size, line in safe_io.read_lines(descriptor, start):
         if size == len(line):
             _begin(found, _pick(line))
         else:
-            _unfinished(found, line[:WINDOW])
+            _unfinished(found, line[:WINDOW_BYTES])
         if not found.nameless:
             return
 
 
-def _marks(found: Facts, block: bytes, begin: int, end: int, kinds: Collection[str]) -> bool:
+def _marks(found: SessionFacts, block: bytes, begin: int, end: int, kinds: Collection[str]) -> bool:
     """Facts of the lines that begin with their type: all that are not of the conversation do.
 
     They are met backwards, since the last counts, and those that cannot add anything are not
@@ -190,12 +197,12 @@ def _branch(tail: bytes) -> str | None:
     at = len(tail)
     while (at := tail.rfind(b'"gitBranch":', 0, at)) >= 0:
         end = tail.find(b"\n", at)
-        if branch := _text(jsonl.late(tail[at : end if end >= 0 else None], "gitBranch")):
+        if branch := _text(jsonl.tail_field(tail[at : end if end >= 0 else None], "gitBranch")):
             return branch
     return None
 
 
-def _begin(found: Facts, seen: Iterable[Line]) -> None:
+def _begin(found: SessionFacts, seen: Iterable[ListedLine]) -> None:
     """Facts that the first lines to have them decide."""
     for line in seen:
         if found.sidechain is None:
@@ -212,18 +219,18 @@ def _begin(found: Facts, seen: Iterable[Line]) -> None:
             found.session_kind = _text(line.sessionKind)
         typed = line.type == "user" and not line.isMeta and not line.isCompactSummary
         if typed and not found.first_prompt:
-            _prompted(found, prompt(jsonl.opened(line.message)))
+            _prompted(found, parse_prompt(jsonl.decode_raw(line.message)))
         if found.first_prompt and found.cwd and found.created_at is not None:
             return
 
 
-def _prompted(found: Facts, said: Prompt) -> None:
-    found.first_prompt = clean(said.text) or None
-    found.command = found.command or clean(said.command) or None
+def _prompted(found: SessionFacts, said: Prompt) -> None:
+    found.first_prompt = replace_lone_surrogates(said.text) or None
+    found.command = found.command or replace_lone_surrogates(said.command) or None
     found.pasted = found.pasted or said.pasted or None
 
 
-def _end(found: Facts, seen: Iterable[Line]) -> None:
+def _end(found: SessionFacts, seen: Iterable[ListedLine]) -> None:
     """Facts that the last lines to have them decide; `seen` comes backwards."""
     ended = True
     for line in seen:
@@ -235,21 +242,21 @@ def _end(found: Facts, seen: Iterable[Line]) -> None:
             _note(found, (line,), _LAST)
 
 
-def note(found: Facts, kind: str, entry: jsonl.Entry) -> None:
+def note(found: SessionFacts, kind: str, entry: jsonl.Entry) -> None:
     """A fact that the last line to have it decides, when lines are read as they come."""
     if kind in _LAST:
         field, name = _LAST[kind]
         if isinstance(value := entry.get(field), str):
-            setattr(found, name, clean(value))
+            setattr(found, name, replace_lone_surrogates(value))
 
 
-def prompted(found: Facts, entry: jsonl.Entry) -> None:
+def prompted(found: SessionFacts, entry: jsonl.Entry) -> None:
     """What a person asked for, if a user's entry says it."""
     if not entry.get("isMeta") and not entry.get("isCompactSummary"):
-        _prompted(found, prompt(entry.get("message")))
+        _prompted(found, parse_prompt(entry.get("message")))
 
 
-def _note(found: Facts, seen: Iterable[Line], kinds: Collection[str]) -> None:
+def _note(found: SessionFacts, seen: Iterable[ListedLine], kinds: Collection[str]) -> None:
     """Facts that the last line of a type decides; `seen` comes backwards."""
     for line in seen:
         kind = line.type
@@ -257,10 +264,10 @@ def _note(found: Facts, seen: Iterable[Line], kinds: Collection[str]) -> None:
             field, name = _LAST[kind]
             value = getattr(line, field)
             if isinstance(value, str) and getattr(found, name) is None:
-                setattr(found, name, clean(value))
+                setattr(found, name, replace_lone_surrogates(value))
 
 
-def _lasting(found: Facts, blocks: Iterable[bytes]) -> None:
+def _lasting(found: SessionFacts, blocks: Iterable[bytes]) -> None:
     """Titles, tags and moves out of blocks of whole lines, which come backwards."""
     wanted = [kind for kind in _LASTING if getattr(found, _LAST[kind][1]) is None]
     for block in blocks:
@@ -277,30 +284,33 @@ def _lasting(found: Facts, blocks: Iterable[bytes]) -> None:
                 at = begin
 
 
-def _unfinished(found: Facts, line: bytes) -> None:
+def _unfinished(found: SessionFacts, line: bytes) -> None:
     """What the line that the head ends in shows before the cut."""
     if found.sidechain is None:
-        found.sidechain = jsonl.early(line, "isSidechain") is True
-    found.cwd = found.cwd or _text(jsonl.early(line, "cwd"))
-    found.git_branch = found.git_branch or _text(jsonl.early(line, "gitBranch"))
+        found.sidechain = jsonl.head_field(line, "isSidechain") is True
+    found.cwd = found.cwd or _text(jsonl.head_field(line, "cwd"))
+    found.git_branch = found.git_branch or _text(jsonl.head_field(line, "gitBranch"))
     if found.created_at is None:
-        found.created_at = _milliseconds(jsonl.early(line, "timestamp"))
-    if jsonl.early(line, "type") != "user" or b'"tool_result"' in line:
+        found.created_at = _milliseconds(jsonl.head_field(line, "timestamp"))
+    if jsonl.head_field(line, "type") != "user" or b'"tool_result"' in line:
         return
-    if jsonl.early(line, "isMeta") or jsonl.early(line, "isCompactSummary"):
+    if jsonl.head_field(line, "isMeta") or jsonl.head_field(line, "isCompactSummary"):
         return
     kinds = {kind for kind in ("image", "document") if f'"type":"{kind}"'.encode() in line}
-    found.pasted = found.pasted or pasted(kinds) or None
+    found.pasted = found.pasted or pasted_label(kinds) or None
     if not kinds:
         _prompted(
-            found, prompt({"content": jsonl.begun(line, "text") or jsonl.begun(line, "content")})
+            found,
+            parse_prompt(
+                {"content": jsonl.head_text(line, "text") or jsonl.head_text(line, "content")}
+            ),
         )
 
 
 def _text(value: Any) -> str | None:
-    return clean(value) if value and isinstance(value, str) else None
+    return replace_lone_surrogates(value) if value and isinstance(value, str) else None
 
 
 def _milliseconds(value: Any) -> int | None:
-    at = jsonl.moment(value)
+    at = jsonl.parse_timestamp(value)
     return None if at is None else at // 1000

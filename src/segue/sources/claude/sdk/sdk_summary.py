@@ -9,7 +9,7 @@ from typing import Any
 
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.prompt import prompt
+from segue.sources.claude.format.prompt import parse_prompt
 
 from .sdk_types import SDKSessionInfo
 
@@ -24,10 +24,10 @@ _LAST = {
 }
 
 
-def fold(data: dict[str, Any], entry: Entry) -> None:
+def fold_entry(data: dict[str, Any], entry: Entry) -> None:
     """Take one more entry into a summary."""
     data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-    at = jsonl.moment(entry.get("timestamp"))
+    at = jsonl.parse_timestamp(entry.get("timestamp"))
     if at is not None:
         data.setdefault("created_at", at // 1000)
     cwd = entry.get("cwd")
@@ -45,7 +45,7 @@ def fold(data: dict[str, Any], entry: Entry) -> None:
             data["tag"] = tag
     typed = kind == "user" and not entry.get("isMeta") and not entry.get("isCompactSummary")
     if typed and not data.get("first_prompt_locked"):
-        said = prompt(entry.get("message"))
+        said = parse_prompt(entry.get("message"))
         if said.text:
             data["first_prompt"], data["first_prompt_locked"] = said.text, True
         if said.command:
@@ -54,7 +54,7 @@ def fold(data: dict[str, Any], entry: Entry) -> None:
             data.setdefault("pasted", said.pasted)
 
 
-def info(
+def info_from_summary(
     id: str, modified: int, data: dict[str, Any], directory: str | None
 ) -> SDKSessionInfo | None:
     """A summary as lists show it; None for a session that they leave out."""
