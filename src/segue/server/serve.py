@@ -1,4 +1,4 @@
-"""Serving the door over HTTP, until a signal says to stop."""
+"""Serving the rest over HTTP, until a signal says to stop."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from starlette.types import ASGIApp
 
 from segue.factory import open_hub
 from segue.hub import Hub
-from segue.interfaces.rest.app import Door, Together
+from segue.interfaces.rest.app import RestApp, SharedMetrics
 from segue.interfaces.rest.handlers.scheduler import Scheduler
 from segue.model.errors import InvalidInput, Unauthorized
 
 T = TypeVar("T")
-Mount = Callable[[Door], ASGIApp]
+Mount = Callable[[RestApp], ASGIApp]
 
 # How long requests and turns under way may take once the server is asked to stop.
 GRACE_SECONDS = 10.0
@@ -94,8 +94,8 @@ async def first_key(hub: Hub, workspace: str) -> tuple[Path, str | None]:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, door: Door, app: ASGIApp, grace: float) -> None:
-        self._door = door
+    def __init__(self, rest: RestApp, app: ASGIApp, grace: float) -> None:
+        self._rest = rest
         self._grace = grace
         super().__init__(
             uvicorn.Config(
@@ -111,8 +111,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams at once, and let requests and turns under way end in their own time."""
-        self._door.closing.set()
-        turns = asyncio.ensure_future(self._door.hub.turns.drain(self._grace, STOPPED))
+        self._rest.closing.set()
+        turns = asyncio.ensure_future(self._rest.hub.turns.drain(self._grace, STOPPED))
         await super().shutdown(sockets)
         await turns
 
@@ -139,9 +139,9 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def alone(door: Door) -> ASGIApp:
-    """The application of a server that has this door and nothing else."""
-    return door
+def alone(rest: RestApp) -> ASGIApp:
+    """The application of a server that has this rest and nothing else."""
+    return rest
 
 
 async def serve(
@@ -149,12 +149,12 @@ async def serve(
     sock: socket.socket,
     *,
     mount: Mount = alone,
-    together: Together | None = None,
+    shared_metrics: SharedMetrics | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer requests on a socket. `ready` is called once they will be.
 
-    `mount` may set something beside the door: the application that is served in its place.
+    `mount` may set something beside the rest: the application that is served in its place.
     """
     sock.listen(2048)  # from here on a client waits in line rather than being refused
     where = serving.directory, serving.database_url
@@ -162,19 +162,23 @@ async def serve(
         *where, sources=serving.sources, lasting=True, lease=serving.lease
     ) as hub:
         hub.turns.start()  # what a process that died had not begun is done by this one
-        door = Door(hub, serving.hosts, rate_limit=serving.rate_limit, together=together)
-        sharing = None if together is None else asyncio.ensure_future(_share(door, together))
-        scheduling = asyncio.ensure_future(Scheduler(door).run())
+        rest = RestApp(
+            hub, serving.hosts, rate_limit=serving.rate_limit, shared_metrics=shared_metrics
+        )
+        sharing = (
+            None if shared_metrics is None else asyncio.ensure_future(_share(rest, shared_metrics))
+        )
+        scheduling = asyncio.ensure_future(Scheduler(rest).run())
         ready()
-        await _Server(door, mount(door), serving.grace).serve(sockets=[sock])
+        await _Server(rest, mount(rest), serving.grace).serve(sockets=[sock])
         for task in (sharing, scheduling):
             if task is not None:
                 task.cancel()
 
 
-async def _share(door: Door, together: Together) -> None:
+async def _share(rest: RestApp, shared_metrics: SharedMetrics) -> None:
     while True:
-        together.share(door.own_series())
+        shared_metrics.share(rest.own_series())
         await asyncio.sleep(SHARE_SECONDS)
 
 

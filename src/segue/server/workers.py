@@ -58,7 +58,7 @@ class Counts:
         unfinished.write_bytes(data)
         os.replace(unfinished, self._path)
 
-    def together(self, own: Series) -> Series:
+    def total(self, own: Series) -> Series:
         """Everybody's; the others' as of their last sharing."""
         others = [path for path in self._directory.iterdir() if path.suffix != ".new"]
         found = [_read(path) for path in others if path != self._path]
@@ -84,7 +84,7 @@ def _work(
     if os.environ.get(_SAFE) == _OURS:
         del os.environ[_SAFE]  # what agents start is to begin as ever
     logs.start(serving.log_level)
-    run(serve(serving, sock, mount=mount, together=Counts(directory, number)))
+    run(serve(serving, sock, mount=mount, shared_metrics=Counts(directory, number)))
 
 
 def supervise(

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from segue.hub import Hub
-from segue.interfaces.rest import Door
+from segue.interfaces.rest import RestApp
 from segue.model import ids
 from segue.model.principal import Principal
 from segue.store.base import Store
@@ -23,9 +23,9 @@ HEADERS = {"anthropic-version": "2023-06-01", "anthropic-beta": BETA}
 class Api:
     """One key's requests. An answer is the status and the decoded body."""
 
-    def __init__(self, door: Door, client: httpx2.AsyncClient, workspace: str, key: str) -> None:
-        self.door = door
-        self.hub = door.hub
+    def __init__(self, app: RestApp, client: httpx2.AsyncClient, workspace: str, key: str) -> None:
+        self.app = app
+        self.hub = app.hub
         self.client = client
         self.workspace = workspace
         self.key = key
@@ -60,7 +60,7 @@ class Api:
     async def other(self, workspace: str) -> "Api":
         """The same door, seen from another workspace."""
         _, key = await self.hub.keys.create(workspace)
-        return Api(self.door, self.client, workspace, key)
+        return Api(self.app, self.client, workspace, key)
 
     # What most tests begin with.
 
@@ -124,7 +124,7 @@ async def open_api(
     async with Hub(store, directory, **options) as hub:
         _, key = await hub.keys.create("local")
         # Errors of ours must come back as answers, as they would from a server.
-        door = Door(hub, rate_limit=rate_limit)
-        transport = httpx2.ASGITransport(door)
+        app = RestApp(hub, rate_limit=rate_limit)
+        transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield Api(door, client, "local", key)
+            yield Api(app, client, "local", key)

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from segue.interfaces.rest.events.event_encoder import TYPES
-from segue.interfaces.rest.openapi import gives
+from segue.interfaces.rest.openapi import response_type
 from segue.interfaces.rest.routes import ROUTES
 from segue.interfaces.rest.schemas.events import Event, Streamed
 from tests.clients.rest_server import Server, serving
@@ -27,14 +27,14 @@ CHECKS = (
 )
 
 
-def test_every_route_is_in_it_with_what_it_takes_and_gives() -> None:
+def test_every_route_is_in_it_with_what_it_takes_and_response_type() -> None:
     told = {
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
     }
     assert told == {(route.method, route.path) for route in ROUTES}
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
-        assert gives(route) not in (dict, None)
+        assert response_type(route) not in (dict, None)
         assert {"200", "400", "401", "404", "413", "429", "503"} <= operation["responses"].keys()
         named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
         assert tuple(named) == route.query

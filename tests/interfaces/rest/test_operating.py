@@ -164,6 +164,6 @@ async def test_a_client_is_told_whether_to_try_again(
 async def test_a_server_that_is_stopping_is_not_ready(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         assert (await api.client.get("/readyz")).status_code == 200
-        api.door.closing.set()
+        api.app.closing.set()
         assert (await api.client.get("/readyz")).status_code == 503
         assert (await api.client.get("/healthz")).status_code == 200

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.rest.request import MAX_BODY
+from segue.interfaces.rest.request import MAX_BODY_BYTES
 from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message, open_api
@@ -131,7 +131,7 @@ def test_a_body_without_a_length_is_refused_when_it_is_too_long(
     chunk = b"x" * (1 << 20)
     with dial(server) as sock:
         sock.sendall(head(server, "POST", "/v1/environments", transfer_encoding="chunked"))
-        for _ in range(MAX_BODY // len(chunk) + 1):
+        for _ in range(MAX_BODY_BYTES // len(chunk) + 1):
             sock.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         sock.sendall(b"0\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 413")

@@ -119,7 +119,7 @@ def test_what_bodies_may_hold_is_known_but_for_what_is_refused_by_name() -> None
         address = _routes.find(made.url.path)
         assert address is not None
         endpoint = address[0][made.method]
-        if endpoint.takes is None:
+        if endpoint.request_type is None:
             continue
         operation = DOCUMENT["paths"][endpoint.path][made.method.lower()]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
@@ -139,10 +139,10 @@ def body(made: httpx2.Request) -> set[str]:
 def fields(endpoint: Endpoint) -> set[str]:
     if form := _FORMS.get((endpoint.method, endpoint.path)):
         return {each.removesuffix("[]") for each in form["properties"]}
-    if endpoint.takes is None:
+    if endpoint.request_type is None:
         return set()
-    (_, schemas) = msgspec.json.schema_components([endpoint.takes], ref_template="{name}")
-    (ref,) = msgspec.json.schema_components([endpoint.takes], ref_template="{name}")[0]
+    (_, schemas) = msgspec.json.schema_components([endpoint.request_type], ref_template="{name}")
+    (ref,) = msgspec.json.schema_components([endpoint.request_type], ref_template="{name}")[0]
     return set(schemas[ref["$ref"]]["properties"])
 
 

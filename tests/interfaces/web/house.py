@@ -11,7 +11,7 @@ import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
 from segue.hub import Hub
-from segue.interfaces.web import Door
+from segue.interfaces.web import WebApp
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
 from segue.sources.base import Source
@@ -84,9 +84,9 @@ class House:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self._port))
         self._port = sock.getsockname()[1]
-        self.door = Door(self.hub)
+        self.app = WebApp(self.hub)
         config = uvicorn.Config(
-            self.door, lifespan="off", ws="none", log_config=None, timeout_graceful_shutdown=2
+            self.app, lifespan="off", ws="none", log_config=None, timeout_graceful_shutdown=2
         )
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
@@ -94,7 +94,7 @@ class House:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        self.door.closing.set()
+        self.app.closing.set()
         self._server.should_exit = True
         await self._serving
 

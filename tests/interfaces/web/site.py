@@ -10,7 +10,7 @@ import html5lib
 import httpx2
 
 from segue.hub import Hub
-from segue.interfaces.web import Door
+from segue.interfaces.web import WebApp
 from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session
 from segue.store.sqlite import SQLiteStore
@@ -21,9 +21,9 @@ BASE = "http://localhost:8787"
 class Site:
     """One browser at the door, signed in."""
 
-    def __init__(self, hub: Hub, door: Door, client: httpx2.AsyncClient) -> None:
+    def __init__(self, hub: Hub, app: WebApp, client: httpx2.AsyncClient) -> None:
         self.hub = hub
-        self.door = door
+        self.app = app
         self.client = client
         self.csrf = ""
 
@@ -71,10 +71,10 @@ async def open_site(directory: Path, signed_in: bool = True, **options: Any) -> 
 
 @asynccontextmanager
 async def site_of(hub: Hub, signed_in: bool = True) -> AsyncIterator[Site]:
-    door = Door(hub)
-    transport = httpx2.ASGITransport(door)
+    app = WebApp(hub)
+    transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
-        site = Site(hub, door, client)
+        site = Site(hub, app, client)
         if signed_in:
             await site.sign_in()
         yield site

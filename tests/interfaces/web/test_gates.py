@@ -210,7 +210,7 @@ async def test_a_strangers_form_is_read_no_further_than_any_form_goes(tmp_path: 
     async with open_site(tmp_path, signed_in=False) as site:
         answer = await site.client.post("/login", content=endless())
         assert answer.status_code == 400 and "more than can be sent" in answer.text
-        assert taken <= request.MAX_FORM + 4096
+        assert taken <= request.MAX_FORM_BYTES + 4096
 
 
 async def test_a_large_message_is_parsed_beside_the_event_loop(

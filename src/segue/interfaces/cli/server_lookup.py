@@ -17,20 +17,20 @@ from segue.model.principal import Principal
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from segue.interfaces.rest import Door
+    from segue.interfaces.rest import RestApp
 
 
-def beside(door: Door) -> ASGIApp:
+def beside(rest: RestApp) -> ASGIApp:
     """The API and the session browser as one application, told apart by the address."""
     from segue.interfaces.rest.routes import OPEN
-    from segue.interfaces.web import Door as Pages
+    from segue.interfaces.web import WebApp
 
-    pages = Pages(door.hub, door.hosts, door.closing)
+    pages = WebApp(rest.hub, rest.hosts, rest.closing)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         api = path.startswith("/v1/") or path in OPEN
-        await (door if api else pages)(scope, receive, send)
+        await (rest if api else pages)(scope, receive, send)
 
     return app
 

@@ -1,5 +1,5 @@
 """The REST door: `/v1/sessions` and its family, as the official `anthropic` clients call it."""
 
-from .app import Door
+from .app import RestApp
 
-__all__ = ["Door"]
+__all__ = ["RestApp"]

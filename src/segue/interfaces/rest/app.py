@@ -28,12 +28,12 @@ from segue.model.errors import InvalidInput, NotFound, SegueError, Unauthorized
 from segue.model.principal import Principal
 
 from . import errors
-from .events.stream_ack import Told
+from .events.stream_ack import StreamAcks
 from .handlers.agents import Agents
 from .params import Params
-from .request import Call, Endpoint
+from .request import Endpoint, RestRequest
 from .routes import OPEN, ROUTES, Routes
-from .schemas.session import Kept
+from .schemas.session import SessionEncoder
 
 log = logging.getLogger("segue.rest")
 
@@ -41,14 +41,14 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 VERSIONS = (b"2023-06-01", b"2026-10-21")
 
 
-class Together(Protocol):
+class SharedMetrics(Protocol):
     """The counts of several processes that serve as one."""
 
     def share(self, own: Series) -> None: ...
-    def together(self, own: Series) -> Series: ...
+    def total(self, own: Series) -> Series: ...
 
 
-class Door:
+class RestApp:
     """Answers requests on a hub.
 
     `hosts` are the names that requests may be addressed to, `rate_limit` how many requests a
@@ -61,82 +61,82 @@ class Door:
         hosts: Iterable[str] = (),
         *,
         rate_limit: int = 0,
-        together: Together | None = None,
+        shared_metrics: SharedMetrics | None = None,
         principal: Principal | None = None,
     ) -> None:
         self.hub = hub
         self.agents = Agents(hub)
-        self.kept = Kept()
-        self.told = Told(hub)
+        self.session_encoder = SessionEncoder()
+        self.stream_acks = StreamAcks(hub)
         self.metrics = Metrics()
         self.closing = asyncio.Event()
         self.hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
         self._limits = Limits(rate_limit) if rate_limit else None
         self._routes = Routes(ROUTES)
-        self._together = together
+        self._shared_metrics = shared_metrics
         self._asking = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"this application speaks HTTP, not {scope['type']}")
         started = perf_counter()
-        call = Call(self, scope, receive)
+        request = RestRequest(self, scope, receive)
         status = 200
         try:
-            answer = await self._answer(call)
+            answer = await self._answer(request)
         except ClientDisconnect:
             return
         except SegueError as error:
-            status, answer = error.http_status, errors.envelope(error, call.request_id)
-            call.headers += errors.hints(error)
+            status, answer = error.http_status, errors.envelope(error, request.request_id)
+            request.response_headers += errors.hints(error)
             if status >= 500:
-                log.warning(error.message, extra=_told(call))
+                log.warning(error.message, extra=_told(request))
         except Exception:
-            log.exception("a request failed", extra=_told(call))
+            log.exception("a request failed", extra=_told(request))
             failure = SegueError("an error on our side; the server's log has the details")
-            status, answer = 500, errors.envelope(failure, call.request_id)
+            status, answer = 500, errors.envelope(failure, request.request_id)
         if isinstance(answer, Response):
             status = answer.status_code
-            answer.raw_headers += call.headers
-        self._note(call, status, perf_counter() - started)
+            answer.raw_headers += request.response_headers
+        self._note(request, status, perf_counter() - started)
         if isinstance(answer, Response):
             await answer(scope, receive, send)
             return
         body = codec.encode(answer)
         length = (b"content-length", b"%d" % len(body))
-        headers = [(b"content-type", b"application/json"), length, *call.headers]
+        headers = [(b"content-type", b"application/json"), length, *request.response_headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def call(self, principal: Principal) -> Call:
+    def background_request(self, principal: Principal) -> RestRequest:
         """A request that nobody sent, for what is done in a workspace by itself."""
 
         async def nothing() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        call = Call(self, {"type": "http", "method": "POST", "headers": []}, nothing)
-        call.principal = principal
-        return call
+        request = RestRequest(self, {"type": "http", "method": "POST", "headers": []}, nothing)
+        request.principal = principal
+        return request
 
     def series(self) -> Series:
         """What has been counted so far, by all who serve together."""
         own = self.own_series()
-        return own if self._together is None else self._together.together(own)
+        return own if self._shared_metrics is None else self._shared_metrics.total(own)
 
     def own_series(self) -> Series:
         return self.metrics.series(self.hub.turns.running, self.hub.store.vitals())
 
-    def _note(self, call: Call, status: int, seconds: float) -> None:
-        route = "none" if call.endpoint is None else call.endpoint.path
-        self.metrics.answered(call.scope["method"], route, status, seconds)
+    def _note(self, request: RestRequest, status: int, seconds: float) -> None:
+        route = "none" if request.endpoint is None else request.endpoint.path
+        self.metrics.answered(request.scope["method"], route, status, seconds)
         if log.isEnabledFor(logging.INFO):
-            told = _told(call)
+            told = _told(request)
             told[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
             log.info("answered", extra=told)
 
-    async def _answer(self, call: Call) -> Any:
+    async def _answer(self, request: RestRequest) -> Any:
         """What the handler says, once the request has passed the gates."""
-        scope = call.scope
+        scope = request.scope
         headers: dict[bytes, bytes] = dict(scope["headers"])
         self._check_origin(headers)
         path, method = scope["path"], scope["method"]
@@ -149,15 +149,15 @@ class Door:
         endpoint = methods.get(method)
         if endpoint is None:
             raise NotAllowed("Method Not Allowed")
-        call.endpoint = endpoint
-        call.key = _presented(headers)
-        call.principal = await self._principal(call.key)
+        request.endpoint = endpoint
+        request.key = _presented(headers)
+        request.principal = await self._principal(request.key)
         if self._limits is not None:
-            call.headers += self._limits.take(call.principal.key_id or "")
+            request.response_headers += self._limits.take(request.principal.key_id or "")
         _check_headers(scope, headers, endpoint)
-        call.params = Params(_pairs(scope["query_string"].decode("latin-1")), endpoint.query)
-        call.path = dict(zip(endpoint.names, values, strict=True))
-        return await endpoint.handle(call)
+        request.params = Params(_pairs(scope["query_string"].decode("latin-1")), endpoint.query)
+        request.path_params = dict(zip(endpoint.names, values, strict=True))
+        return await endpoint.handle(request)
 
     def _check_origin(self, headers: dict[bytes, bytes]) -> None:
         """A page in a browser must not reach us under a name of its own choosing."""
@@ -186,15 +186,15 @@ def _presented(headers: dict[bytes, bytes]) -> str:
     return secret.decode("latin-1")
 
 
-def _told(call: Call) -> dict[str, dict[str, object]]:
+def _told(request: RestRequest) -> dict[str, dict[str, object]]:
     """What a log line says of a request, and all that it may say."""
-    route = None if call.endpoint is None else call.endpoint.path
+    route = None if request.endpoint is None else request.endpoint.path
     return {
         FIELDS: {
-            "request_id": call.request_id,
-            "method": call.scope["method"],
+            "request_id": request.request_id,
+            "method": request.scope["method"],
             "route": route,
-            "workspace": call.workspace or None,
+            "workspace": request.workspace or None,
         }
     }
 

@@ -18,7 +18,7 @@ _AROUND = 64 * 1024  # what a form has around its files
 
 
 @asynccontextmanager
-async def read(request: Request, most: int, *, files: int = 1) -> AsyncIterator[FormData]:
+async def read_form(request: Request, most: int, *, files: int = 1) -> AsyncIterator[FormData]:
     """The form in a request, of `most` bytes in so many files; a long one waits on disk."""
     size = 0
 

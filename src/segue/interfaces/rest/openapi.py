@@ -110,7 +110,9 @@ def encoded(routes: tuple[Endpoint, ...]) -> bytes:
 
 def document(routes: Iterable[Endpoint]) -> dict[str, Any]:
     routes = tuple(routes)
-    given = [kind for route in routes for kind in (route.takes, gives(route)) if kind]
+    given = [
+        kind for route in routes for kind in (route.request_type, response_type(route)) if kind
+    ]
     wanted = [*given, Error, SessionAgent, ThreadAgent, ResourceOut, Streamed]
     refs, components = msgspec.json.schema_components(wanted, ref_template=_REF)
     by_type = {id(kind): _tidy(ref) for kind, ref in zip(wanted, refs, strict=True)}
@@ -144,15 +146,15 @@ def document(routes: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
-def gives(route: Endpoint) -> Any:
+def response_type(route: Endpoint) -> Any:
     """The type of a route's answers: as said there, or as its handler says."""
-    return route.gives or get_type_hints(route.handle)["return"]
+    return route.response_type or get_type_hints(route.handle)["return"]
 
 
 def _operation(route: Endpoint, by_type: dict[int, Any]) -> dict[str, Any]:
     module, name = route.handle.__module__.rsplit(".", 1)[-1], route.handle.__name__.strip("_")
     answer: dict[str, Any]
-    kind = gives(route)
+    kind = response_type(route)
     if kind is Binary:
         answer = {"*/*": {"schema": {}}}
     elif kind is Stream:
@@ -167,8 +169,8 @@ def _operation(route: Endpoint, by_type: dict[int, Any]) -> dict[str, Any]:
         "parameters": [*_path(route), *_headers(route), *_query(route)],
         "responses": {"200": {"description": "Done.", "content": answer}, **_errors()},
     }
-    if route.takes is not None:
-        body = {"application/json": {"schema": by_type[id(route.takes)]}}
+    if route.request_type is not None:
+        body = {"application/json": {"schema": by_type[id(route.request_type)]}}
         operation["requestBody"] = {"required": True, "content": body}
     elif form := _FORMS.get((route.method, route.path)):
         body = {"multipart/form-data": {"schema": {"type": "object", **form}}}

@@ -8,21 +8,23 @@ from segue.model.cursor import Place
 from segue.model.errors import InvalidCursor
 
 if TYPE_CHECKING:
-    from .request import Call
+    from .request import RestRequest
 
 PREFIX = "page_"
 
 
-async def spell(
-    call: Call, of: str, number: int, text: str = "", *, descending: bool = False
+async def encode_page(
+    request: RestRequest, of: str, number: int, text: str = "", *, descending: bool = False
 ) -> str:
     place = Place(of=of, descending=descending, number=number, text=text)
-    return PREFIX + await call.hub.mark(call.principal, place)
+    return PREFIX + await request.hub.mark(request.principal, place)
 
 
-async def parse(call: Call, token: str, of: str, *, descending: bool = False) -> tuple[int, str]:
-    """What `spell` was given for this list; InvalidCursor for anything else."""
-    place = await call.hub.marked(call.principal, strip(token))
+async def decode_page(
+    request: RestRequest, token: str, of: str, *, descending: bool = False
+) -> tuple[int, str]:
+    """What `encode_page` was given for this list; InvalidCursor for anything else."""
+    place = await request.hub.marked(request.principal, strip_prefix(token))
     if place.of != of:
         raise InvalidCursor("invalid page cursor")
     if place.descending != descending:
@@ -30,7 +32,7 @@ async def parse(call: Call, token: str, of: str, *, descending: bool = False) ->
     return place.number, place.text
 
 
-def strip(token: str) -> str:
+def strip_prefix(token: str) -> str:
     """A token without the prefix that all have."""
     if not token.startswith(PREFIX):
         raise InvalidCursor("invalid page cursor")

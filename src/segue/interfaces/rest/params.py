@@ -59,7 +59,7 @@ class Params:
         """A value; an empty one is none."""
         return self._values.get(name, [""])[-1] or None
 
-    def many(self, name: str) -> tuple[str, ...]:
+    def values(self, name: str) -> tuple[str, ...]:
         """The values of `name[]`, however they were spelt: repeated, indexed, with commas."""
         values = self._values.get(f"{name}[]", [])
         return tuple(part for value in values for part in value.split(",") if part)

@@ -12,7 +12,7 @@ from segue.model.query import Position
 from segue.store.base import Record
 
 from . import paging
-from .request import Call
+from .request import RestRequest
 from .schemas.requests import Page
 
 # Kind → how its ids begin. A kind may go on with `:` and the id of what its records belong to.
@@ -61,20 +61,20 @@ def times(record: Record) -> Times:
 
 
 async def find(
-    call: Call, kind: str, given: str, version: int | None = None, *, field: str = ""
+    request: RestRequest, kind: str, given: str, version: int | None = None, *, field: str = ""
 ) -> Record:
     """The record of that id. `field` is where the request names it, for the error."""
-    await call.hub.records.prepare(call.workspace)
+    await request.hub.records.prepare(request.workspace)
     sort = _sort(kind)
     id = ids.parse(given, PREFIXES[sort])
     where = f"{field}: " if field else ""
     newest = None
     if id is not None:
         try:
-            if (kind, id) == ("agent", agent_id(call.workspace)):
-                newest = await call.hub.records.built_in(call.workspace)
+            if (kind, id) == ("agent", agent_id(request.workspace)):
+                newest = await request.hub.records.built_in(request.workspace)
             else:
-                newest = await call.hub.records.get(call.workspace, kind, id)
+                newest = await request.hub.records.get(request.workspace, kind, id)
         except NotFound:
             newest = None
     if newest is None:
@@ -82,7 +82,7 @@ async def find(
     if version is None or version == newest.version:
         return newest
     try:
-        return await call.hub.records.get(call.workspace, kind, newest.id, version)
+        return await request.hub.records.get(request.workspace, kind, newest.id, version)
     except NotFound:
         name = f"{field}.version" if field else "version"
         raise NotFound(f"{name}: {version} not found") from None
@@ -97,7 +97,7 @@ def usable(record: Record, field: str) -> Record:
 
 
 async def page(
-    call: Call,
+    request: RestRequest,
     kind: str,
     render: Callable[[Record], T],
     *,
@@ -107,22 +107,22 @@ async def page(
     archived: bool = False,
 ) -> Page[T]:
     """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
-    await call.hub.records.built_in(call.workspace)
-    limit = min(most, call.params.limit(20, 100)) if clamp else call.params.limit(20, most)
-    window = call.params.window()
+    await request.hub.records.built_in(request.workspace)
+    limit = min(most, request.params.limit(20, 100)) if clamp else request.params.limit(20, most)
+    window = request.params.window()
     after: Position | None = None
-    if token := call.params.text("page"):
-        after = Position(*await paging.parse(call, token, kind))
+    if token := request.params.text("page"):
+        after = Position(*await paging.decode_page(request, token, kind))
     elif window.high is not None:
         after = Position(window.high + 1, "")
     found: list[Record] = []
     # On to the next batch while a filter leaves too few: no page but the last may be empty.
     while len(found) <= limit:
-        rows = await call.hub.records.list(
-            call.workspace,
+        rows = await request.hub.records.list(
+            request.workspace,
             kind,
             after=after,
-            archived=archived or call.params.flag("include_archived"),
+            archived=archived or request.params.flag("include_archived"),
             limit=limit + 1,
         )
         inside = [row for row in rows if window.low is None or row.created_at >= window.low]
@@ -133,12 +133,12 @@ async def page(
     following = None
     if len(found) > limit:
         last = found[limit - 1]
-        following = await paging.spell(call, kind, last.created_at, last.id)
+        following = await paging.encode_page(request, kind, last.created_at, last.id)
     return Page(data=[render(row) for row in found[:limit]], next_page=following)
 
 
 async def change(
-    call: Call,
+    request: RestRequest,
     record: Record,
     edit: Callable[[Record], dict[str, Any]],
     *,
@@ -161,7 +161,7 @@ async def change(
         if body == record.body:
             return record
         try:
-            return await call.hub.records.update(record, body, only=only)
+            return await request.hub.records.update(record, body, only=only)
         except Conflict:
-            record = await call.hub.records.get(call.workspace, record.kind, record.id)
+            record = await request.hub.records.get(request.workspace, record.kind, record.id)
     raise Conflict(f"{_sort(record.kind)} {spell(record)} is being changed by others")

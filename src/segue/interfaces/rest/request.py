@@ -21,9 +21,9 @@ from segue.model.session import Session
 from .params import Params
 
 if TYPE_CHECKING:
-    from .app import Door
+    from .app import RestApp
 
-MAX_BODY = 32 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 MANAGED = frozenset({"managed-agents-2026-04-01"})
 
 T = TypeVar("T")
@@ -38,12 +38,12 @@ class Endpoint(NamedTuple):
 
     method: str
     path: str
-    handle: Callable[[Call], Awaitable[Any]]
+    handle: Callable[[RestRequest], Awaitable[Any]]
     query: tuple[str, ...] = ()
     betas: frozenset[str] = MANAGED
     # The body's type; and the answer's, where the handler's own annotation does not say it.
-    takes: Any = None
-    gives: Any = None
+    request_type: Any = None
+    response_type: Any = None
 
     @property
     def names(self) -> list[str]:
@@ -54,29 +54,31 @@ class Endpoint(NamedTuple):
 NOBODY = Principal(workspace="")
 
 
-class Call:
+class RestRequest:
     """A request. What stands in it is known once it has passed the gates."""
 
-    def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
-        self.door = door
+    def __init__(self, app: RestApp, scope: Scope, receive: Receive) -> None:
+        self.app = app
         self.scope = scope
         self.receive = receive
         self.request_id = ids.format_id("req", ids.new_id())
         self.endpoint: Endpoint | None = None
         self.principal = NOBODY
         self.key = ""  # with which the request was made, if with one
-        self.path: Mapping[str, str] = {}
+        self.path_params: Mapping[str, str] = {}
         self.params = Params((), ())
         # Headers that the answer is to have.
-        self.headers: list[tuple[bytes, bytes]] = [(b"request-id", self.request_id.encode())]
+        self.response_headers: list[tuple[bytes, bytes]] = [
+            (b"request-id", self.request_id.encode())
+        ]
 
     @property
-    def request(self) -> Request:
+    def http(self) -> Request:
         return Request(self.scope, self.receive)
 
     @property
     def hub(self) -> Hub:
-        return self.door.hub
+        return self.app.hub
 
     @property
     def workspace(self) -> str:
@@ -84,7 +86,7 @@ class Call:
 
     async def session(self, named: str | None = None) -> Session:
         """The session that the address names. The trash is no place that this dialect knows."""
-        given = self.path["session_id"] if named is None else named
+        given = self.path_params["session_id"] if named is None else named
         missing = NotFound(f"session {given} not found")
         id = ids.parse(given, "sesn")
         if id is None:
@@ -99,7 +101,9 @@ class Call:
 
     async def body(self, type: type[T]) -> T:
         """The request's body as a type; InvalidInput says what is wrong with it, and where."""
-        assert self.endpoint is not None and self.endpoint.takes is type  # or it is told wrongly
+        assert (
+            self.endpoint is not None and self.endpoint.request_type is type
+        )  # or it is told wrongly
         data = await self._bytes()
         try:
             return msgspec.json.decode(data or b"{}", type=type)
@@ -108,10 +112,10 @@ class Call:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise InvalidInput("the request body is not valid JSON") from None
 
-    async def left(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until whoever asks has gone away; for requests whose body nobody wants."""
         with suppress(ClientDisconnect):
-            async for _ in self.request.stream():
+            async for _ in self.http.stream():
                 pass
             await self.receive()
 
@@ -119,14 +123,14 @@ class Call:
         parts: list[bytes] = []
         size = 0
         # Read to the end even when it is too long: a client that is still writing hears no answer.
-        async for part in self.request.stream():
+        async for part in self.http.stream():
             size += len(part)
-            if size <= MAX_BODY:
+            if size <= MAX_BODY_BYTES:
                 parts.append(part)
             else:
                 parts.clear()
-        if size > MAX_BODY:
-            raise TooLarge(f"the request body exceeds {MAX_BODY} bytes")
+        if size > MAX_BODY_BYTES:
+            raise TooLarge(f"the request body exceeds {MAX_BODY_BYTES} bytes")
         return b"".join(parts)
 
 

@@ -35,7 +35,7 @@ from .schemas import requests
 from .schemas.events import EventPage, Sent
 
 if TYPE_CHECKING:
-    from .app import Door
+    from .app import RestApp
 
 _PAGE = ("limit", "page")
 _SESSIONS = "/v1/sessions"
@@ -60,43 +60,61 @@ _NONE: frozenset[str] = frozenset()
 _MEMORIES = memory_stores.BETAS
 
 ROUTES = (
-    Endpoint("GET", _SESSIONS, sessions.list_, sessions.FILTERS, gives=sessions.SessionPage),
-    Endpoint("POST", _SESSIONS, sessions.create, takes=sessions.Create),
+    Endpoint(
+        "GET", _SESSIONS, sessions.list_, sessions.FILTERS, response_type=sessions.SessionPage
+    ),
+    Endpoint("POST", _SESSIONS, sessions.create, request_type=sessions.Create),
     Endpoint("GET", _SESSION, sessions.retrieve),
-    Endpoint("POST", _SESSION, sessions.update, takes=sessions.Update),
+    Endpoint("POST", _SESSION, sessions.update, request_type=sessions.Update),
     Endpoint("DELETE", _SESSION, sessions.delete),
     Endpoint("POST", _SESSION + "/archive", sessions.archive),
-    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, gives=EventPage),
-    Endpoint("POST", _SESSION + "/events", send.send, takes=event_requests.Send, gives=Sent),
-    Endpoint("GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, gives=Stream),
-    Endpoint("GET", _SESSION + "/resources", resources.list_, _PAGE, gives=resources.ResourcePage),
+    Endpoint("GET", _SESSION + "/events", events.list_, events.FILTERS, response_type=EventPage),
+    Endpoint(
+        "POST",
+        _SESSION + "/events",
+        send.send,
+        request_type=event_requests.Send,
+        response_type=Sent,
+    ),
+    Endpoint(
+        "GET", _SESSION + "/events/stream", stream.stream, stream.FILTERS, response_type=Stream
+    ),
+    Endpoint(
+        "GET", _SESSION + "/resources", resources.list_, _PAGE, response_type=resources.ResourcePage
+    ),
     Endpoint(
         "POST",
         _SESSION + "/resources",
         resources.add,
-        takes=resources.File,
-        gives=resources.FileOut,
+        request_type=resources.File,
+        response_type=resources.FileOut,
     ),
-    Endpoint("GET", _RESOURCE, resources.retrieve, gives=resources.ResourceOut),
+    Endpoint("GET", _RESOURCE, resources.retrieve, response_type=resources.ResourceOut),
     Endpoint(
-        "POST", _RESOURCE, resources.update, takes=resources.Update, gives=resources.ResourceOut
+        "POST",
+        _RESOURCE,
+        resources.update,
+        request_type=resources.Update,
+        response_type=resources.ResourceOut,
     ),
     Endpoint("DELETE", _RESOURCE, resources.delete),
     Endpoint("GET", _SESSION + "/threads", threads.list_, (*_PAGE, "statuses[]")),
     Endpoint("GET", _THREAD, threads.retrieve),
     Endpoint("POST", _THREAD + "/archive", threads.archive),
-    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, gives=EventPage),
-    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, gives=Stream),
+    Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, response_type=EventPage),
+    Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, response_type=Stream),
     Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
-    Endpoint("POST", "/v1/agents", agents.create, takes=requests.AgentCreate),
+    Endpoint("POST", "/v1/agents", agents.create, request_type=requests.AgentCreate),
     Endpoint("GET", _AGENT, agents.retrieve, ("version",)),
-    Endpoint("POST", _AGENT, agents.update, takes=requests.AgentUpdate),
+    Endpoint("POST", _AGENT, agents.update, request_type=requests.AgentUpdate),
     Endpoint("POST", _AGENT + "/archive", agents.archive),
     Endpoint("GET", _AGENT + "/versions", agents.versions, _PAGE),
     Endpoint("GET", "/v1/environments", environments.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", "/v1/environments", environments.create, takes=requests.EnvironmentCreate),
+    Endpoint(
+        "POST", "/v1/environments", environments.create, request_type=requests.EnvironmentCreate
+    ),
     Endpoint("GET", _ENVIRONMENT, environments.retrieve),
-    Endpoint("POST", _ENVIRONMENT, environments.update, takes=requests.EnvironmentUpdate),
+    Endpoint("POST", _ENVIRONMENT, environments.update, request_type=requests.EnvironmentUpdate),
     Endpoint("DELETE", _ENVIRONMENT, environments.delete),
     Endpoint("POST", _ENVIRONMENT + "/archive", environments.archive),
     Endpoint("GET", _WORK, work.list_, _PAGE),
@@ -105,11 +123,11 @@ ROUTES = (
         _WORK + "/poll",
         work.poll,
         ("block_ms", "reclaim_older_than_ms"),
-        gives=work.Polled,
+        response_type=work.Polled,
     ),
     Endpoint("GET", _WORK + "/stats", work.stats),
     Endpoint("GET", _ITEM, work.retrieve),
-    Endpoint("POST", _ITEM, work.update, takes=work.Update),
+    Endpoint("POST", _ITEM, work.update, request_type=work.Update),
     Endpoint("POST", _ITEM + "/ack", work.acknowledge),
     Endpoint(
         "POST",
@@ -117,17 +135,19 @@ ROUTES = (
         work.heartbeat,
         ("desired_ttl_seconds", "expected_last_heartbeat"),
     ),
-    Endpoint("POST", _ITEM + "/stop", work.stop, takes=work.Stop),
+    Endpoint("POST", _ITEM + "/stop", work.stop, request_type=work.Stop),
     Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, _MEMORIES),
     Endpoint(
         "POST",
         "/v1/memory_stores",
         memory_stores.create,
         betas=_MEMORIES,
-        takes=memory_stores.Create,
+        request_type=memory_stores.Create,
     ),
     Endpoint("GET", _STORE, memory_stores.retrieve, betas=_MEMORIES),
-    Endpoint("POST", _STORE, memory_stores.update, betas=_MEMORIES, takes=memory_stores.Update),
+    Endpoint(
+        "POST", _STORE, memory_stores.update, betas=_MEMORIES, request_type=memory_stores.Update
+    ),
     Endpoint("DELETE", _STORE, memory_stores.delete, betas=_MEMORIES),
     Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=_MEMORIES),
     Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, _MEMORIES),
@@ -137,10 +157,10 @@ ROUTES = (
         memories.create,
         ("view",),
         _MEMORIES,
-        takes=memories.Create,
+        request_type=memories.Create,
     ),
     Endpoint("GET", _MEMORY, memories.retrieve, ("view",), _MEMORIES),
-    Endpoint("POST", _MEMORY, memories.update, ("view",), _MEMORIES, takes=memories.Update),
+    Endpoint("POST", _MEMORY, memories.update, ("view",), _MEMORIES, request_type=memories.Update),
     Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), _MEMORIES),
     Endpoint(
         "GET",
@@ -152,22 +172,22 @@ ROUTES = (
     Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), _MEMORIES),
     Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=_MEMORIES),
     Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", "/v1/vaults", vaults.create, takes=vaults.Create),
+    Endpoint("POST", "/v1/vaults", vaults.create, request_type=vaults.Create),
     Endpoint("GET", _VAULT, vaults.retrieve),
-    Endpoint("POST", _VAULT, vaults.update, takes=vaults.Update),
+    Endpoint("POST", _VAULT, vaults.update, request_type=vaults.Update),
     Endpoint("DELETE", _VAULT, vaults.delete),
     Endpoint("POST", _VAULT + "/archive", vaults.archive),
     Endpoint("GET", _VAULT + "/credentials", credentials.list_, (*_PAGE, "include_archived")),
-    Endpoint("POST", _VAULT + "/credentials", credentials.create, takes=credentials.Create),
+    Endpoint("POST", _VAULT + "/credentials", credentials.create, request_type=credentials.Create),
     Endpoint("GET", _CREDENTIAL, credentials.retrieve),
-    Endpoint("POST", _CREDENTIAL, credentials.update, takes=credentials.Update),
+    Endpoint("POST", _CREDENTIAL, credentials.update, request_type=credentials.Update),
     Endpoint("DELETE", _CREDENTIAL, credentials.delete),
     Endpoint("POST", _CREDENTIAL + "/archive", credentials.archive),
     Endpoint("POST", _CREDENTIAL + "/mcp_oauth_validate", credentials.validate),
     Endpoint("GET", "/v1/deployments", deployments.list_, deployments.LIST),
-    Endpoint("POST", "/v1/deployments", deployments.create, takes=deployments.Create),
+    Endpoint("POST", "/v1/deployments", deployments.create, request_type=deployments.Create),
     Endpoint("GET", _DEPLOYMENT, deployments.retrieve),
-    Endpoint("POST", _DEPLOYMENT, deployments.update, takes=deployments.Update),
+    Endpoint("POST", _DEPLOYMENT, deployments.update, request_type=deployments.Update),
     Endpoint("POST", _DEPLOYMENT + "/archive", deployments.archive),
     Endpoint("POST", _DEPLOYMENT + "/pause", deployments.pause),
     Endpoint("POST", _DEPLOYMENT + "/unpause", deployments.unpause),
@@ -183,7 +203,7 @@ ROUTES = (
     Endpoint("POST", "/v1/files", files.upload, betas=_NONE),
     Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
     Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
-    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, gives=Binary),
+    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, response_type=Binary),
     Endpoint("GET", "/v1/skills", skills.list_, skills.FILTERS, betas=_NONE),
     Endpoint("POST", "/v1/skills", skills.create, betas=_NONE),
     Endpoint("GET", _SKILL, skills.retrieve, betas=_NONE),
@@ -192,7 +212,7 @@ ROUTES = (
     Endpoint("POST", _SKILL + "/versions", skills.create_version, betas=_NONE),
     Endpoint("GET", _SKILL_VERSION, skills.retrieve_version, betas=_NONE),
     Endpoint("DELETE", _SKILL_VERSION, skills.delete_version, betas=_NONE),
-    Endpoint("GET", _SKILL_VERSION + "/content", skills.content, betas=_NONE, gives=Binary),
+    Endpoint("GET", _SKILL_VERSION + "/content", skills.content, betas=_NONE, response_type=Binary),
     Endpoint(
         "GET",
         "/v1/models",
@@ -204,12 +224,12 @@ ROUTES = (
 )
 
 
-async def describe(_: Door) -> Response:
+async def describe(_: RestApp) -> Response:
     return Response(openapi.encoded(ROUTES), media_type="application/json")
 
 
 # Addresses without any gate.
-OPEN: dict[str, Callable[[Door], Awaitable[Response]]] = {
+OPEN: dict[str, Callable[[RestApp], Awaitable[Response]]] = {
     "/healthz": health.healthz,
     "/readyz": health.readyz,
     "/metrics": health.metrics,

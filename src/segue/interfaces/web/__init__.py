@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .app import Door
+from .app import WebApp
 
-__all__ = ["Door"]
+__all__ = ["WebApp"]

@@ -15,14 +15,14 @@ from segue.hub import Hub
 from segue.model.errors import NotFound, SegueError, Unauthorized
 
 from . import templates
-from .auth import HEADERS, Gate, check_csrf
-from .request import Call, Endpoint
+from .auth import HEADERS, WebAuth, check_csrf
+from .request import Endpoint, WebRequest
 from .routes import ROUTES
 
 log = logging.getLogger("segue.web")
 
 
-class Door:
+class WebApp:
     """Answers a browser's requests on a hub.
 
     `hosts` are the names that requests may be addressed to; `closing` ends the streams.
@@ -33,7 +33,7 @@ class Door:
     ) -> None:
         self.hub = hub
         self.closing = closing or asyncio.Event()
-        self.gate = Gate(hub, hosts)
+        self.auth = WebAuth(hub, hosts)
         self._routes = [
             (Route(each.path, _nothing, methods=[each.method]), each) for each in ROUTES
         ]
@@ -59,16 +59,16 @@ class Door:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        self.gate.check_place(request)
+        self.auth.check_origin(request)
         endpoint, path = self._find(request.scope)
-        if endpoint.open:
-            return await endpoint.handle(Call(self, request, path))
-        principal, token = await self.gate.visitor(request)
-        call = Call(self, request, path, principal, token, endpoint.most)
+        if endpoint.public:
+            return await endpoint.handle(WebRequest(self, request, path))
+        principal, token = await self.auth.authenticate(request)
+        web_request = WebRequest(self, request, path, principal, token, endpoint.max_form_bytes)
         if request.method == "POST":
-            given = request.headers.get("x-csrf") or (await call.form()).get("csrf", "")
+            given = request.headers.get("x-csrf") or (await web_request.form()).get("csrf", "")
             check_csrf(token, given)
-        return await endpoint.handle(call)
+        return await endpoint.handle(web_request)
 
     def _find(self, scope: Scope) -> tuple[Endpoint, dict[str, str]]:
         for route, endpoint in self._routes:

@@ -38,14 +38,14 @@ HEADERS = {
 }
 
 
-class Gate:
+class WebAuth:
     """The checks that every request passes. `hosts` are names to serve beside the loopback's."""
 
     def __init__(self, hub: Hub, hosts: Iterable[str]) -> None:
         self._hub = hub
         self._hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
 
-    def check_place(self, request: Request) -> None:
+    def check_origin(self, request: Request) -> None:
         """Refuse names that are not ours, and changes that another site's page asks for."""
         name = host(f"//{request.headers.get('host', '')}")
         if name not in self._hosts:
@@ -57,7 +57,7 @@ class Gate:
         if request.method == "POST" and site not in ("same-origin", "none"):
             raise Refused("this change was asked for by a page of another site")
 
-    async def visitor(self, request: Request) -> tuple[Principal, str]:
+    async def authenticate(self, request: Request) -> tuple[Principal, str]:
         """Who is asking, and the secret of their browser."""
         token = request.cookies.get(cookie_name(request))
         if token is None:

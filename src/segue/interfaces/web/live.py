@@ -29,7 +29,7 @@ from segue.store.base import Delta
 from . import rows, templates
 from .filters import Filters
 from .pages import listing, transcript
-from .request import Call, natural
+from .request import WebRequest, parse_number
 
 log = logging.getLogger("segue.web")
 
@@ -46,17 +46,19 @@ _HEAD = frozenset(
 )
 
 
-async def stream(call: Call) -> Response:
+async def stream(request: WebRequest) -> Response:
     """What a page shows: the list, and the session that is open."""
-    filters = await listing.filters_of(call)
-    parts = [_rows(call, filters, call.number("as-of") or 0)]
-    if id := ids.parse(call.param("session")):
-        session = await call.hub.get(call.principal, id)
-        parts.append(_session(call, session, _after(call), partial(transcript.view_of, call)))
-    return _streaming(call, parts, partial(call.hub.visits.ends, call.token), PING_SECONDS)
+    filters = await listing.filters_of(request)
+    parts = [_rows(request, filters, request.number_param("as-of") or 0)]
+    if id := ids.parse(request.param("session")):
+        session = await request.hub.get(request.principal, id)
+        parts.append(
+            _session(request, session, _after(request), partial(transcript.view_of, request))
+        )
+    return _streaming(request, parts, partial(request.hub.visits.ends, request.token), PING_SECONDS)
 
 
-def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
+def shared(request: WebRequest, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
     """One session, for whoever has its link."""
 
     async def as_shared(session: Session) -> View:
@@ -64,31 +66,35 @@ def shared(call: Call, view: View, ends: Callable[[], Awaitable[int]]) -> Respon
             raise NotFound("its session was deleted")
         return view._replace(session=session)
 
-    part = _session(call, view.session, _after(call), as_shared)
-    return _streaming(call, [part], ends, SHARED_SECONDS)
+    part = _session(request, view.session, _after(request), as_shared)
+    return _streaming(request, [part], ends, SHARED_SECONDS)
 
 
-def _after(call: Call) -> int:
+def _after(request: WebRequest) -> int:
     """The seq that a page has."""
-    last = call.request.headers.get("last-event-id")
-    return natural(last, "that is no event's number") if last else call.number("after") or 0
+    last = request.http.headers.get("last-event-id")
+    return (
+        parse_number(last, "that is no event's number")
+        if last
+        else request.number_param("after") or 0
+    )
 
 
 def _streaming(
-    call: Call,
+    request: WebRequest,
     parts: Sequence[AsyncIterator[bytes]],
     ends: Callable[[], Awaitable[int]],
     every: float,
 ) -> Response:
     return StreamingResponse(
-        _frames(call, parts, ends, every),
+        _frames(request, parts, ends, every),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
 
 
 async def _frames(
-    call: Call,
+    request: WebRequest,
     parts: Sequence[AsyncIterator[bytes]],
     ends: Callable[[], Awaitable[int]],
     every: float,
@@ -100,7 +106,7 @@ async def _frames(
     # Bounded, so that a slow browser holds back its own stream and not the server's memory.
     queue: asyncio.Queue[Any] = asyncio.Queue(16)
     pumps = [asyncio.create_task(_pump(part, queue)) for part in parts]
-    closing = asyncio.create_task(call.door.closing.wait())
+    closing = asyncio.create_task(request.app.closing.wait())
     getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
     try:
         yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
@@ -147,18 +153,18 @@ async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None
 
 
 async def _session(
-    call: Call, session: Session, after: int, view_of: ViewOf
+    request: WebRequest, session: Session, after: int, view_of: ViewOf
 ) -> AsyncIterator[bytes]:
     """What happens to the session that is open."""
-    kept_by = call.param("kept-by", session.source)
+    kept_by = request.param("kept-by", session.source)
     if session.source != kept_by:
         yield _frame("moved", {"session": session.id})
         return
     after = min(after, session.last_seq)
-    agent = await transcript.agent_name(call, session)
+    agent = await transcript.agent_name(request, session)
     begun: dict[str, Event] = {}
     writing: dict[str, str] = {}
-    async for thing in call.hub.follow(call.principal, session.id, after, deltas=True):
+    async for thing in request.hub.follow(request.principal, session.id, after, deltas=True):
         if isinstance(thing, Delta):
             text = writing.get(thing.message, "") + thing.text
             writing[thing.message] = text
@@ -168,21 +174,21 @@ async def _session(
             continue
         writing.pop(thing.id, None)
         try:
-            session = await call.hub.get(call.principal, session.id)
+            session = await request.hub.get(request.principal, session.id)
             view = await view_of(session)
         except NotFound:
             break
         if session.source != kept_by:
             yield _frame("moved", {"session": session.id})
             return
-        yield await _item(call, view, thing, begun)
+        yield await _item(request, view, thing, begun)
         if thing.type in _HEAD:
-            head = await _head(call, view, agent) if view.writable else _shared_head(view)
+            head = await _head(request, view, agent) if view.writable else _shared_head(view)
             yield _frame("head", head)
     yield _frame("gone", {"session": session.id})
 
 
-async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -> bytes:
+async def _item(request: WebRequest, view: View, event: Event, begun: dict[str, Event]) -> bytes:
     """An event as what it adds to the page, or as what it changes there."""
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
     name = items.key(event)
@@ -190,7 +196,7 @@ async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -
     if event.type in items.PAIRS and name is not None:
         begun[name] = event
     elif event.type in items.PAIRS.values() and name is not None:
-        first = begun.pop(name, None) or await _beginning(call, view.session, event)
+        first = begun.pop(name, None) or await _beginning(request, view.session, event)
         if first is not None:
             made = items.items(view.session, [first], {name: event})
             data |= {"of": first.seq, "html": str(show(view, made[0]))}
@@ -200,11 +206,11 @@ async def _item(call: Call, view: View, event: Event, begun: dict[str, Event]) -
     return _frame("item", data, event.seq)
 
 
-async def _beginning(call: Call, session: Session, event: Event) -> Event | None:
+async def _beginning(request: WebRequest, session: Session, event: Event) -> Event | None:
     """The event that this one completes."""
     kind = next(kind for kind, ending in items.PAIRS.items() if ending == event.type)
-    found = await call.hub.events(
-        call.principal,
+    found = await request.hub.events(
+        request.principal,
         session.id,
         before=event.seq,
         types=(kind,),
@@ -214,7 +220,7 @@ async def _beginning(call: Call, session: Session, event: Event) -> Event | None
     return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
 
 
-async def _head(call: Call, view: View, agent: str) -> dict[str, Any]:
+async def _head(request: WebRequest, view: View, agent: str) -> dict[str, Any]:
     bits = templates.macros("session_bits.html")
     session = view.session
     return {
@@ -225,7 +231,7 @@ async def _head(call: Call, view: View, agent: str) -> dict[str, Any]:
         "shelf": str(bits.shelving(view)),
         "tag": session.tag or "",
         "status": session.status,
-        "waiting": await transcript.waiting(call, view),
+        "waiting": await transcript.waiting(request, view),
     }
 
 
@@ -234,16 +240,16 @@ def _shared_head(view: View) -> dict[str, Any]:
     return {"title": view.session.title or "Untitled", "meta": str(meta)}
 
 
-async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes]:
+async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncIterator[bytes]:
     """Rows of the list that changed since a moment, and then those that do."""
-    changes = call.hub.changes(call.principal)
+    changes = request.hub.changes(request.principal)
     coming = asyncio.ensure_future(anext(changes))
     await asyncio.sleep(0)  # from here on it hears of changes, so that none is missed
     try:
         if since:
-            for session in await listing.first(call, filters):
+            for session in await listing.first(request, filters):
                 if session.updated_at >= since:
-                    yield _row(call, session, filters)
+                    yield _row(request, session, filters)
         while True:
             change = await coming
             coming = asyncio.ensure_future(anext(changes))
@@ -251,18 +257,18 @@ async def _rows(call: Call, filters: Filters, since: int) -> AsyncIterator[bytes
                 yield _frame("row", {"session": change.session, "html": None})
                 continue
             try:
-                session = await call.hub.get(call.principal, change.session)
+                session = await request.hub.get(request.principal, change.session)
             except NotFound:
                 continue
-            yield _row(call, session, filters)
+            yield _row(request, session, filters)
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
 
 
-def _row(call: Call, session: Session, filters: Filters) -> bytes:
-    group, label = rows.group_of(session, filters, clock.now(), call.ahead)
-    html = listing.row_of(call.principal, session, filters)
+def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
+    group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
+    html = listing.row_of(request.principal, session, filters)
     data = {"session": session.id, "html": html, "group": group, "label": label}
     return _frame("row", data)
 

@@ -25,15 +25,15 @@ from . import templates
 from .auth import csrf
 
 if TYPE_CHECKING:
-    from .app import Door
+    from .app import WebApp
 
 VARIABLE = "$SEGUE_DATABASE_URL"
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # as long as every store takes them
 _MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
 _MOST_AHEAD = 14 * 60
 AHEAD = "segue-ahead"  # the cookie with the minutes by which a reader is ahead of UTC
-MAX_FORM = 64 * 1024
-MAX_PROMPT = 32 * 1024 * 1024  # it may have pictures
+MAX_FORM_BYTES = 64 * 1024
+MAX_PROMPT_FORM_BYTES = 32 * 1024 * 1024  # it may have pictures
 
 
 def without_password(address: str) -> str:
@@ -41,7 +41,7 @@ def without_password(address: str) -> str:
     return redact_url(address) or VARIABLE
 
 
-def natural(given: str, otherwise: str) -> int:
+def parse_number(given: str, otherwise: str) -> int:
     """A number that somebody wrote; InvalidInput, with these words, if it is none."""
     if not _NUMBER.fullmatch(given):
         raise InvalidInput(otherwise)
@@ -49,30 +49,30 @@ def natural(given: str, otherwise: str) -> int:
 
 
 class Endpoint(NamedTuple):
-    """A method on an address; `open` ones need no login. A form may have `most` bytes."""
+    """A method on an address; `public` ones need no login. A form may have `most` bytes."""
 
     method: str
     path: str
-    handle: Callable[[Call], Awaitable[Response]]
-    open: bool = False
-    most: int = MAX_FORM
+    handle: Callable[[WebRequest], Awaitable[Response]]
+    public: bool = False
+    max_form_bytes: int = MAX_FORM_BYTES
 
 
-class Call:
+class WebRequest:
     """A request that has passed the gates."""
 
     def __init__(
         self,
-        door: Door,
-        request: Request,
-        path: Mapping[str, str],
+        app: WebApp,
+        http: Request,
+        path_params: Mapping[str, str],
         principal: Principal | None = None,
         token: str = "",
-        most: int = MAX_FORM,
+        most: int = MAX_FORM_BYTES,
     ) -> None:
-        self.door = door
-        self.request = request
-        self.path = path
+        self.app = app
+        self.http = http
+        self.path_params = path_params
         self.token = token
         self._most = most
         self._principal = principal
@@ -80,7 +80,7 @@ class Call:
 
     @property
     def hub(self) -> Hub:
-        return self.door.hub
+        return self.app.hub
 
     @property
     def principal(self) -> Principal:
@@ -92,36 +92,36 @@ class Call:
         return csrf(self.token) if self.token else ""
 
     @property
-    def scripted(self) -> bool:
+    def from_script(self) -> bool:
         """Whether our own script asks, which wants a piece and not a page."""
-        return self.request.headers.get("x-segue") is not None
+        return self.http.headers.get("x-segue") is not None
 
     @cached_property
-    def ahead(self) -> int:
+    def utc_offset(self) -> int:
         """How far the reader's clock is ahead of UTC, as our script noted it: microseconds."""
-        given = self.request.cookies.get(AHEAD, "")
+        given = self.http.cookies.get(AHEAD, "")
         minutes = int(given) if _MINUTES.fullmatch(given) else 0
         return max(-_MOST_AHEAD, min(_MOST_AHEAD, minutes)) * 60 * clock.SECOND
 
     def param(self, name: str, default: str = "") -> str:
-        return self.request.query_params.get(name, default)
+        return self.http.query_params.get(name, default)
 
-    def number(self, name: str) -> int | None:
-        """A parameter that is a natural number."""
+    def number_param(self, name: str) -> int | None:
+        """A parameter that is a parse_number number."""
         given = self.param(name)
         if not given:
             return None
-        return natural(given, f"{name} must be a number, not {given!r}")
+        return parse_number(given, f"{name} must be a number, not {given!r}")
 
-    def place(self, name: str) -> int:
+    def path_number(self, name: str) -> int:
         """A number in the address itself."""
-        if not _NUMBER.fullmatch(self.path[name]):
+        if not _NUMBER.fullmatch(self.path_params[name]):
             raise NotFound("There is no such page.")
-        return int(self.path[name])
+        return int(self.path_params[name])
 
     async def session(self) -> Session:
         """The session that the address names."""
-        given = self.path["id"]
+        given = self.path_params["id"]
         id = ids.parse(given)
         if id is None:
             raise NotFound(f"{given!r} is no session")
@@ -135,11 +135,11 @@ class Call:
         """The fields that were sent, with all their values."""
         if self._form is None:
             data = bytearray()
-            async for part in self.request.stream():
+            async for part in self.http.stream():
                 data += part
                 if len(data) > self._most:
                     raise InvalidInput("that is more than can be sent at once")
-            if len(data) > MAX_FORM:  # beside the event loop, so that others go on
+            if len(data) > MAX_FORM_BYTES:  # beside the event loop, so that others go on
                 self._form = await asyncio.to_thread(_parsed, data)
             else:
                 self._form = _parsed(data)
@@ -165,7 +165,7 @@ class Call:
         return made.replace(shlex.quote(VARIABLE), f'"{VARIABLE}"')
 
     @property
-    def hint(self) -> str:
+    def command_hint(self) -> str:
         """What a command leaves out, and how to give it."""
         database = self._database()
         if database == VARIABLE:
@@ -187,17 +187,17 @@ class Call:
             return None
         return without_password(self.hub.database) if self.principal.local else VARIABLE
 
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+    def render_page(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("csrf", self.csrf)
         values.setdefault("principal", self._principal)
         return HTMLResponse(templates.render(template, **values), status)
 
-    def went(self, address: str, event: str | None = None) -> Response:
+    def redirect(self, address: str, event: str | None = None) -> Response:
         """On to another page; our script is told where, and goes by itself.
 
         It is also told the id of the event that comes of this.
         """
-        if self.scripted:
+        if self.from_script:
             headers = {"x-location": address} | ({"x-event": event} if event else {})
             return Response(status_code=204, headers=headers)
         return RedirectResponse(address, 303)

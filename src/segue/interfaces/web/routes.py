@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from . import live, static
 from .pages import actions, agents, dashboard, exports, home, listing, login, shares, transcript
-from .request import MAX_PROMPT, Endpoint
+from .request import MAX_PROMPT_FORM_BYTES, Endpoint
 
 ROUTES = [
-    Endpoint("GET", "/static/{version}/{name}", static.file, open=True),
-    Endpoint("GET", "/favicon.ico", static.icon, open=True),
-    Endpoint("GET", "/login", login.login, open=True),
-    Endpoint("POST", "/login", login.sign_in, open=True),
+    Endpoint("GET", "/static/{version}/{name}", static.file, public=True),
+    Endpoint("GET", "/favicon.ico", static.icon, public=True),
+    Endpoint("GET", "/login", login.login, public=True),
+    Endpoint("POST", "/login", login.sign_in, public=True),
     Endpoint("POST", "/logout", login.sign_out),
     Endpoint("GET", "/", home.home),
     Endpoint("GET", "/rows", listing.page),
@@ -31,7 +31,7 @@ ROUTES = [
     Endpoint("GET", "/s/{id}/share", shares.page),
     Endpoint("POST", "/s/{id}/share", shares.share),
     Endpoint("POST", "/s/{id}/unshare", shares.unshare),
-    Endpoint("POST", "/s/{id}/prompt", actions.prompt, most=MAX_PROMPT),
+    Endpoint("POST", "/s/{id}/prompt", actions.prompt, max_form_bytes=MAX_PROMPT_FORM_BYTES),
     Endpoint("POST", "/s/{id}/take", actions.take),
     Endpoint("POST", "/s/{id}/cancel", actions.cancel),
     Endpoint("POST", "/s/{id}/answer", actions.answer),
@@ -42,29 +42,29 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/delete", actions.delete),
     Endpoint("POST", "/s/{id}/restore", actions.restore),
     Endpoint("POST", "/s/{id}/fork", actions.fork),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, open=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/part", shares.part, open=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/live", shares.stream, open=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, open=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, open=True),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}", shares.shared, public=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/part", shares.part, public=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/live", shares.stream, public=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/turns", shares.turns, public=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agents", shares.agents_found, public=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/agent/{thread}", shares.agent, public=True),
     Endpoint(
         "GET",
         "/shared/{workspace}/{id}/{secret}/agent/{thread}/whole/{seq}",
         shares.agent_whole,
-        open=True,
+        public=True,
     ),
     Endpoint(
         "GET",
         "/shared/{workspace}/{id}/{secret}/agent/{thread}/blob/{seq}/{index}",
         shares.agent_blob,
-        open=True,
+        public=True,
     ),
-    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq}", shares.whole, open=True),
+    Endpoint("GET", "/shared/{workspace}/{id}/{secret}/whole/{seq}", shares.whole, public=True),
     Endpoint(
         "GET",
         "/shared/{workspace}/{id}/{secret}/blob/{seq}/{index}",
         shares.blob,
-        open=True,
+        public=True,
     ),
 ]

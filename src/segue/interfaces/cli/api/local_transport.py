@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from segue.interfaces.rest.app import Door
+from segue.interfaces.rest.app import RestApp
 
 if TYPE_CHECKING:
     from segue.hub import Hub
@@ -41,7 +41,7 @@ class InProcess(httpx2.AsyncBaseTransport):
 
     def __init__(self, hub: Hub, principal: Principal | None) -> None:
         """Requests are `principal`'s; without one, their keys say whose they are."""
-        self._door = Door(hub, principal=principal)
+        self._app = RestApp(hub, principal=principal)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await request.aread()
@@ -65,7 +65,7 @@ class InProcess(httpx2.AsyncBaseTransport):
             if not message.get("more_body"):
                 pieces.put_nowait(None)
 
-        call = asyncio.ensure_future(self._door(_scope(request), receive, send))
+        call = asyncio.ensure_future(self._app(_scope(request), receive, send))
         # The door answers every failure; it does not end without having begun an answer.
         body_to_come = _Body(call, pieces)
         try:

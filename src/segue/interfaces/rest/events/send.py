@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from segue.hub.turns.budgets import check_left
 from segue.hub.turns.inbox import Said
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import MAX_BODY, Call
+from segue.interfaces.rest.request import MAX_BODY_BYTES, RestRequest
 from segue.interfaces.rest.schemas.session import status, thread_id
 from segue.model import clock, event, ids
 from segue.model.content import Content
@@ -41,10 +41,10 @@ __all__ = ["Initial", "Opening", "openings", "send"]
 Step = Callable[[Session], Awaitable[dict[str, Any]]]
 
 
-async def send(call: Call) -> dict[str, Any]:
+async def send(request: RestRequest) -> dict[str, Any]:
     """`POST …/events`: the events, as they were taken in."""
-    given = await call.body(event_requests.Send)
-    session = await call.session()
+    given = await request.body(event_requests.Send)
+    session = await request.session()
     if status(session) == "terminated":
         raise InvalidInput(
             f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
@@ -54,7 +54,7 @@ async def send(call: Call) -> dict[str, Any]:
     system = _system(given.events)
     last = len(given.events) - (2 if system else 1)
     steps = [
-        await _step(call, session, each, system if place == last else None)
+        await _step(request, session, each, system if place == last else None)
         for place, each in enumerate(given.events[: last + 1])
     ]
     echoes = [await step(session) for step in steps]
@@ -64,16 +64,16 @@ async def send(call: Call) -> dict[str, Any]:
     return {"data": echoes}
 
 
-async def openings(call: Call, events: Sequence[Opening]) -> list[Step]:
+async def openings(request: RestRequest, events: Sequence[Opening]) -> list[Step]:
     """What is to be done first with a session that is still to be made."""
     system = _system(events)
     first = [each for each in events if not isinstance(each, SystemMessage)]
     if sum(isinstance(each, DefineOutcome) for each in events) > 1:
         raise InvalidInput("initial_events: at most one may be a user.define_outcome")
     return [
-        await _outcome(call, each)
+        await _outcome(request, each)
         if isinstance(each, DefineOutcome)
-        else await _message(call, each, system if each is first[-1] else None)
+        else await _message(request, each, system if each is first[-1] else None)
         for each in first
     ]
 
@@ -91,59 +91,65 @@ def _system(events: Sequence[Incoming | Opening]) -> Said | None:
     return None
 
 
-async def _step(call: Call, session: Session, given: Incoming, system: Said | None) -> Step:
+async def _step(
+    request: RestRequest, session: Session, given: Incoming, system: Said | None
+) -> Step:
     thread = getattr(given, "session_thread_id", None)
     if thread is not None and thread != thread_id(session.id):
         raise InvalidInput(f"session_thread_id: {thread} is no thread of this session")
     match given:
         case UserMessage():
-            return await _message(call, given, system)
+            return await _message(request, given, system)
         case Interrupt():
-            return _interrupt(call, thread)
+            return _interrupt(request, thread)
         case Confirmation():
-            return await _confirmation(call, session, given)
+            return await _confirmation(request, session, given)
         case CustomToolResult() | ToolResult():
-            return await _result(call, session, given, system)
+            return await _result(request, session, given, system)
         case DefineOutcome():
-            return await _outcome(call, given)
+            return await _outcome(request, given)
         case SystemMessage():
             raise AssertionError("it is no step of its own")
 
 
-async def _message(call: Call, given: UserMessage, system: Said | None = None) -> Step:
-    content = await _content(call, given.content)
+async def _message(request: RestRequest, given: UserMessage, system: Said | None = None) -> Step:
+    content = await _content(request, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
-        turn = await call.hub.prompt(call.principal, session.id, content, system=system, later=True)
+        turn = await request.hub.prompt(
+            request.principal, session.id, content, system=system, later=True
+        )
         # When it begins, the same event comes again with its time.
         return _echo("user.message", turn, None, content=blocks.write(content))
 
     return step
 
 
-async def _content(call: Call, given: Sequence[blocks.BlockIn | blocks.SearchResultIn]) -> Content:
+async def _content(
+    request: RestRequest, given: Sequence[blocks.BlockIn | blocks.SearchResultIn]
+) -> Content:
     """Blocks, with the files that they name."""
     files: dict[str, blocks.Uploaded] = {}
     for id in set(blocks.named(given)):
-        file = await records.find(call, "file", id, field="content")
+        file = await records.find(request, "file", id, field="content")
         size = file.body["size"] + sum(len(each.data) for each in files.values())
-        if size > MAX_BODY:
-            told = f"content: files in messages may have {MAX_BODY} bytes; mount longer ones"
+        if size > MAX_BODY_BYTES:
+            told = f"content: files in messages may have {MAX_BODY_BYTES} bytes; mount longer ones"
             raise InvalidInput(told)
-        data = b"".join([part async for part in call.hub.files.read(file)])
+        data = b"".join([part async for part in request.hub.files.read(file)])
         files[id] = blocks.Uploaded(file.body["mime_type"], data)
     return blocks.read(given, files)
 
 
-async def _outcome(call: Call, given: DefineOutcome) -> Step:
+async def _outcome(request: RestRequest, given: DefineOutcome) -> Step:
     rubric: dict[str, Any] = to_builtins(given.rubric)
     if isinstance(given.rubric, FileRubric):
-        rubric["content"] = await _read(call, given.rubric.file_id)
+        rubric["content"] = await _read(request, given.rubric.file_id)
 
     async def step(session: Session) -> dict[str, Any]:
         id = ids.new_id()
-        made = await call.hub.define_outcome(
-            call.principal,
+        made = await request.hub.define_outcome(
+            request.principal,
             session.id,
             given.description,
             rubric,
@@ -163,11 +169,11 @@ async def _outcome(call: Call, given: DefineOutcome) -> Step:
     return step
 
 
-async def _read(call: Call, file_id: str) -> str:
+async def _read(request: RestRequest, file_id: str) -> str:
     """What a rubric's file says."""
-    file = await records.find(call, "file", file_id, field="rubric.file_id")
+    file = await records.find(request, "file", file_id, field="rubric.file_id")
     data = b""
-    async for part in call.hub.files.read(file):
+    async for part in request.hub.files.read(file):
         data += part
         if len(data) > 4 * event_requests.MAX_RUBRIC:
             break
@@ -180,9 +186,9 @@ async def _read(call: Call, file_id: str) -> str:
     return text
 
 
-def _interrupt(call: Call, thread: str | None) -> Step:
+def _interrupt(request: RestRequest, thread: str | None) -> Step:
     async def step(session: Session) -> dict[str, Any]:
-        cancelled = await call.hub.cancel(call.principal, session.id)
+        cancelled = await request.hub.cancel(request.principal, session.id)
         # With nothing to interrupt it is over as soon as it came.
         done = None if cancelled else clock.now()
         return _echo("user.interrupt", cancelled or ids.new_id(), done, session_thread_id=thread)
@@ -190,8 +196,8 @@ def _interrupt(call: Call, thread: str | None) -> Step:
     return step
 
 
-async def _confirmation(call: Call, session: Session, given: Confirmation) -> Step:
-    asked = await _asked(call, session, given.tool_use_id)
+async def _confirmation(request: RestRequest, session: Session, given: Confirmation) -> Step:
+    asked = await _asked(request, session, given.tool_use_id)
     kinds = ("allow_once", "allow") if given.result == "allow" else ("reject_once", "reject")
     option = next(
         (option for kind in kinds for option in asked.options if option.kind.startswith(kind)), None
@@ -201,17 +207,17 @@ async def _confirmation(call: Call, session: Session, given: Confirmation) -> St
 
     async def step(session: Session) -> dict[str, Any]:
         chosen = None if option is None else option.id
-        answer = await call.hub.answer(
-            call.principal, session.id, asked.ask_id, chosen, given.deny_message
+        answer = await request.hub.answer(
+            request.principal, session.id, asked.ask_id, chosen, given.deny_message
         )
         return _echo("user.tool_confirmation", answer, None, **_fields(given))
 
     return step
 
 
-async def _asked(call: Call, session: Session, tool_use_id: str) -> event.PermissionAsked:
+async def _asked(request: RestRequest, session: Session, tool_use_id: str) -> event.PermissionAsked:
     """The open question about a tool call."""
-    lookups = Lookups(call.hub, call.principal, session.id)
+    lookups = Lookups(request.hub, request.principal, session.id)
     for ask_id in session.open_asks:
         asked = await lookups.asked(ask_id)
         if asked is not None and ids.parse(tool_use_id, "sevt") == tool_id(asked):
@@ -220,11 +226,14 @@ async def _asked(call: Call, session: Session, tool_use_id: str) -> event.Permis
 
 
 async def _result(
-    call: Call, session: Session, given: CustomToolResult | ToolResult, system: Said | None
+    request: RestRequest,
+    session: Session,
+    given: CustomToolResult | ToolResult,
+    system: Said | None,
 ) -> Step:
     custom = isinstance(given, CustomToolResult)
     named = given.custom_tool_use_id if isinstance(given, CustomToolResult) else given.tool_use_id
-    called = await Lookups(call.hub, call.principal, session.id).shown_as(named)
+    called = await Lookups(request.hub, request.principal, session.id).shown_as(named)
     # Another tool's result is the client's to give only while the turn waits for it.
     waits = called is not None and called.custom == custom
     others = custom or (called is not None and called.extra.get(event.ELSEWHERE))
@@ -234,14 +243,14 @@ async def _result(
     result = event.ToolResult(
         call_id=called.call_id,
         status="failed" if given.is_error else "completed",
-        content=await _content(call, given.content or ()),
+        content=await _content(request, given.content or ()),
         extra={} if custom else {"rest": {"given": True}},
     )
     kind = "user.custom_tool_result" if custom else "user.tool_result"
 
     async def step(session: Session) -> dict[str, Any]:
         try:
-            id = await call.hub.give(call.principal, session.id, result, system=system)
+            id = await request.hub.give(request.principal, session.id, result, system=system)
         except NotFound:  # it has one already, which counts
             id = ids.new_id()
         return _echo(kind, id, clock.now(), **_fields(given))

@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from segue.interfaces.rest import errors
 from segue.interfaces.rest.handlers import events
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, codec, ids
 from segue.model.errors import InvalidInput, NotFound, SegueError
@@ -37,20 +37,20 @@ _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})", re.ASCII)
 _PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
-async def stream(call: Call) -> StreamingResponse:
-    return await respond(call, await call.session())
+async def stream(request: RestRequest) -> StreamingResponse:
+    return await respond(request, await request.session())
 
 
-async def respond(call: Call, session: Session) -> StreamingResponse:
-    deltas = call.params.many("event_deltas")
+async def respond(request: RestRequest, session: Session) -> StreamingResponse:
+    deltas = request.params.values("event_deltas")
     if len(deltas) > 100 or not _PREVIEWS.issuperset(deltas):
         raise InvalidInput(f"event_deltas: each must be one of {', '.join(sorted(_PREVIEWS))}")
-    seq, place = await _beginning(call, session)
+    seq, place = await _beginning(request, session)
     if seq > session.last_seq:
-        view = await events.view_from(call, session, session)
+        view = await events.view_from(request, session, session)
     else:
-        view = await events.view_before(call, session, seq)
-    frames = _frames(call, session, view, seq, place, frozenset(deltas))
+        view = await events.view_before(request, session, seq)
+    frames = _frames(request, session, view, seq, place, frozenset(deltas))
     return StreamingResponse(
         frames,
         media_type="text/event-stream",
@@ -58,37 +58,37 @@ async def respond(call: Call, session: Session) -> StreamingResponse:
     )
 
 
-async def _beginning(call: Call, session: Session) -> tuple[int, int]:
+async def _beginning(request: RestRequest, session: Session) -> tuple[int, int]:
     """The seq of the first event to send, and how many of the items that it shows as to skip."""
-    last = call.request.headers.get("last-event-id")
+    last = request.http.headers.get("last-event-id")
     if last:
-        return await _after(call, session, last)
-    return (await _turn_to_tell(call, session)) or session.last_seq + 1, 0
+        return await _after(request, session, last)
+    return (await _turn_to_tell(request, session)) or session.last_seq + 1, 0
 
 
-async def _turn_to_tell(call: Call, session: Session) -> int | None:
+async def _turn_to_tell(request: RestRequest, session: Session) -> int | None:
     """Where the turn begins that the client may be waiting for, if there is one."""
     if status(session) == "terminated":
         return None
     if session.turn is not None and session.status != "idle":
-        return await _turn_start(call, session, session.turn)
-    recent = await call.hub.events(
-        call.principal, session.id, types=("status_changed",), limit=50, backward=True
+        return await _turn_start(request, session, session.turn)
+    recent = await request.hub.events(
+        request.principal, session.id, types=("status_changed",), limit=50, backward=True
     )
     ends = [event.seq for event in recent if _at_rest(event)]
-    told = await call.door.told.upto(call.principal, session.id)
+    told = await request.app.stream_acks.acked_seq(request.principal, session.id)
     if not ends or ends[-1] <= told:
         return None
     if session.turn is not None:  # it waits for an answer, and nobody has been told
-        return await _turn_start(call, session, session.turn)
-    kept = await call.hub.keeper(call.principal, session.id)
-    if kept is None and await call.hub.waiting(call.principal, session.id):
+        return await _turn_start(request, session, session.turn)
+    kept = await request.hub.keeper(request.principal, session.id)
+    if kept is None and await request.hub.waiting(request.principal, session.id):
         return None  # the next turn is about to begin, and will be seen whole
     for event in reversed(recent):
         body = event.body
         if isinstance(body, StatusChanged) and body.status == "running" and body.turn is not None:
             fresh = event.at > clock.now() - WINDOW and event.seq >= told
-            return await _turn_start(call, session, body.turn) if fresh else None
+            return await _turn_start(request, session, body.turn) if fresh else None
     return None
 
 
@@ -96,53 +96,53 @@ def _at_rest(event: Event) -> bool:
     return isinstance(event.body, StatusChanged) and event.body.status == "idle"
 
 
-async def _turn_start(call: Call, session: Session, turn: str) -> int:
+async def _turn_start(request: RestRequest, session: Session, turn: str) -> int:
     """The event that began a turn: the one before its prompt, which was stored with it."""
     try:
-        seq = await call.hub.locate(call.principal, session.id, turn)
+        seq = await request.hub.locate(request.principal, session.id, turn)
     except NotFound:
         return session.last_seq + 1
     return max(1, seq - 1)
 
 
-async def _after(call: Call, session: Session, last: str) -> tuple[int, int]:
+async def _after(request: RestRequest, session: Session, last: str) -> tuple[int, int]:
     """Where to go on for a client that has had everything up to `last`."""
     match = _PLACE.fullmatch(last)
     if match and 1 <= int(match[1]) <= session.last_seq:
         return int(match[1]), int(match[2]) + 1
-    if match and int(match[1]) and _taken_in(call, session):
+    if match and int(match[1]) and _taken_in(request, session):
         # A place in the files where it was: what is new since then are the turns it had here.
-        turns = await call.hub.events(
-            call.principal, session.id, types=("status_changed",), limit=1
+        turns = await request.hub.events(
+            request.principal, session.id, types=("status_changed",), limit=1
         )
         return turns[0].seq if turns else session.last_seq + 1, 0
     id = ids.parse(last, "sevt")
-    view = await events.view_before(call, session, 1)
+    view = await events.view_before(request, session, 1)
     if id is not None:
         spelt = ids.format_id("sevt", id)
-        async for event in call.hub.history(call.principal, session.id):
+        async for event in request.hub.history(request.principal, session.id):
             for index, shown in enumerate(await view.show(event)):
                 if shown["id"] == spelt:
                     return event.seq, index + 1
     raise InvalidInput(f"Last-Event-ID: {last} is no event of this session")
 
 
-def _taken_in(call: Call, session: Session) -> bool:
+def _taken_in(request: RestRequest, session: Session) -> bool:
     """Whether the session is a copy in the store of one that another tool keeps."""
-    names = {source.name for source in call.hub.sources}
+    names = {source.name for source in request.hub.sources}
     return session.source not in names and session.origin in names
 
 
 async def _frames(
-    call: Call, session: Session, view: View, seq: int, skip: int, deltas: frozenset[str]
+    request: RestRequest, session: Session, view: View, seq: int, skip: int, deltas: frozenset[str]
 ) -> AsyncIterator[bytes]:
     yield _PING  # so that the client's request is answered at once
     if status(session) == "terminated" and seq > session.last_seq:
         return
-    follower = call.hub.follow(call.principal, session.id, seq - 1, deltas=bool(deltas))
-    closing = asyncio.ensure_future(call.door.closing.wait())
+    follower = request.hub.follow(request.principal, session.id, seq - 1, deltas=bool(deltas))
+    closing = asyncio.ensure_future(request.app.closing.wait())
     following: asyncio.Future[Any] = asyncio.ensure_future(anext(follower, None))
-    call.door.metrics.streams += 1
+    request.app.metrics.streams += 1
     try:
         while True:
             await asyncio.wait(
@@ -166,15 +166,17 @@ async def _frames(
                         continue
                     # Before it is sent: a quick client's next stream may be another worker's.
                     if events.ends_turn(shown):
-                        await call.door.told.note(call.principal, session.id, item.seq)
+                        await request.app.stream_acks.record(
+                            request.principal, session.id, item.seq
+                        )
                     yield _frame(shown, f"{item.seq}.{index}")
                     if shown["type"] == "session.status_terminated":
                         return
             following = asyncio.ensure_future(anext(follower, None))
     except SegueError as error:
-        yield _frame(errors.envelope(error, call.request_id))
+        yield _frame(errors.envelope(error, request.request_id))
     finally:
-        call.door.metrics.streams -= 1
+        request.app.metrics.streams -= 1
         closing.cancel()
         following.cancel()
         await asyncio.gather(following, closing, return_exceptions=True)

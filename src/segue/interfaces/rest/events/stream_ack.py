@@ -15,14 +15,14 @@ from segue.model.principal import Principal
 _MOST = 10_000
 
 
-class Told:
+class StreamAcks:
     """The last end of a turn that was told, by session. What this process noted it need not ask."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._noted: dict[tuple[str, str], int] = {}
 
-    async def note(self, principal: Principal, session: str, seq: int) -> None:
+    async def record(self, principal: Principal, session: str, seq: int) -> None:
         """Somebody is being told of the end of a turn: once for all who are at the same time."""
         name = (principal.workspace, session)
         if self._noted.get(name, 0) >= seq:
@@ -35,6 +35,6 @@ class Told:
         except SegueError:  # gone meanwhile, or a store that takes nothing: then it is only ours
             return
 
-    async def upto(self, principal: Principal, session: str) -> int:
+    async def acked_seq(self, principal: Principal, session: str) -> int:
         noted = self._noted.get((principal.workspace, session), 0)
         return max(noted, await self._hub.told(principal, session))

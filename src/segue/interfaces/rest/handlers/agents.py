@@ -10,7 +10,7 @@ from msgspec import UnsetType
 from segue.hub import Hub
 from segue.hub.resources.records import CONFIGURED
 from segue.interfaces.rest import paging, records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.agent import AgentOut
 from segue.interfaces.rest.schemas.requests import Page
@@ -130,58 +130,58 @@ def _reference(member: dict[str, Any]) -> AgentRef:
 
 
 async def chosen(
-    call: Call, given: str | requests.AgentById | requests.AgentWithOverrides
+    request: RestRequest, given: str | requests.AgentById | requests.AgentWithOverrides
 ) -> AgentRef:
     """The version of an agent that a new session is pinned to, with what it overrides."""
     if isinstance(given, str):
         given = requests.AgentById(id=given)
-    record = await records.find(call, "agent", given.id, given.version, field="agent")
-    newest = await records.find(call, "agent", given.id, field="agent")
+    record = await records.find(request, "agent", given.id, given.version, field="agent")
+    newest = await records.find(request, "agent", given.id, field="agent")
     records.usable(newest, "agent")
-    if not call.hub.agent_registry.can_build(record.body.get("spec", {"kind": "default"})):
+    if not request.hub.agent_registry.can_build(record.body.get("spec", {"kind": "default"})):
         raise InvalidInput(
             f"agent: {record.body['name']} is part of a program and answers only there;"
             " this server cannot run it"
         )
     overrides: dict[str, Any] = {}
     if isinstance(given, requests.AgentWithOverrides):
-        overrides = await _resolved(call, given)
+        overrides = await _resolved(request, given)
         agent_settings.check({**record.body, **overrides})
-    await skills.check(call, {**record.body, **overrides}.get("skills", []))
+    await skills.check(request, {**record.body, **overrides}.get("skills", []))
     return AgentRef(id=record.id, version=record.version, overrides=overrides)
 
 
-async def roster(call: Call, ref: AgentRef) -> list[AgentRef]:
+async def roster(request: RestRequest, ref: AgentRef) -> list[AgentRef]:
     """The agents that one may call, other than itself."""
-    record = await call.hub.records.get(call.workspace, "agent", ref.id, ref.version)
+    record = await request.hub.records.get(request.workspace, "agent", ref.id, ref.version)
     topology = {**record.body, **ref.overrides}.get("multiagent") or {"agents": ()}
     members = [_reference(member) for member in topology["agents"]]
     return [each for each in members if each.id != ref.id]
 
 
-async def _resolved(call: Call, given: requests.Settings) -> dict[str, Any]:
+async def _resolved(request: RestRequest, given: requests.Settings) -> dict[str, Any]:
     """The settings that a request gives, with the skills that it names."""
     found = agent_settings.resolve(given)
-    pinned = await skills.pinned(call, given.skills)
+    pinned = await skills.pinned(request, given.skills)
     return found if isinstance(pinned, UnsetType) else {**found, "skills": pinned}
 
 
-async def create(call: Call) -> AgentOut:
-    given = await call.body(requests.AgentCreate)
+async def create(request: RestRequest) -> AgentOut:
+    given = await request.body(requests.AgentCreate)
     id = ids.new_id()
-    body: dict[str, Any] = {"name": given.name, **await _resolved(call, given)}
-    body |= await _rest(call, given, id, 1)
+    body: dict[str, Any] = {"name": given.name, **await _resolved(request, given)}
+    body |= await _rest(request, given, id, 1)
     if not isinstance(given.metadata, UnsetType):
         body["metadata"] = given.metadata
     agent_settings.check(body)
-    return show(await call.hub.records.create(call.workspace, "agent", body, id))
+    return show(await request.hub.records.create(request.workspace, "agent", body, id))
 
 
-async def update(call: Call) -> AgentOut:
-    given = await call.body(requests.AgentUpdate)
-    record = await records.find(call, "agent", call.path["agent_id"])
-    changes = await _resolved(call, given)
-    changes |= await _rest(call, given, record.id, record.version + 1)
+async def update(request: RestRequest) -> AgentOut:
+    given = await request.body(requests.AgentUpdate)
+    record = await records.find(request, "agent", request.path_params["agent_id"])
+    changes = await _resolved(request, given)
+    changes |= await _rest(request, given, record.id, record.version + 1)
     if not isinstance(given.name, UnsetType):
         changes["name"] = given.name
 
@@ -195,23 +195,23 @@ async def update(call: Call) -> AgentOut:
         return body
 
     expected = None if isinstance(given.version, UnsetType) else given.version
-    return show(await records.change(call, record, edit, expected=expected))
+    return show(await records.change(request, record, edit, expected=expected))
 
 
 async def _rest(
-    call: Call, given: requests.AgentCreate | requests.AgentUpdate, id: str, version: int
+    request: RestRequest, given: requests.AgentCreate | requests.AgentUpdate, id: str, version: int
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not isinstance(given.description, UnsetType):
         found["description"] = given.description or None
     if not isinstance(given.multiagent, UnsetType):
         topology = given.multiagent
-        found["multiagent"] = topology and await _coordinator(call, topology, id, version)
+        found["multiagent"] = topology and await _coordinator(request, topology, id, version)
     return found
 
 
 async def _coordinator(
-    call: Call, topology: requests.Coordinator, id: str, version: int
+    request: RestRequest, topology: requests.Coordinator, id: str, version: int
 ) -> dict[str, Any]:
     """A roster, each member pinned to the version that it has now."""
     members: dict[str, dict[str, Any]] = {}
@@ -221,7 +221,7 @@ async def _coordinator(
         else:
             by_id = requests.AgentById(id=entry) if isinstance(entry, str) else entry
             record = await records.find(
-                call, "agent", by_id.id, by_id.version, field="multiagent.agents"
+                request, "agent", by_id.id, by_id.version, field="multiagent.agents"
             )
             records.usable(record, "multiagent.agents")
             if record.body.get("multiagent"):
@@ -233,29 +233,29 @@ async def _coordinator(
     return {"type": "coordinator", "agents": list(members.values())}
 
 
-async def retrieve(call: Call) -> AgentOut:
-    version = call.params.number("version", 1, 1 << 31)
-    return show(await records.find(call, "agent", call.path["agent_id"], version))
+async def retrieve(request: RestRequest) -> AgentOut:
+    version = request.params.number("version", 1, 1 << 31)
+    return show(await records.find(request, "agent", request.path_params["agent_id"], version))
 
 
-async def list_(call: Call) -> Page[AgentOut]:
-    return await records.page(call, "agent", show)
+async def list_(request: RestRequest) -> Page[AgentOut]:
+    return await records.page(request, "agent", show)
 
 
-async def versions(call: Call) -> Page[AgentOut]:
-    record = await records.find(call, "agent", call.path["agent_id"])
-    limit = call.params.limit(20, 100)
-    token = call.params.text("page")
+async def versions(request: RestRequest) -> Page[AgentOut]:
+    record = await records.find(request, "agent", request.path_params["agent_id"])
+    limit = request.params.limit(20, 100)
+    token = request.params.text("page")
     of = f"versions:{record.id}"
-    below = None if token is None else (await paging.parse(call, token, of))[0]
-    rows = await call.hub.records.versions(record, below=below, limit=limit + 1)
+    below = None if token is None else (await paging.decode_page(request, token, of))[0]
+    rows = await request.hub.records.versions(record, below=below, limit=limit + 1)
     more = len(rows) > limit
-    following = await paging.spell(call, of, rows[limit - 1].version) if more else None
+    following = await paging.encode_page(request, of, rows[limit - 1].version) if more else None
     return Page(data=[show(row) for row in rows[:limit]], next_page=following)
 
 
-async def archive(call: Call) -> AgentOut:
-    record = await records.find(call, "agent", call.path["agent_id"])
-    if call.hub.records.is_built_in(record):
+async def archive(request: RestRequest) -> AgentOut:
+    record = await records.find(request, "agent", request.path_params["agent_id"])
+    if request.hub.records.is_built_in(record):
         raise InvalidInput("a built-in agent cannot be archived")
-    return show(await call.hub.records.archive(record))
+    return show(await request.hub.records.archive(record))

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.credentials import MOST, kind
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model import clock, ids
@@ -266,12 +266,12 @@ def change(
             return after, fresh
 
 
-async def create(call: Call) -> Credential:
-    given = await call.body(Create)
-    vault = await _vault(call)
+async def create(request: RestRequest) -> Credential:
+    given = await request.body(Create)
+    vault = await _vault(request)
     records.usable(vault, "vault_id")
     auth, secrets = split(given.auth)
-    active = await call.hub.records.list(call.workspace, kind(vault.id), limit=MOST)
+    active = await request.hub.records.list(request.workspace, kind(vault.id), limit=MOST)
     if len(active) >= MOST:
         raise InvalidInput(f"a vault holds at most {MOST} credentials")
     name = _subject(auth)
@@ -280,11 +280,11 @@ async def create(call: Call) -> Credential:
     id = ids.new_id()
     body = {
         "auth": auth,
-        "secrets": {key: _seal(call, id, key, value) for key, value in secrets.items()},
+        "secrets": {key: _seal(request, id, key, value) for key, value in secrets.items()},
         "display_name": given.display_name,
         "metadata": given.metadata,
     }
-    return show(await call.hub.records.create(call.workspace, kind(vault.id), body, id))
+    return show(await request.hub.records.create(request.workspace, kind(vault.id), body, id))
 
 
 def _subject(auth: dict[str, Any]) -> str:
@@ -293,19 +293,19 @@ def _subject(auth: dict[str, Any]) -> str:
     return found
 
 
-def _seal(call: Call, id: str, key: str, value: str) -> str:
-    return call.hub.credentials.seal(call.workspace, id, key, value)
+def _seal(request: RestRequest, id: str, key: str, value: str) -> str:
+    return request.hub.credentials.seal(request.workspace, id, key, value)
 
 
-async def update(call: Call) -> Credential:
-    given = await call.body(Update)
+async def update(request: RestRequest) -> Credential:
+    given = await request.body(Update)
 
     def edit(record: Record) -> dict[str, Any]:
         body = dict(record.body)
         if not isinstance(given.auth, UnsetType):
             body["auth"], fresh = change(body["auth"], given.auth)
             sealed = {
-                key: _seal(call, record.id, key, value)
+                key: _seal(request, record.id, key, value)
                 for key, value in fresh.items()
                 if value is not None
             }
@@ -317,50 +317,50 @@ async def update(call: Call) -> Credential:
         return body
 
     # Earlier versions would keep the old secrets.
-    return show(await records.change(call, await _find(call), edit, only=True))
+    return show(await records.change(request, await _find(request), edit, only=True))
 
 
-async def retrieve(call: Call) -> Credential:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> Credential:
+    return show(await _find(request))
 
 
-async def list_(call: Call) -> Page[Credential]:
-    return await records.page(call, kind((await _vault(call)).id), show)
+async def list_(request: RestRequest) -> Page[Credential]:
+    return await records.page(request, kind((await _vault(request)).id), show)
 
 
-async def archive(call: Call) -> Credential:
-    return show(await forget(call, await _find(call)))
+async def archive(request: RestRequest) -> Credential:
+    return show(await forget(request, await _find(request)))
 
 
-async def forget(call: Call, record: Record) -> Record:
+async def forget(request: RestRequest, record: Record) -> Record:
     """Archive a credential: what was secret in it goes at once."""
-    return await call.hub.records.retire(record, {"secrets": {}})
+    return await request.hub.records.retire(record, {"secrets": {}})
 
 
-async def delete(call: Call) -> CredentialDeleted:
-    record = await _find(call)
-    await call.hub.records.delete(record)
+async def delete(request: RestRequest) -> CredentialDeleted:
+    record = await _find(request)
+    await request.hub.records.delete(record)
     return CredentialDeleted(id=records.spell(record))
 
 
-async def validate(call: Call) -> Validation:
+async def validate(request: RestRequest) -> Validation:
     """Whether a credential works is not tried from here, so it is not known."""
-    record = await _find(call)
+    record = await _find(request)
     if record.body["auth"]["type"] != "mcp_oauth":
         raise InvalidInput("only an mcp_oauth credential can be validated")
     return Validation(
         credential_id=records.spell(record),
-        vault_id=call.path["vault_id"],
+        vault_id=request.path_params["vault_id"],
         status="unknown",
         has_refresh_token="refresh_token" in record.body["secrets"],
         validated_at=clock.to_rfc3339(clock.now()),
     )
 
 
-async def _vault(call: Call) -> Record:
-    return await records.find(call, "vault", call.path["vault_id"])
+async def _vault(request: RestRequest) -> Record:
+    return await records.find(request, "vault", request.path_params["vault_id"])
 
 
-async def _find(call: Call) -> Record:
-    vault = await _vault(call)
-    return await records.find(call, kind(vault.id), call.path["credential_id"])
+async def _find(request: RestRequest) -> Record:
+    vault = await _vault(request)
+    return await records.find(request, kind(vault.id), request.path_params["credential_id"])

@@ -14,7 +14,7 @@ from segue.hub.resources import cron
 from segue.hub.resources.records import new
 from segue.interfaces.rest import records
 from segue.interfaces.rest.events import send
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.agent import AgentReference
 from segue.interfaces.rest.schemas.requests import Out, Page
@@ -192,13 +192,13 @@ def show_run(record: Record) -> Run:
     )
 
 
-async def create(call: Call) -> Deployment:
-    given = await call.body(Create)
+async def create(request: RestRequest) -> Deployment:
+    given = await request.body(Create)
     id = ids.new_id()
-    body = await _checked(call, given, id) | _scheduled(given.schedule)
-    made = new(call.workspace, "deployment", body, id)
+    body = await _checked(request, given, id) | _scheduled(given.schedule)
+    made = new(request.workspace, "deployment", body, id)
     marks = [] if given.schedule is None else [scheduler.mark(made)]
-    await call.hub.records.put(made, *marks)
+    await request.hub.records.put(made, *marks)
     return show(made)
 
 
@@ -214,14 +214,14 @@ def _scheduled(given: Schedule | None) -> dict[str, Any]:
     return {"schedule": kept, "scheduled_from": clock.now()}
 
 
-async def _checked(call: Call, given: Create, id: str) -> dict[str, Any]:
+async def _checked(request: RestRequest, given: Create, id: str) -> dict[str, Any]:
     """A deployment as it is stored, if a session could be made with it now."""
-    made_with = await sessions.prepare(call, _setup(given))
-    await send.openings(call, given.initial_events)
+    made_with = await sessions.prepare(request, _setup(given))
+    await send.openings(request, given.initial_events)
     kept = msgspec.to_builtins(given)
     del kept["schedule"]
     tokens = {
-        str(place): call.hub.secrets.seal(token, call.workspace, "deployment", id, str(place))
+        str(place): request.hub.secrets.seal(token, request.workspace, "deployment", id, str(place))
         for place, resource in enumerate(kept["resources"])
         if (token := resource.pop("authorization_token", None))
     }
@@ -248,7 +248,7 @@ def _setup(given: Create) -> sessions.Setup:
     )
 
 
-def _given(call: Call, record: Record) -> Create:
+def _given(request: RestRequest, record: Record) -> Create:
     """A stored deployment as the request that would make it."""
     body = record.body
     names = [name for name in Create.__struct_fields__ if name != "schedule"]
@@ -256,14 +256,14 @@ def _given(call: Call, record: Record) -> Create:
     known["agent"] = {"type": "agent", **body["agent"]}
     known["resources"] = [dict(resource) for resource in body["resources"]]
     for place, sealed in body.get("tokens", {}).items():
-        token = call.hub.secrets.open(sealed, call.workspace, "deployment", record.id, place)
+        token = request.hub.secrets.open(sealed, request.workspace, "deployment", record.id, place)
         known["resources"][int(place)]["authorization_token"] = token
     return msgspec.convert(known, Create)
 
 
-async def update(call: Call) -> Deployment:
-    given = await call.body(Update)
-    record = await _find(call)
+async def update(request: RestRequest) -> Deployment:
+    given = await request.body(Update)
+    record = await _find(request)
     plan = {} if isinstance(given.schedule, UnsetType) else _scheduled(given.schedule)
     changes = {
         name: value or ()
@@ -274,7 +274,7 @@ async def update(call: Call) -> Deployment:
         for name in ("name", "agent", "environment_id", "initial_events", "description", "budget")
         if not isinstance(value := getattr(given, name), UnsetType)
     }
-    body = await _checked(call, replace(_given(call, record), **changes), record.id)
+    body = await _checked(request, replace(_given(request, record), **changes), record.id)
 
     def edit(current: Record) -> dict[str, Any]:
         edited = {**current.body, **{name: body[name] for name in changes}, **plan}
@@ -284,20 +284,20 @@ async def update(call: Call) -> Deployment:
             edited["metadata"] = agent_settings.metadata(current.body["metadata"], given.metadata)
         return edited
 
-    changed = await records.change(call, record, edit)
+    changed = await records.change(request, record, edit)
     if plan.get("schedule") is not None:
-        await scheduler.note(call.hub, changed)
+        await scheduler.note(request.hub, changed)
     return show(changed)
 
 
-async def retrieve(call: Call) -> Deployment:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> Deployment:
+    return show(await _find(request))
 
 
-async def list_(call: Call) -> Page[Deployment]:
-    agent = call.params.text("agent_id")
-    wanted = call.params.choice("status", "", "active", "paused")
-    if wanted and call.params.flag("include_archived"):
+async def list_(request: RestRequest) -> Page[Deployment]:
+    agent = request.params.text("agent_id")
+    wanted = request.params.choice("status", "", "active", "paused")
+    if wanted and request.params.flag("include_archived"):
         raise InvalidInput("status: cannot be combined with include_archived")
 
     def keep(record: Record) -> bool:
@@ -305,23 +305,23 @@ async def list_(call: Call) -> Page[Deployment]:
             not wanted or record.body.get("paused", False) == (wanted == "paused")
         )
 
-    return await records.page(call, "deployment", show, keep=keep)
+    return await records.page(request, "deployment", show, keep=keep)
 
 
-async def archive(call: Call) -> Deployment:
-    return show(await call.hub.records.retire(await _find(call)))
+async def archive(request: RestRequest) -> Deployment:
+    return show(await request.hub.records.retire(await _find(request)))
 
 
-async def pause(call: Call) -> Deployment:
-    return await _pause(call, True)
+async def pause(request: RestRequest) -> Deployment:
+    return await _pause(request, True)
 
 
-async def unpause(call: Call) -> Deployment:
-    return await _pause(call, False)
+async def unpause(request: RestRequest) -> Deployment:
+    return await _pause(request, False)
 
 
-async def _pause(call: Call, paused: bool) -> Deployment:
-    record = await _find(call)
+async def _pause(request: RestRequest, paused: bool) -> Deployment:
+    record = await _find(request)
 
     def edit(now: Record) -> dict[str, Any]:
         if now.body.get("paused", False) == paused:
@@ -329,23 +329,23 @@ async def _pause(call: Call, paused: bool) -> Deployment:
         # What came due meanwhile stays undone.
         return {**now.body, "paused": paused, "paused_by": None, "scheduled_from": clock.now()}
 
-    return show(await records.change(call, record, edit))
+    return show(await records.change(request, record, edit))
 
 
-async def run(call: Call) -> Run:
+async def run(request: RestRequest) -> Run:
     """A session, or a record of why there is none."""
-    record = await _find(call)
+    record = await _find(request)
     if record.archived_at is not None:
         raise InvalidInput(f"deployment {records.spell(record)} is archived")
-    return show_run(await _run(call, record, None))
+    return show_run(await _run(request, record, None))
 
 
-async def fire(call: Call, record: Record, due: int) -> None:
+async def fire(request: RestRequest, record: Record, due: int) -> None:
     """Run a deployment whose time has come; one that cannot be run is paused.
 
     What failed otherwise, as a server's disk may, is tried again at the next time.
     """
-    error = (await _run(call, record, due)).body.get("error")
+    error = (await _run(request, record, due)).body.get("error")
     if error is None or error["type"] == "unknown_error":
         return
     if error["type"] == "session_creation_rejected_error":
@@ -354,10 +354,10 @@ async def fire(call: Call, record: Record, due: int) -> None:
     def edit(now: Record) -> dict[str, Any]:
         return {**now.body, "paused": True, "paused_by": error}
 
-    await records.change(call, record, edit)
+    await records.change(request, record, edit)
 
 
-async def _run(call: Call, record: Record, due: int | None) -> Record:
+async def _run(request: RestRequest, record: Record, due: int | None) -> Record:
     body: dict[str, Any] = {
         "deployment_id": records.spell(record),
         "session_id": None,
@@ -366,24 +366,24 @@ async def _run(call: Call, record: Record, due: int | None) -> Record:
     }
     id = ids.new_id()
     try:
-        given = _given(call, record)
-        made_with = await sessions.prepare(call, _setup(given))
+        given = _given(request, record)
+        made_with = await sessions.prepare(request, _setup(given))
         made_with = made_with._replace(deployment_id=record.id)
-        await sessions.make(call, made_with, given.initial_events, id=id)
+        await sessions.make(request, made_with, given.initial_events, id=id)
         body["session_id"] = ids.format_id("sesn", id)
     except Exception as error:
-        body["error"] = await _failure(call, id, error)
-    return await call.hub.records.create(call.workspace, "deployment_run", body)
+        body["error"] = await _failure(request, id, error)
+    return await request.hub.records.create(request.workspace, "deployment_run", body)
 
 
-async def _failure(call: Call, id: str, error: Exception) -> dict[str, str]:
+async def _failure(request: RestRequest, id: str, error: Exception) -> dict[str, str]:
     """Why a run has come to nothing, or to a session that was not told what it should be."""
     told = "the server failed; its log says more"
     if isinstance(error, SegueError):
         told = error.message
     else:
         log.error("a deployment could not be run", exc_info=error)
-    if await call.hub.store.get(call.workspace, id) is not None:
+    if await request.hub.store.get(request.workspace, id) is not None:
         told = f"session {ids.format_id('sesn', id)} was made, and then: {told}"
         return {"type": "unknown_error", "message": told}
     kind = _reason(error) if isinstance(error, InvalidInput | NotFound) else "unknown_error"
@@ -402,15 +402,15 @@ def _reason(error: InvalidInput | NotFound) -> str:
     return "session_creation_rejected_error"
 
 
-async def retrieve_run(call: Call) -> Run:
-    given = call.path["deployment_run_id"]
-    return show_run(await records.find(call, "deployment_run", given))
+async def retrieve_run(request: RestRequest) -> Run:
+    given = request.path_params["deployment_run_id"]
+    return show_run(await records.find(request, "deployment_run", given))
 
 
-async def list_runs(call: Call) -> Page[Run]:
-    deployment = call.params.text("deployment_id")
-    failed = call.params.flag("has_error") if call.params.text("has_error") else None
-    trigger = call.params.choice("trigger_type", "", "manual", "schedule")
+async def list_runs(request: RestRequest) -> Page[Run]:
+    deployment = request.params.text("deployment_id")
+    failed = request.params.flag("has_error") if request.params.text("has_error") else None
+    trigger = request.params.choice("trigger_type", "", "manual", "schedule")
 
     def keep(record: Record) -> bool:
         named = deployment is None or record.body["deployment_id"] == deployment
@@ -418,8 +418,8 @@ async def list_runs(call: Call) -> Page[Run]:
         by = "manual" if record.body.get("scheduled_at") is None else "schedule"
         return named and wanted and trigger in ("", by)
 
-    return await records.page(call, "deployment_run", show_run, most=1000, keep=keep)
+    return await records.page(request, "deployment_run", show_run, most=1000, keep=keep)
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, "deployment", call.path["deployment_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(request, "deployment", request.path_params["deployment_id"])

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import UnsetType, convert, to_builtins
 
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model.errors import InvalidInput
@@ -103,8 +103,8 @@ def _config(given: requests.Cloud | requests.SelfHosted | None, before: dict[str
     return config
 
 
-async def create(call: Call) -> Environment:
-    given = await call.body(requests.EnvironmentCreate)
+async def create(request: RestRequest) -> Environment:
+    given = await request.body(requests.EnvironmentCreate)
     body = {
         "name": given.name,
         "description": given.description,
@@ -112,12 +112,12 @@ async def create(call: Call) -> Environment:
         "metadata": given.metadata,
         "scope": given.scope,
     }
-    return show(await call.hub.records.create(call.workspace, "environment", body))
+    return show(await request.hub.records.create(request.workspace, "environment", body))
 
 
-async def update(call: Call) -> Environment:
-    given = await call.body(requests.EnvironmentUpdate)
-    record = await _find(call)
+async def update(request: RestRequest) -> Environment:
+    given = await request.body(requests.EnvironmentUpdate)
+    record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
         body = dict(current.body)
@@ -135,33 +135,33 @@ async def update(call: Call) -> Environment:
             body["metadata"] = agent_settings.metadata(body.get("metadata", {}), patch)
         return body
 
-    return show(await records.change(call, record, edit))
+    return show(await records.change(request, record, edit))
 
 
-async def retrieve(call: Call) -> Environment:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> Environment:
+    return show(await _find(request))
 
 
-async def list_(call: Call) -> Page[Environment]:
-    return await records.page(call, "environment", show)
+async def list_(request: RestRequest) -> Page[Environment]:
+    return await records.page(request, "environment", show)
 
 
-async def archive(call: Call) -> Environment:
-    return show(await call.hub.records.retire(await _own(call)))
+async def archive(request: RestRequest) -> Environment:
+    return show(await request.hub.records.retire(await _own(request)))
 
 
-async def delete(call: Call) -> EnvironmentDeleted:
-    record = await _own(call)
-    await call.hub.records.delete(record)
+async def delete(request: RestRequest) -> EnvironmentDeleted:
+    record = await _own(request)
+    await request.hub.records.delete(record)
     return EnvironmentDeleted(id=records.spell(record))
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, "environment", call.path["environment_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(request, "environment", request.path_params["environment_id"])
 
 
-async def _own(call: Call) -> Record:
-    record = await _find(call)
-    if record.id == await call.hub.records.built_in_environment(call.workspace):
+async def _own(request: RestRequest) -> Record:
+    record = await _find(request)
+    if record.id == await request.hub.records.built_in_environment(request.workspace):
         raise InvalidInput("the built-in environment cannot be archived or deleted")
     return record

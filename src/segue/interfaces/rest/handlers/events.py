@@ -7,7 +7,7 @@ from typing import Any
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.events.event_encoder import STATE, TYPES, UNMADE, Shown, View, folded
 from segue.interfaces.rest.params import CREATED_AT
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.model.errors import InvalidInput
 from segue.model.event import Event
 from segue.model.session import Session
@@ -19,14 +19,14 @@ _KINDS = {
 }
 
 
-async def list_(call: Call) -> dict[str, Any]:
-    session = await call.session()
-    window = call.params.window()
-    descending = call.params.choice("order", "asc", "desc") == "desc"
+async def list_(request: RestRequest) -> dict[str, Any]:
+    session = await request.session()
+    window = request.params.window()
+    descending = request.params.choice("order", "asc", "desc") == "desc"
     return await page(
-        call,
+        request,
         session,
-        types=_types(call),
+        types=_types(request),
         since=window.low,
         until=window.high,
         descending=descending,
@@ -34,7 +34,7 @@ async def list_(call: Call) -> dict[str, Any]:
 
 
 async def page(
-    call: Call,
+    request: RestRequest,
     session: Session,
     *,
     types: frozenset[str] = frozenset(),
@@ -46,11 +46,11 @@ async def page(
 
     A cursor names the next item by its event and its place among what that event shows as.
     """
-    limit = call.params.limit(1000, 1000)
+    limit = request.params.limit(1000, 1000)
     of = f"events:{session.id}"
     seq, place = None, 0
-    if token := call.params.text("page"):
-        seq, text = await paging.parse(call, token, of, descending=descending)
+    if token := request.params.text("page"):
+        seq, text = await paging.decode_page(request, token, of, descending=descending)
         place = int(text)
     kinds: set[str] = set().union(*(_KINDS.get(name, ()) for name in types))
     if types and not kinds:
@@ -61,8 +61,8 @@ async def page(
     edge = seq
     view: View | None = None
     while len(found) <= limit:
-        batch = await call.hub.events(
-            call.principal,
+        batch = await request.hub.events(
+            request.principal,
             session.id,
             after=0 if descending else max(0, (edge or 1) - 1),
             before=edge + 1 if descending and edge is not None else None,
@@ -71,7 +71,7 @@ async def page(
             backward=descending,
         )
         if batch and (view is None or descending):
-            view = await view_before(call, session, batch[0].seq)
+            view = await view_before(request, session, batch[0].seq)
         items: list[tuple[int, int, Shown]] = []
         for event in batch:
             assert view is not None  # there is a batch
@@ -88,15 +88,19 @@ async def page(
     following = None
     if len(found) > limit:
         after = found[limit]
-        following = await paging.spell(call, of, after[0], str(after[1]), descending=descending)
+        following = await paging.encode_page(
+            request, of, after[0], str(after[1]), descending=descending
+        )
     told = found[:limit]
     if any(ends_turn(item) for _, _, item in told):  # the caller knows now
-        await call.door.told.note(call.principal, session.id, max(seq for seq, _, _ in told))
+        await request.app.stream_acks.record(
+            request.principal, session.id, max(seq for seq, _, _ in told)
+        )
     return {"data": [shown for _, _, shown in told], "next_page": following}
 
 
-def _types(call: Call) -> frozenset[str]:
-    given = frozenset(call.params.many("types"))
+def _types(request: RestRequest) -> frozenset[str]:
+    given = frozenset(request.params.values("types"))
     for name in given:
         if name not in _KINDS and name not in UNMADE:
             raise InvalidInput(f"types: {name!r} is no type of event")
@@ -116,21 +120,21 @@ def ends_turn(shown: Shown) -> bool:
     return str(shown["type"]) == "session.status_idle"
 
 
-async def view_before(call: Call, session: Session, seq: int) -> View:
+async def view_before(request: RestRequest, session: Session, seq: int) -> View:
     """A view that begins with an event: what was before it is folded first."""
     known: list[Event] = []
     while seq > 1:
         after = known[-1].seq if known else 0
-        batch = await call.hub.events(
-            call.principal, session.id, after=after, before=seq, types=STATE, limit=_BATCH
+        batch = await request.hub.events(
+            request.principal, session.id, after=after, before=seq, types=STATE, limit=_BATCH
         )
         known += batch
         if len(batch) < _BATCH:
             break
-    return await view_from(call, folded(session, known), session)
+    return await view_from(request, folded(session, known), session)
 
 
-async def view_from(call: Call, state: Session, session: Session) -> View:
+async def view_from(request: RestRequest, state: Session, session: Session) -> View:
     """A view that begins after `state`."""
-    agent = await call.door.agents.snapshot(call.workspace, session.agent, roster=False)
-    return View(call.hub, call.principal, call.door.agents, state, agent["name"])
+    agent = await request.app.agents.snapshot(request.workspace, session.agent, roster=False)
+    return View(request.hub, request.principal, request.app.agents, state, agent["name"])

@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 
 from segue.hub.resources.files import KIND, PART
 from segue.interfaces.rest import paging, records
-from segue.interfaces.rest.multipart import read
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.multipart import read_form
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Deleted, Out
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
@@ -75,8 +75,8 @@ def show(record: Record) -> File:
     )
 
 
-async def upload(call: Call) -> File:
-    async with read(call.request, MAX_FILE) as form:
+async def upload(request: RestRequest) -> File:
+    async with read_form(request.http, MAX_FILE) as form:
         given = form.get("file")
         if not isinstance(given, UploadFile):
             raise InvalidInput("file: field is required, as a file in multipart/form-data")
@@ -85,7 +85,7 @@ async def upload(call: Call) -> File:
         about: dict[str, Any] = _named(given)
         if seconds := form.get("expires_in_seconds"):
             about["expires_at"] = clock.now() + _seconds(seconds) * clock.SECOND
-        return show(await call.hub.files.keep(call.workspace, _chunks(given), about))
+        return show(await request.hub.files.keep(request.workspace, _chunks(given), about))
 
 
 async def _chunks(given: UploadFile) -> AsyncIterator[bytes]:
@@ -114,77 +114,79 @@ def _seconds(given: object) -> int:
     return int(text)
 
 
-async def list_(call: Call) -> FilePage:
-    params = call.params
-    wanted = params.many("ids")
+async def list_(request: RestRequest) -> FilePage:
+    params = request.params
+    wanted = params.values("ids")
     if wanted:
         if params.text("page") or params.text("limit"):
             raise InvalidInput("ids: cannot be combined with page or limit")
         if len(set(wanted)) > _MOST_IDS:
             raise InvalidInput(f"ids: at most {_MOST_IDS}")
-        return _page(await _some(call, dict.fromkeys(wanted)), None)
+        return _page(await _some(request, dict.fromkeys(wanted)), None)
     limit = params.limit(20, 1000)
     if scope := params.text("scope_id"):
-        return await _scoped(call, scope, limit)
+        return await _scoped(request, scope, limit)
     if before := params.text("before_id"):
-        return await _before(call, before, limit)
+        return await _before(request, before, limit)
     after: Position | None = None
     if token := params.text("page"):
-        after = Position(*await paging.parse(call, token, KIND))
+        after = Position(*await paging.decode_page(request, token, KIND))
     elif last := params.text("after_id"):
-        record = await records.find(call, KIND, last, field="after_id")
+        record = await records.find(request, KIND, last, field="after_id")
         after = Position(record.created_at, record.id)
-    rows = await call.hub.records.list(call.workspace, KIND, after=after, limit=limit + 1)
+    rows = await request.hub.records.list(request.workspace, KIND, after=after, limit=limit + 1)
     following = None
     if len(rows) > limit:
         last_one = rows[limit - 1]
-        following = await paging.spell(call, KIND, last_one.created_at, last_one.id)
+        following = await paging.encode_page(request, KIND, last_one.created_at, last_one.id)
     return _page(rows[:limit], following)
 
 
-async def _some(call: Call, names: Any) -> list[Record]:
+async def _some(request: RestRequest, names: Any) -> list[Record]:
     found = []
     for name in names:
         try:
-            found.append(await records.find(call, KIND, name))
+            found.append(await records.find(request, KIND, name))
         except NotFound:
             continue
     return found
 
 
-async def _scoped(call: Call, scope: str, limit: int) -> FilePage:
+async def _scoped(request: RestRequest, scope: str, limit: int) -> FilePage:
     """The files of a session: those that are mounted into it, then those that it made.
 
     A place in this list is that of a mount or an output, which stays when its file is another.
     """
     try:
-        session = await call.session(scope)
+        session = await request.session(scope)
     except NotFound:
         return _page([], None)
     mounted = (each for each in session.resources if each["type"] == "file")
     names = {Position(0, ids.parse(each["id"]) or ""): each["file_id"] for each in mounted}
-    for each in await call.hub.outputs.of(session):
+    for each in await request.hub.outputs.of(session):
         names[Position(each.created_at, each.id)] = ids.format_id("file", each.body["file"])
     of = f"scope:{session.id}"
     ordered = sorted(names)
-    params = call.params
+    params = request.params
     before = params.text("before_id")
     if before:
         ordered = ordered[: bisect_left(ordered, _place(names, before, "before_id"))][::-1]
     elif token := params.text("page"):
-        ordered = ordered[bisect_right(ordered, Position(*await paging.parse(call, token, of))) :]
+        ordered = ordered[
+            bisect_right(ordered, Position(*await paging.decode_page(request, token, of))) :
+        ]
     elif last := params.text("after_id"):
         ordered = ordered[bisect_right(ordered, _place(names, last, "after_id")) :]
     found: dict[Position, Record] = {}
     for place in ordered:  # on while some are deleted: no page but the last may be empty
         if len(found) > limit:
             break
-        for record in await _some(call, [names[place]]):
+        for record in await _some(request, [names[place]]):
             found[place] = record
     rows, more = list(found.values())[:limit], len(found) > limit
     if before:
         return msgspec.structs.replace(_page(rows[::-1], None), has_more=more)
-    following = await paging.spell(call, of, *list(found)[limit - 1]) if more else None
+    following = await paging.encode_page(request, of, *list(found)[limit - 1]) if more else None
     return _page(rows, following)
 
 
@@ -195,11 +197,11 @@ def _place(names: dict[Position, str], given: str, field: str) -> Position:
     raise NotFound(f"{field}: file {given} not found")
 
 
-async def _before(call: Call, name: str, limit: int) -> FilePage:
+async def _before(request: RestRequest, name: str, limit: int) -> FilePage:
     """The page that ends just before a file, which newer clients have no way to ask for."""
-    await records.find(call, KIND, name, field="before_id")
+    await records.find(request, KIND, name, field="before_id")
     kept: list[Record] = []
-    async for record in call.hub.records.all(call.workspace, KIND):
+    async for record in request.hub.records.all(request.workspace, KIND):
         if records.spell(record) == name:
             break
         kept.append(record)
@@ -218,16 +220,16 @@ def _page(rows: Any, following: str | None) -> FilePage:
     )
 
 
-async def retrieve(call: Call) -> File:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> File:
+    return show(await _find(request))
 
 
-async def content(call: Call) -> Response:
-    record = await _find(call)
+async def content(request: RestRequest) -> Response:
+    record = await _find(request)
     if _expired(record):
         if "gone" not in record.body:
-            await call.hub.files.empty(record)
-        raise NotFound(f"file {call.path['file_id']} has expired")
+            await request.hub.files.empty(record)
+        raise NotFound(f"file {request.path_params['file_id']} has expired")
     name = quote(record.body["filename"].encode("utf-8", "replace"))
     headers = {
         "content-length": str(record.body["size"]),
@@ -236,12 +238,12 @@ async def content(call: Call) -> Response:
         "x-content-type-options": "nosniff",
     }
     kind = record.body["mime_type"]
-    return StreamingResponse(call.hub.files.read(record), headers=headers, media_type=kind)
+    return StreamingResponse(request.hub.files.read(record), headers=headers, media_type=kind)
 
 
-async def delete(call: Call) -> FileDeleted:
-    record = await _find(call)
-    await call.hub.files.delete(record)
+async def delete(request: RestRequest) -> FileDeleted:
+    record = await _find(request)
+    await request.hub.files.delete(record)
     return FileDeleted(id=records.spell(record))
 
 
@@ -250,5 +252,5 @@ def _expired(record: Record) -> bool:
     return at is not None and at <= clock.now()
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, KIND, call.path["file_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(request, KIND, request.path_params["file_id"])

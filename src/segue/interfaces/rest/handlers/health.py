@@ -12,24 +12,24 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 
 if TYPE_CHECKING:
-    from segue.interfaces.rest.app import Door
+    from segue.interfaces.rest.app import RestApp
 
 
-async def healthz(door: Door) -> Response:
+async def healthz(app: RestApp) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def readyz(door: Door) -> Response:
+async def readyz(app: RestApp) -> Response:
     """Whether requests would be answered: not with a store that fails, nor while shutting down."""
-    if door.closing.is_set():
+    if app.closing.is_set():
         return PlainTextResponse("shutting down\n", 503)
     try:
-        await door.hub.list(LOCAL, Query(limit=1))
+        await app.hub.list(LOCAL, Query(limit=1))
     except StoreError as error:
         return PlainTextResponse(f"{error.message}\n", 503)
     return PlainTextResponse("ready\n")
 
 
-async def metrics(door: Door) -> Response:
-    told = exposition.text(door.series())
+async def metrics(app: RestApp) -> Response:
+    told = exposition.text(app.series())
     return PlainTextResponse(told, media_type="text/plain; version=0.0.4")

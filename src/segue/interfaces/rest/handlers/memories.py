@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from segue.hub.resources.memories import kind
 from segue.interfaces.rest import paging, records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput
@@ -57,17 +57,19 @@ class MemoryDeleted(Deleted, frozen=True, tag_field="type", tag="memory_deleted"
     """It is gone from its path; its versions are not."""
 
 
-async def the_store(call: Call) -> Record:
-    return await records.find(call, "memory_store", call.path["memory_store_id"])
+async def the_store(request: RestRequest) -> Record:
+    return await records.find(request, "memory_store", request.path_params["memory_store_id"])
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, kind((await the_store(call)).id), call.path["memory_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(
+        request, kind((await the_store(request)).id), request.path_params["memory_id"]
+    )
 
 
-async def show(call: Call, memory: Record, view: View) -> Memory:
+async def show(request: RestRequest, memory: Record, view: View) -> Memory:
     store = memory.kind.partition(":")[2]
-    content = await call.hub.memories.content(memory) if view == "full" else None
+    content = await request.hub.memories.content(memory) if view == "full" else None
     return Memory(
         id=records.spell(memory),
         memory_store_id=ids.format_id("memstore", store),
@@ -81,37 +83,37 @@ async def show(call: Call, memory: Record, view: View) -> Memory:
     )
 
 
-def view(call: Call, default: View) -> View:
+def view(request: RestRequest, default: View) -> View:
     other: View = "full" if default == "basic" else "basic"
-    return default if call.params.choice("view", default, other) == default else other
+    return default if request.params.choice("view", default, other) == default else other
 
 
-def actor(call: Call) -> dict[str, Any] | None:
+def actor(request: RestRequest) -> dict[str, Any] | None:
     """Who changes something: a key. The local user is nobody that this dialect can name."""
-    key = call.principal.key_id
+    key = request.principal.key_id
     return key and {"type": "api_actor", "api_key_id": ids.format_id("apikey", key)}  # type: ignore[return-value]
 
 
-async def create(call: Call) -> Memory:
-    given = await call.body(Create)
-    chosen = view(call, "basic")
-    store = records.usable(await the_store(call), "memory_store_id")
-    memories = call.hub.memories
-    made = await memories.create(store, given.path, given.content or "", actor(call))
-    return await show(call, made, chosen)
+async def create(request: RestRequest) -> Memory:
+    given = await request.body(Create)
+    chosen = view(request, "basic")
+    store = records.usable(await the_store(request), "memory_store_id")
+    memories = request.hub.memories
+    made = await memories.create(store, given.path, given.content or "", actor(request))
+    return await show(request, made, chosen)
 
 
-async def update(call: Call) -> Memory:
-    given = await call.body(Update)
-    chosen = view(call, "basic")
-    store = records.usable(await the_store(call), "memory_store_id")
-    memory = await _find(call)
+async def update(request: RestRequest) -> Memory:
+    given = await request.body(Update)
+    chosen = view(request, "basic")
+    store = records.usable(await the_store(request), "memory_store_id")
+    memory = await _find(request)
     if given.precondition is not None:
         _check_digest(memory, given.precondition.content_sha256)
-    changed = await call.hub.memories.update(
-        store, memory, actor(call), path=given.path, content=given.content
+    changed = await request.hub.memories.update(
+        store, memory, actor(request), path=given.path, content=given.content
     )
-    return await show(call, changed, chosen)
+    return await show(request, changed, chosen)
 
 
 def _check_digest(memory: Record, expected: str | None) -> None:
@@ -122,33 +124,33 @@ def _check_digest(memory: Record, expected: str | None) -> None:
         )
 
 
-async def delete(call: Call) -> MemoryDeleted:
-    store = records.usable(await the_store(call), "memory_store_id")
-    memory = await _find(call)
-    _check_digest(memory, call.params.text("expected_content_sha256"))
-    await call.hub.memories.delete(store, memory, actor(call))
+async def delete(request: RestRequest) -> MemoryDeleted:
+    store = records.usable(await the_store(request), "memory_store_id")
+    memory = await _find(request)
+    _check_digest(memory, request.params.text("expected_content_sha256"))
+    await request.hub.memories.delete(store, memory, actor(request))
     return MemoryDeleted(id=records.spell(memory))
 
 
-async def retrieve(call: Call) -> Memory:
-    chosen = view(call, "full")
-    return await show(call, await _find(call), chosen)
+async def retrieve(request: RestRequest) -> Memory:
+    chosen = view(request, "full")
+    return await show(request, await _find(request), chosen)
 
 
-async def list_(call: Call) -> Page[Memory | MemoryPrefix]:
+async def list_(request: RestRequest) -> Page[Memory | MemoryPrefix]:
     """By path. Below `depth`, directories stand for what is in them."""
-    chosen = view(call, "basic")
-    limit = page_limit(call, chosen)
-    depth = call.params.number("depth", 0, 20) or 0
-    prefix = call.params.text("path_prefix") or "/"
+    chosen = view(request, "basic")
+    limit = page_limit(request, chosen)
+    depth = request.params.number("depth", 0, 20) or 0
+    prefix = request.params.text("path_prefix") or "/"
     if not (prefix.startswith("/") and prefix.endswith("/")):
         raise InvalidInput("path_prefix: must begin and end with /")
-    token = call.params.text("page")
-    store = await the_store(call)
+    token = request.params.text("page")
+    store = await the_store(request)
     of = f"memories:{store.id}"
-    after = "" if token is None else (await paging.parse(call, token, of))[1]
+    after = "" if token is None else (await paging.decode_page(request, token, of))[1]
     shown: dict[str, Record | None] = {}
-    async for memory in call.hub.memories.all(store):
+    async for memory in request.hub.memories.all(store):
         path = memory.body["path"]
         if path.startswith(prefix):
             below = path[len(prefix) :].split("/")
@@ -159,12 +161,12 @@ async def list_(call: Call) -> Page[Memory | MemoryPrefix]:
     found: list[Memory | MemoryPrefix] = []
     for name in names[:limit]:
         one = shown[name]
-        found.append(MemoryPrefix(path=name) if one is None else await show(call, one, chosen))
+        found.append(MemoryPrefix(path=name) if one is None else await show(request, one, chosen))
     more = len(names) > limit
-    following = await paging.spell(call, of, 0, names[limit - 1]) if more else None
+    following = await paging.encode_page(request, of, 0, names[limit - 1]) if more else None
     return Page(data=found, next_page=following)
 
 
-def page_limit(call: Call, chosen: View) -> int:
-    limit = call.params.limit(20, 100)
+def page_limit(request: RestRequest, chosen: View) -> int:
+    limit = request.params.limit(20, 100)
     return min(limit, _FULL) if chosen == "full" else limit

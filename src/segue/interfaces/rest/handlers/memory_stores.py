@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import MANAGED, Call
+from segue.interfaces.rest.request import MANAGED, RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.store.base import Record
@@ -57,15 +57,15 @@ def show(record: Record) -> MemoryStore:
     )
 
 
-async def create(call: Call) -> MemoryStore:
-    given = await call.body(Create)
+async def create(request: RestRequest) -> MemoryStore:
+    given = await request.body(Create)
     body = msgspec.to_builtins(given)
-    return show(await call.hub.records.create(call.workspace, "memory_store", body))
+    return show(await request.hub.records.create(request.workspace, "memory_store", body))
 
 
-async def update(call: Call) -> MemoryStore:
-    given = await call.body(Update)
-    record = await memories.the_store(call)
+async def update(request: RestRequest) -> MemoryStore:
+    given = await request.body(Update)
+    record = await memories.the_store(request)
 
     def edit(current: Record) -> dict[str, Any]:
         body = dict(current.body)
@@ -77,23 +77,23 @@ async def update(call: Call) -> MemoryStore:
             body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
         return body
 
-    return show(await records.change(call, record, edit))
+    return show(await records.change(request, record, edit))
 
 
-async def retrieve(call: Call) -> MemoryStore:
-    return show(await memories.the_store(call))
+async def retrieve(request: RestRequest) -> MemoryStore:
+    return show(await memories.the_store(request))
 
 
-async def list_(call: Call) -> Page[MemoryStore]:
-    return await records.page(call, "memory_store", show)
+async def list_(request: RestRequest) -> Page[MemoryStore]:
+    return await records.page(request, "memory_store", show)
 
 
-async def archive(call: Call) -> MemoryStore:
-    return show(await call.hub.records.retire(await memories.the_store(call)))
+async def archive(request: RestRequest) -> MemoryStore:
+    return show(await request.hub.records.retire(await memories.the_store(request)))
 
 
-async def delete(call: Call) -> MemoryStoreDeleted:
-    record = await memories.the_store(call)
-    await call.hub.records.delete(record)
-    await call.hub.memories.forget(record)
+async def delete(request: RestRequest) -> MemoryStoreDeleted:
+    record = await memories.the_store(request)
+    await request.hub.records.delete(record)
+    await request.hub.memories.forget(record)
     return MemoryStoreDeleted(id=records.spell(record))

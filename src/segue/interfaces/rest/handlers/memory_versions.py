@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from segue.hub.resources.memories import kind, versions
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
@@ -87,10 +87,10 @@ def _actor(by: dict[str, str] | None) -> Actor | None:
     return ApiActor(api_key_id=by["api_key_id"])
 
 
-async def list_(call: Call) -> Page[MemoryVersion]:
-    store = await memories.the_store(call)
-    chosen = memories.view(call, "basic")
-    params = call.params
+async def list_(request: RestRequest) -> Page[MemoryVersion]:
+    store = await memories.the_store(request)
+    chosen = memories.view(request, "basic")
+    params = request.params
     memory, key = params.text("memory_id"), params.text("api_key_id")
     wanted = None if memory is None else ids.parse(memory, "mem") or ""
     operation = params.choice("operation", "", "created", "modified", "deleted")
@@ -107,37 +107,39 @@ async def list_(call: Call) -> Page[MemoryVersion]:
         )
 
     return await records.page(
-        call,
+        request,
         versions(store.id),
         lambda record: show(record, chosen),
         keep=keep,
-        most=memories.page_limit(call, chosen),
+        most=memories.page_limit(request, chosen),
         clamp=True,
     )
 
 
-async def retrieve(call: Call) -> MemoryVersion:
-    chosen = memories.view(call, "full")
-    return show(await _find(call), chosen)
+async def retrieve(request: RestRequest) -> MemoryVersion:
+    chosen = memories.view(request, "full")
+    return show(await _find(request), chosen)
 
 
-async def redact(call: Call) -> MemoryVersion:
+async def redact(request: RestRequest) -> MemoryVersion:
     """Forget what a version said, for good. That it was made, and by whom, stays."""
-    record = await _find(call)
+    record = await _find(request)
     if "redacted_at" in record.body:
         return show(record, "full")
-    store = await memories.the_store(call)
+    store = await memories.the_store(request)
     try:
-        memory = await call.hub.records.get(call.workspace, kind(store.id), record.body["memory"])
+        memory = await request.hub.records.get(
+            request.workspace, kind(store.id), record.body["memory"]
+        )
     except NotFound:
         memory = None
     if memory is not None and memory.body["version"] == record.id:
         raise InvalidInput("the version is its memory's current one; change or delete that first")
     kept = {name: record.body[name] for name in ("memory", "operation", "by")}
-    body = {**kept, "redacted_at": clock.now(), "redacted_by": memories.actor(call)}
-    return show(await call.hub.records.amend(replace(record, body=body)), "full")
+    body = {**kept, "redacted_at": clock.now(), "redacted_by": memories.actor(request)}
+    return show(await request.hub.records.amend(replace(record, body=body)), "full")
 
 
-async def _find(call: Call) -> Record:
-    store = await memories.the_store(call)
-    return await records.find(call, versions(store.id), call.path["memory_version_id"])
+async def _find(request: RestRequest) -> Record:
+    store = await memories.the_store(request)
+    return await records.find(request, versions(store.id), request.path_params["memory_version_id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.agent_settings import DEMO
 from segue.interfaces.rest.schemas.requests import Out
 from segue.model.errors import NotFound
@@ -38,20 +38,20 @@ _DEMO = Model(
 )
 
 
-async def _models(call: Call) -> tuple[Model, ...]:
+async def _models(request: RestRequest) -> tuple[Model, ...]:
     """The configured one, or what answers where none is."""
-    id = (await call.hub.config.all(call.workspace)).get("model")
+    id = (await request.hub.config.all(request.workspace)).get("model")
     if id is None:
         return (_DEMO,)
     name = id.partition(":")[2] or id
     return (Model(id=id, display_name=name, created_at=_DEMO.created_at),)
 
 
-async def list_(call: Call) -> Models:
-    limit = call.params.limit(20, 1000)
-    models = await _models(call)
+async def list_(request: RestRequest) -> Models:
+    limit = request.params.limit(20, 1000)
+    models = await _models(request)
     names = [model.id for model in models]
-    after, before = call.params.text("after_id"), call.params.text("before_id")
+    after, before = request.params.text("after_id"), request.params.text("before_id")
     start = names.index(after) + 1 if after in names else 0
     stop = names.index(before) if before in names else len(names)
     found = models[start:stop]
@@ -64,8 +64,8 @@ async def list_(call: Call) -> Models:
     )
 
 
-async def retrieve(call: Call) -> Model:
-    for model in await _models(call):
-        if model.id == call.path["model_id"]:
+async def retrieve(request: RestRequest) -> Model:
+    for model in await _models(request):
+        if model.id == request.path_params["model_id"]:
             return model
-    raise NotFound(f"model {call.path['model_id']} not found")
+    raise NotFound(f"model {request.path_params['model_id']} not found")

@@ -11,7 +11,7 @@ from msgspec import Meta, to_builtins
 
 from segue.hub.resources.files import KIND
 from segue.interfaces.rest import paging, records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, ids
@@ -117,7 +117,7 @@ class Attached(NamedTuple):
     tokens: dict[str, str]
 
 
-async def find(call: Call, given: Sequence[Resource]) -> Attached:
+async def find(request: RestRequest, given: Sequence[Resource]) -> Attached:
     """What is to be mounted, if all of it exists; nothing is written yet."""
     kept: list[dict[str, Any]] = []
     stores: list[str] = []
@@ -126,7 +126,7 @@ async def find(call: Call, given: Sequence[Resource]) -> Attached:
     for resource in given:
         match resource:
             case File():
-                record = await records.find(call, KIND, resource.file_id, field="resources")
+                record = await records.find(request, KIND, resource.file_id, field="resources")
                 kept.append(_file(record, resource.mount_path))
                 files[kept[-1]["id"]] = record
             case Repository():
@@ -135,7 +135,7 @@ async def find(call: Call, given: Sequence[Resource]) -> Attached:
                     tokens[kept[-1]["id"]] = resource.authorization_token
             case MemoryStore():
                 record = await records.find(
-                    call, "memory_store", resource.memory_store_id, field="resources"
+                    request, "memory_store", resource.memory_store_id, field="resources"
                 )
                 records.usable(record, "resources")
                 if record.id in stores:
@@ -157,7 +157,9 @@ def _check_paths(kept: Sequence[dict[str, Any]]) -> None:
         taken.add(path)
 
 
-async def copies(call: Call, session_id: str, found: Attached) -> tuple[dict[str, Any], ...]:
+async def copies(
+    request: RestRequest, session_id: str, found: Attached
+) -> tuple[dict[str, Any], ...]:
     """The resources, each file in them a copy of the session's own."""
     made = []
     copied: list[Record] = []
@@ -165,22 +167,22 @@ async def copies(call: Call, session_id: str, found: Attached) -> tuple[dict[str
         for resource in found.resources:
             if file := found.files.get(resource.get("id", "")):
                 about = {"scope": session_id, "expires_at": None}
-                copied.append(await call.hub.files.copy(file, about))
+                copied.append(await request.hub.files.copy(file, about))
                 resource = {**resource, "file_id": records.spell(copied[-1])}
             made.append(resource)
     except BaseException:
         for copy in copied:
-            await call.hub.files.delete(copy)
+            await request.hub.files.delete(copy)
         raise
     return tuple(made)
 
 
-async def mount(call: Call, session: Session, tokens: dict[str, str]) -> None:
+async def mount(request: RestRequest, session: Session, tokens: dict[str, str]) -> None:
     """Begin to put everything in its place; the session's first turn waits for that."""
     for resource in session.resources:
         if token := tokens.get(resource.get("id", "")):
-            await call.hub.mounts.keep_token(session, resource, token)
-    call.hub.rooms.begin(session)
+            await request.hub.mounts.keep_token(session, resource, token)
+    request.hub.rooms.begin(session)
 
 
 def _repository(resource: Repository) -> dict[str, Any]:
@@ -228,30 +230,30 @@ def _memory(resource: MemoryStore, record: Record, taken: Collection[str]) -> di
     }
 
 
-async def list_(call: Call) -> Page[dict[str, Any]]:
-    session = await call.session()
-    limit = call.params.limit(1000, 1000)
-    token = call.params.text("page")
+async def list_(request: RestRequest) -> Page[dict[str, Any]]:
+    session = await request.session()
+    limit = request.params.limit(1000, 1000)
+    token = request.params.text("page")
     of = f"resources:{session.id}"
-    start = 0 if token is None else (await paging.parse(call, token, of))[0]
+    start = 0 if token is None else (await paging.decode_page(request, token, of))[0]
     more = start + limit < len(session.resources)
     return Page(
         data=session.resources[start : start + limit],
-        next_page=await paging.spell(call, of, start + limit) if more else None,
+        next_page=await paging.encode_page(request, of, start + limit) if more else None,
     )
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
-    return _named(call, await call.session())
+async def retrieve(request: RestRequest) -> dict[str, Any]:
+    return _named(request, await request.session())
 
 
-async def add(call: Call) -> dict[str, Any]:
-    session = await call.session()
-    given = await call.body(File)
+async def add(request: RestRequest) -> dict[str, Any]:
+    session = await request.session()
+    given = await request.body(File)
     _check_live(session)
-    found = await find(call, [given])
+    found = await find(request, [given])
     _check_paths([*session.resources, *found.resources])
-    (made,) = await copies(call, session.id, found)
+    (made,) = await copies(request, session.id, found)
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         _check_paths([*before, made])
@@ -260,43 +262,43 @@ async def add(call: Call) -> dict[str, Any]:
         return (*before, made)
 
     try:
-        await call.hub.rooms.add(session, made)
-        await call.hub.set_resources(call.principal, session.id, edit)
+        await request.hub.rooms.add(session, made)
+        await request.hub.set_resources(request.principal, session.id, edit)
     except Exception:
-        await call.hub.mounts.unmount(session, made)
+        await request.hub.mounts.unmount(session, made)
         raise
     return made
 
 
-async def update(call: Call) -> dict[str, Any]:
-    session = await call.session()
-    given = await call.body(Update)
-    found = _named(call, session)
+async def update(request: RestRequest) -> dict[str, Any]:
+    session = await request.session()
+    given = await request.body(Update)
+    found = _named(request, session)
     _check_live(session)
     if found["type"] != "github_repository":
         raise InvalidInput("authorization_token: only a repository has one")
-    await call.hub.mounts.keep_token(session, found, given.authorization_token)
+    await request.hub.mounts.keep_token(session, found, given.authorization_token)
     changed = {**found, "updated_at": clock.to_rfc3339(clock.now())}
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         return tuple(changed if each.get("id") == found["id"] else each for each in before)
 
-    session = await call.hub.set_resources(call.principal, session.id, edit)
+    session = await request.hub.set_resources(request.principal, session.id, edit)
     # With the new token a clone may succeed that failed before.
-    call.hub.rooms.begin(session, again=found["id"])
+    request.hub.rooms.begin(session, again=found["id"])
     return changed
 
 
-async def delete(call: Call) -> ResourceDeleted:
-    session = await call.session()
-    found = _named(call, session)
+async def delete(request: RestRequest) -> ResourceDeleted:
+    session = await request.session()
+    found = _named(request, session)
     _check_live(session)
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         return tuple(each for each in before if each.get("id") != found["id"])
 
-    await call.hub.set_resources(call.principal, session.id, edit)
-    await call.hub.mounts.unmount(session, found)
+    await request.hub.set_resources(request.principal, session.id, edit)
+    await request.hub.mounts.unmount(session, found)
     return ResourceDeleted(id=found["id"])
 
 
@@ -305,8 +307,8 @@ def _check_live(session: Session) -> None:
         raise InvalidInput("a terminated session cannot be changed")
 
 
-def _named(call: Call, session: Session) -> dict[str, Any]:
-    given = call.path["resource_id"]
+def _named(request: RestRequest, session: Session) -> dict[str, Any]:
+    given = request.path_params["resource_id"]
     for resource in session.resources:
         if resource.get("id") == given:
             return resource

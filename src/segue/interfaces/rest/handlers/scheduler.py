@@ -22,7 +22,7 @@ from segue.model.query import Position
 from segue.store.base import Record
 
 if TYPE_CHECKING:
-    from segue.interfaces.rest.app import Door
+    from segue.interfaces.rest.app import RestApp
 
 log = logging.getLogger("segue.rest")
 
@@ -57,12 +57,12 @@ def _runs(deployment: Record) -> bool:
 class Scheduler:
     """One server's part in running what is due."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, app: RestApp) -> None:
+        self._app = app
         self._looked = clock.now()
 
     async def run(self) -> None:
-        while not self._door.closing.is_set():
+        while not self._app.closing.is_set():
             minute = (clock.now() // MINUTE + 1) * MINUTE
             while (left := minute - clock.now()) > 0:  # a sleep may end a little early
                 await asyncio.sleep(left / clock.SECOND)
@@ -75,7 +75,7 @@ class Scheduler:
         """Run what has come due since the last look."""
         since, self._looked = self._looked, clock.now()
         after: Position | None = None
-        store = self._door.hub.store
+        store = self._app.hub.store
         while rows := await store.records(_ALL, _KIND, after=after, limit=_BATCH):
             for each in rows:
                 try:
@@ -89,7 +89,7 @@ class Scheduler:
     async def _consider(self, noted: Record, since: int) -> None:
         from . import deployments
 
-        records = self._door.hub.records
+        records = self._app.hub.records
         where = noted.body["workspace"], "deployment", noted.id
         while True:
             found = await records.find(*where)
@@ -97,7 +97,7 @@ class Scheduler:
                 await records.delete(noted)
                 found = await records.find(*where)
                 if found is not None and _runs(found):  # as of this moment
-                    await note(self._door.hub, found)
+                    await note(self._app.hub, found)
                 return
             due = self._due(found, since)
             if due is None:
@@ -107,8 +107,8 @@ class Scheduler:
                 break
             except Conflict:  # another server has run it, or somebody has changed it
                 continue
-        call = self._door.call(Principal(workspace=found.workspace))
-        await deployments.fire(call, claimed, due)
+        request = self._app.background_request(Principal(workspace=found.workspace))
+        await deployments.fire(request, claimed, due)
 
     def _due(self, deployment: Record, since: int) -> int | None:
         """The last time at which it should have run, if that has not been yet."""
@@ -126,4 +126,4 @@ class Scheduler:
     async def _claim(self, deployment: Record, due: int) -> Record:
         """The deployment, marked as fired by us; Conflict if it was changed meanwhile."""
         body = {**deployment.body, "fired_at": due, "last_run_at": clock.now()}
-        return await self._door.hub.records.supersede(replace(deployment, body=body))
+        return await self._app.hub.records.supersede(replace(deployment, body=body))

@@ -15,7 +15,7 @@ from segue.hub.turns.budgets import CENT, changing
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.events import send
 from segue.interfaces.rest.params import CREATED_AT
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.session import SessionOut, show, status
 from segue.model import clock, ids, search_text
@@ -88,13 +88,13 @@ class Update(requests.Body, frozen=True):
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
-async def one(call: Call, session: Session) -> SessionOut:
-    agent = await call.door.agents.resolve(call.workspace, session.agent)
-    return show(session, agent, session.environment_id or await _here(call), clock.now())
+async def one(request: RestRequest, session: Session) -> SessionOut:
+    agent = await request.app.agents.resolve(request.workspace, session.agent)
+    return show(session, agent, session.environment_id or await _here(request), clock.now())
 
 
-async def _here(call: Call) -> str:
-    return await call.hub.records.built_in_environment(call.workspace)
+async def _here(request: RestRequest) -> str:
+    return await request.hub.records.built_in_environment(request.workspace)
 
 
 class SessionPage(requests.Page[SessionOut], frozen=True):
@@ -107,21 +107,21 @@ class SessionDeleted(requests.Deleted, frozen=True, tag_field="type", tag="sessi
     """It is gone, with all that was its own."""
 
 
-async def list_(call: Call) -> dict[str, Any]:
-    token = call.params.text("page")
-    page = await call.hub.list(
-        call.principal,
-        query(call),
-        None if token is None else paging.strip(token),
+async def list_(request: RestRequest) -> dict[str, Any]:
+    token = request.params.text("page")
+    page = await request.hub.list(
+        request.principal,
+        query(request),
+        None if token is None else paging.strip_prefix(token),
         bind_filters=False,
     )
-    now, here = clock.now(), await _here(call)
-    agents, kept = call.door.agents, call.door.kept
+    now, here = clock.now(), await _here(request)
+    agents, kept = request.app.agents, request.app.session_encoder
     shown = []
     for session in page.sessions:
-        agent = agents.kept(call.workspace, session.agent)
+        agent = agents.kept(request.workspace, session.agent)
         if agent is None:
-            agent = await agents.resolve(call.workspace, session.agent)
+            agent = await agents.resolve(request.workspace, session.agent)
         shown.append(kept.show(session, agent, session.environment_id or here, now))
     return {
         "data": shown,
@@ -130,9 +130,9 @@ async def list_(call: Call) -> dict[str, Any]:
     }
 
 
-def query(call: Call) -> Query:
+def query(request: RestRequest) -> Query:
     """A list's parameters as the hub's filters."""
-    params = call.params
+    params = request.params
     window = params.window()
     agent = _filter(params.text("agent_id"), "agent")
     version = params.number("agent_version", 0, 1 << 31)
@@ -150,7 +150,7 @@ def query(call: Call) -> Query:
         memory_store_id=_filter(params.text("memory_store_id"), "memstore"),
         archived="include" if params.flag("include_archived") else "exclude",
         archived_as="terminated",
-        statuses=tuple(_status(name) for name in params.many("statuses")),
+        statuses=tuple(_status(name) for name in params.values("statuses")),
         cwd=params.text("cwd"),
         tag=params.text("tag"),
         source=params.text("source"),
@@ -173,10 +173,12 @@ def _status(name: str) -> Status:
     raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
 
 
-async def create(call: Call) -> SessionOut:
-    given = await call.body(Create)
-    made_with = await prepare(call, given)
-    return await one(call, await make(call, made_with, given.initial_events, title=given.title))
+async def create(request: RestRequest) -> SessionOut:
+    given = await request.body(Create)
+    made_with = await prepare(request, given)
+    return await one(
+        request, await make(request, made_with, given.initial_events, title=given.title)
+    )
 
 
 class MadeWith(NamedTuple):
@@ -191,24 +193,24 @@ class MadeWith(NamedTuple):
     deployment_id: str | None = None
 
 
-async def prepare(call: Call, given: Setup) -> MadeWith:
+async def prepare(request: RestRequest, given: Setup) -> MadeWith:
     """Find what a session refers to; an error leaves nothing behind."""
-    agent = await agents.chosen(call, given.agent)
-    place = await records.find(call, "environment", given.environment_id, field="environment_id")
+    agent = await agents.chosen(request, given.agent)
+    place = await records.find(request, "environment", given.environment_id, field="environment_id")
     records.usable(place, "environment_id")
     vaults = []
     for name in given.vault_ids:
-        vault = await records.find(call, "vault", name, field="vault_ids")
+        vault = await records.find(request, "vault", name, field="vault_ids")
         vaults.append(records.usable(vault, "vault_ids").id)
-    attached = await resources.find(call, given.resources)
+    attached = await resources.find(request, given.resources)
     if self_hosted(place):
         if any(each["type"] != "memory_store" for each in attached.resources):
             raise InvalidInput("resources: files and repositories need a cloud environment")
-        record = await call.hub.records.get(call.workspace, "agent", agent.id, agent.version)
+        record = await request.hub.records.get(request.workspace, "agent", agent.id, agent.version)
         if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
             raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
     if given.budget is not None:
-        await _check_prices(call, agent)
+        await _check_prices(request, agent)
     budget = _most(given.budget)
     return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata), budget)
 
@@ -217,14 +219,14 @@ def _most(budget: Budget | None) -> int | None:
     return None if budget is None else int(budget.max_list_cost.amount) * CENT
 
 
-async def _check_prices(call: Call, agent: AgentRef) -> None:
+async def _check_prices(request: RestRequest, agent: AgentRef) -> None:
     """Refuse a budget where the agent, or one that it may call, has a model without a price."""
-    roster = await agents.roster(call, agent)
-    await call.hub.check_budget(call.workspace, agent, *roster)
+    roster = await agents.roster(request, agent)
+    await request.hub.check_budget(request.workspace, agent, *roster)
 
 
 async def make(
-    call: Call,
+    request: RestRequest,
     made_with: MadeWith,
     first: Sequence[send.Opening],
     *,
@@ -232,33 +234,33 @@ async def make(
     id: str | None = None,
 ) -> Session:
     """A new session that has been sent its first events."""
-    openings = await send.openings(call, first)
+    openings = await send.openings(request, first)
     fields = made_with._asdict()
     attached = fields.pop("attached")
     id = id or ids.new_id()
-    session = await call.hub.create(
-        call.principal,
+    session = await request.hub.create(
+        request.principal,
         id=id,
         title=(title or "").strip() or None,
         origin="rest",
-        resources=await resources.copies(call, id, attached),
+        resources=await resources.copies(request, id, attached),
         memory_store_ids=attached.memory_store_ids,
         **fields,
     )
-    await resources.mount(call, session, attached.tokens)
+    await resources.mount(request, session, attached.tokens)
     for opening in openings:
         await opening(session)
     # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.
     return replace(session, status="running") if openings else session
 
 
-async def retrieve(call: Call) -> SessionOut:
-    return await one(call, await call.session())
+async def retrieve(request: RestRequest) -> SessionOut:
+    return await one(request, await request.session())
 
 
-async def update(call: Call) -> SessionOut:
-    given = await call.body(Update)
-    session = await call.session()
+async def update(request: RestRequest) -> SessionOut:
+    given = await request.body(Update)
+    session = await request.session()
     if not isinstance(given.vault_ids, UnsetType):
         raise InvalidInput("vault_ids: cannot be changed after a session was created")
     if status(session) == "terminated":
@@ -270,56 +272,60 @@ async def update(call: Call) -> SessionOut:
     if not isinstance(info.metadata, UnsetType):
         agent_settings.metadata(session.metadata, info.metadata)
     if not isinstance(given.budget, UnsetType):
-        await _check_budget(call, session, given.budget)
+        await _check_budget(request, session, given.budget)
     if not isinstance(given.agent, UnsetType):
-        ref = await _changed(call, session, given.agent)
-        session = await call.hub.configure(call.principal, session.id, ConfigChanged(agent=ref))
+        ref = await _changed(request, session, given.agent)
+        session = await request.hub.configure(
+            request.principal, session.id, ConfigChanged(agent=ref)
+        )
     if info != InfoChanged():
-        session = await call.hub.set_info(call.principal, session.id, info)
+        session = await request.hub.set_info(request.principal, session.id, info)
     if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
-        session = await call.hub.set_budget(call.principal, session.id, _most(given.budget))
-    return await one(call, session)
+        session = await request.hub.set_budget(request.principal, session.id, _most(given.budget))
+    return await one(request, session)
 
 
-async def _check_budget(call: Call, session: Session, given: Budget | None) -> None:
+async def _check_budget(request: RestRequest, session: Session, given: Budget | None) -> None:
     """Refuse what would be refused in the end, before anything else is changed."""
     if changing(session, _most(given)) and given is not None:
-        usual = await call.hub.records.built_in_agent(call.workspace)
-        await _check_prices(call, session.agent or usual)
+        usual = await request.hub.records.built_in_agent(request.workspace)
+        await _check_prices(request, session.agent or usual)
 
 
-async def _changed(call: Call, session: Session, given: AgentChange) -> AgentRef:
+async def _changed(request: RestRequest, session: Session, given: AgentChange) -> AgentRef:
     if session.status != "idle" or session.turn is not None:
         raise InvalidInput("agent: can only be changed while the session is idle")
-    ref = session.agent or await call.hub.records.built_in_agent(call.workspace)
+    ref = session.agent or await request.hub.records.built_in_agent(request.workspace)
     changes = agent_settings.resolve(
         requests.Settings(tools=given.tools, mcp_servers=given.mcp_servers)
     )
     overrides = {**ref.overrides, **changes}
-    agent_settings.check({**await call.door.agents.snapshot(call.workspace, ref), **overrides})
+    agent_settings.check({**await request.app.agents.snapshot(request.workspace, ref), **overrides})
     return msgspec.structs.replace(ref, overrides=overrides)
 
 
-async def archive(call: Call) -> SessionOut:
-    session = await call.session()
+async def archive(request: RestRequest) -> SessionOut:
+    session = await request.session()
     try:
-        archived = await call.hub.archive(call.principal, session.id)
+        archived = await request.hub.archive(request.principal, session.id)
     except Busy as busy:
         raise InvalidInput(
             f"Session {ids.format_id('sesn', session.id)} cannot be archived while its status is"
             f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
         ) from None
     if archived.turn is not None:
-        await call.hub.cancel(call.principal, session.id)  # it waits for an answer: none will come
-    return await one(call, archived)
+        await request.hub.cancel(
+            request.principal, session.id
+        )  # it waits for an answer: none will come
+    return await one(request, archived)
 
 
-async def delete(call: Call) -> SessionDeleted:
+async def delete(request: RestRequest) -> SessionDeleted:
     """For good, but for what another tool keeps: its files go to the trash beside them."""
-    session = await call.session()
-    kept = await call.hub.keeper(call.principal, session.id) is not None
+    session = await request.session()
+    kept = await request.hub.keeper(request.principal, session.id) is not None
     try:
-        await (call.hub.trash if kept else call.hub.purge)(call.principal, session.id)
+        await (request.hub.trash if kept else request.hub.purge)(request.principal, session.id)
     except Busy:
         raise InvalidInput(
             "Cannot delete session while it is running."

@@ -10,8 +10,8 @@ from starlette.responses import Response, StreamingResponse
 
 from segue.hub.resources.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, version_id, versions_kind
 from segue.interfaces.rest import records
-from segue.interfaces.rest.multipart import read
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.multipart import read_form
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model import clock, ids
@@ -59,8 +59,8 @@ class SkillVersionDeleted(Deleted, frozen=True, tag_field="type", tag="skill_ver
     """It is gone."""
 
 
-def _former(call: Call) -> bool:
-    return FORMER in call.request.headers.get("anthropic-beta", "")
+def _former(request: RestRequest) -> bool:
+    return FORMER in request.http.headers.get("anthropic-beta", "")
 
 
 def show(record: Record, former: bool) -> Skill:
@@ -89,20 +89,22 @@ def show_version(record: Record) -> SkillVersion:
     )
 
 
-async def create(call: Call) -> Skill:
-    files, label = await _uploaded(call, ("display_name", "display_title"))
-    return show(await call.hub.skills.create(call.workspace, files, label), _former(call))
+async def create(request: RestRequest) -> Skill:
+    files, label = await _uploaded(request, ("display_name", "display_title"))
+    return show(await request.hub.skills.create(request.workspace, files, label), _former(request))
 
 
-async def create_version(call: Call) -> SkillVersion:
-    skill = await _find(call)
-    files, _ = await _uploaded(call, ())
-    return show_version(await call.hub.skills.add(skill, files))
+async def create_version(request: RestRequest) -> SkillVersion:
+    skill = await _find(request)
+    files, _ = await _uploaded(request, ())
+    return show_version(await request.hub.skills.add(skill, files))
 
 
-async def _uploaded(call: Call, labels: tuple[str, ...]) -> tuple[dict[str, bytes], str | None]:
+async def _uploaded(
+    request: RestRequest, labels: tuple[str, ...]
+) -> tuple[dict[str, bytes], str | None]:
     """The files of a form by their paths, and the label that is given with them."""
-    async with read(call.request, MAX_BYTES, files=MAX_FILES) as form:
+    async with read_form(request.http, MAX_BYTES, files=MAX_FILES) as form:
         files: dict[str, bytes] = {}
         label: str | None = None
         for name, value in form.multi_items():
@@ -126,72 +128,74 @@ def _label(name: str, value: str) -> str:
     return value.strip()
 
 
-async def retrieve(call: Call) -> Skill:
-    return show(await _find(call), _former(call))
+async def retrieve(request: RestRequest) -> Skill:
+    return show(await _find(request), _former(request))
 
 
-async def list_(call: Call) -> Page[Skill]:
-    former = _former(call)
-    source = call.params.text("source")
+async def list_(request: RestRequest) -> Page[Skill]:
+    former = _former(request)
+    source = request.params.text("source")
 
     def keep(_: Record) -> bool:
         return source in (None, "custom")  # the others' are nowhere here
 
-    return await records.page(call, KIND, lambda record: show(record, former), most=1000, keep=keep)
+    return await records.page(
+        request, KIND, lambda record: show(record, former), most=1000, keep=keep
+    )
 
 
-async def delete(call: Call) -> SkillDeleted:
-    skill = await _find(call)
-    await call.hub.skills.delete(skill)
+async def delete(request: RestRequest) -> SkillDeleted:
+    skill = await _find(request)
+    await request.hub.skills.delete(skill)
     return SkillDeleted(id=records.spell(skill))
 
 
-async def retrieve_version(call: Call) -> SkillVersion:
-    return show_version((await _version(call))[1])
+async def retrieve_version(request: RestRequest) -> SkillVersion:
+    return show_version((await _version(request))[1])
 
 
-async def list_versions(call: Call) -> Page[SkillVersion]:
+async def list_versions(request: RestRequest) -> Page[SkillVersion]:
     """Newest first."""
-    kind = versions_kind((await _find(call)).id)
-    return await records.page(call, kind, show_version, most=1000)
+    kind = versions_kind((await _find(request)).id)
+    return await records.page(request, kind, show_version, most=1000)
 
 
-async def delete_version(call: Call) -> SkillVersionDeleted:
-    skill, version = await _version(call)
-    await call.hub.skills.forget(skill, version)
+async def delete_version(request: RestRequest) -> SkillVersionDeleted:
+    skill, version = await _version(request)
+    await request.hub.skills.forget(skill, version)
     return SkillVersionDeleted(id=records.spell(version))
 
 
-async def content(call: Call) -> Response:
-    _, version = await _version(call)
+async def content(request: RestRequest) -> Response:
+    _, version = await _version(request)
     headers = {
         "content-length": str(version.body["size"]),
         "content-disposition": f'attachment; filename="{version.body["name"]}.zip"',
         "x-content-type-options": "nosniff",
     }
-    archive = call.hub.skills.read(version)
+    archive = request.hub.skills.read(version)
     return StreamingResponse(archive, headers=headers, media_type="application/zip")
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, KIND, call.path["skill_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(request, KIND, request.path_params["skill_id"])
 
 
-async def _version(call: Call) -> tuple[Record, Record]:
-    skill = await _find(call)
-    return skill, await _of(call, skill, call.path["version"])
+async def _version(request: RestRequest) -> tuple[Record, Record]:
+    skill = await _find(request)
+    return skill, await _of(request, skill, request.path_params["version"])
 
 
-async def _of(call: Call, skill: Record, named: str | None) -> Record:
+async def _of(request: RestRequest, skill: Record, named: str | None) -> Record:
     try:
-        return await call.hub.skills.version(skill, named)
+        return await request.hub.skills.version(skill, named)
     except NotFound:
         told = f"version {named} of {records.spell(skill)} not found"
         raise NotFound(told, missing="skill") from None
 
 
 async def pinned(
-    call: Call, given: requests.Skills | UnsetType | None
+    request: RestRequest, given: requests.Skills | UnsetType | None
 ) -> list[dict[str, Any]] | UnsetType:
     """The skills that an agent is given, each pinned to the version that it names or has now."""
     if isinstance(given, UnsetType):
@@ -200,17 +204,17 @@ async def pinned(
     for skill in given or ():
         version = skill.version or LATEST
         if isinstance(skill, requests.CustomSkill):
-            record = await records.find(call, KIND, skill.skill_id, field="skills")
-            known = await _of(call, record, version)
+            record = await records.find(request, KIND, skill.skill_id, field="skills")
+            known = await _of(request, record, version)
             version = str(known.body["number"]) if version == LATEST else version
         kind = "custom" if isinstance(skill, requests.CustomSkill) else "anthropic"
         found.append({"type": kind, "skill_id": skill.skill_id, "version": version})
     return found
 
 
-async def check(call: Call, skills: list[dict[str, Any]]) -> None:
+async def check(request: RestRequest, skills: list[dict[str, Any]]) -> None:
     """That what an agent names is still there, for a session to be made with it."""
     for skill in skills:
         if skill["type"] == "custom":
-            record = await records.find(call, KIND, skill["skill_id"], field="agent.skills")
-            await _of(call, record, skill["version"])
+            record = await records.find(request, KIND, skill["skill_id"], field="agent.skills")
+            await _of(request, record, skill["version"])

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from segue.interfaces.rest import paging
 from segue.interfaces.rest.events import stream as streaming
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.agent import ThreadAgent
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import UsageOut, show_thread, thread_id, usage
@@ -46,83 +46,83 @@ class Thread(Out, frozen=True, tag_field="type", tag="session_thread"):
     archived_at: datetime | None
 
 
-async def list_(call: Call) -> Page[Thread]:
-    session = await call.session()
-    wanted = call.params.many("statuses")
+async def list_(request: RestRequest) -> Page[Thread]:
+    session = await request.session()
+    wanted = request.params.values("statuses")
     for name in wanted:
         if name not in get_args(Status):
             raise InvalidInput(f"statuses: {name!r} is not one of {', '.join(STATUSES)}")
-    limit = call.params.limit(1000, 1000)
+    limit = request.params.limit(1000, 1000)
     of, last = f"threads:{session.id}", (-1, "")
-    if token := call.params.text("page"):
-        last = await paging.parse(call, token, of)
+    if token := request.params.text("page"):
+        last = await paging.decode_page(request, token, of)
     found: list[Thread] = []
-    for thread in (None, *await _others(call, session)):
+    for thread in (None, *await _others(request, session)):
         if (place := _place(thread)) <= last:
             continue
-        shown = await _show(call, session, thread)
+        shown = await _show(request, session, thread)
         if wanted and shown.status not in wanted:
             continue
         if len(found) == limit:
-            return Page(data=found, next_page=await paging.spell(call, of, *last))
+            return Page(data=found, next_page=await paging.encode_page(request, of, *last))
         found.append(shown)
         last = place
     return Page(data=found, next_page=None)
 
 
-async def retrieve(call: Call) -> Thread:
-    return await _show(call, *await _found(call))
+async def retrieve(request: RestRequest) -> Thread:
+    return await _show(request, *await _found(request))
 
 
-async def archive(call: Call) -> Thread:
-    await _found(call)
+async def archive(request: RestRequest) -> Thread:
+    await _found(request)
     raise InvalidInput("a thread cannot be archived; archive the session")
 
 
-async def list_events(call: Call) -> dict[str, Any]:
-    session, thread = await _found(call)
+async def list_events(request: RestRequest) -> dict[str, Any]:
+    session, thread = await _found(request)
     if thread is None:
-        return await events.page(call, session)
-    limit, of = call.params.limit(1000, 1000), f"events:{session.id}:{thread.id}"
+        return await events.page(request, session)
+    limit, of = request.params.limit(1000, 1000), f"events:{session.id}:{thread.id}"
     at = (0, 0)
-    if token := call.params.text("page"):
-        begin, within = await paging.parse(call, token, of)
+    if token := request.params.text("page"):
+        begin, within = await paging.decode_page(request, token, of)
         at = begin, int(within)
-    view = await events.view_from(call, session, session)
+    view = await events.view_from(request, session, session)
     found = list[Any]()
-    async for event in call.hub.thread(call.principal, session.id, thread.id):
+    async for event in request.hub.thread(request.principal, session.id, thread.id):
         for place, shown in enumerate(await view.show(event)):
             if (event.seq, place) < at:
                 continue
             if len(found) == limit:
-                following = await paging.spell(call, of, event.seq, str(place))
+                following = await paging.encode_page(request, of, event.seq, str(place))
                 return {"data": found, "next_page": following}
             found.append(shown)
     return {"data": found, "next_page": None}
 
 
-async def stream(call: Call) -> StreamingResponse:
-    session, thread = await _found(call)
+async def stream(request: RestRequest) -> StreamingResponse:
+    session, thread = await _found(request)
     if thread is not None:
         raise InvalidInput("only the primary thread is streamed; list this one's events")
-    return await streaming.respond(call, session)
+    return await streaming.respond(request, session)
 
 
-async def _found(call: Call) -> tuple[Session, Other | None]:
+async def _found(request: RestRequest) -> tuple[Session, Other | None]:
     """The session, and which of its threads is meant; None for the primary one."""
-    session = await call.session()
-    given = call.path["thread_id"]
+    session = await request.session()
+    given = request.path_params["thread_id"]
     if given == thread_id(session.id):
         return session, None
-    for thread in await _others(call, session):
+    for thread in await _others(request, session):
         if given == _id(session, thread.id):
             return session, thread
     raise NotFound(f"thread {given} not found")
 
 
-async def _others(call: Call, session: Session) -> list[Other]:
+async def _others(request: RestRequest, session: Session) -> list[Other]:
     """The other threads, in order; each with a parent that is one of them, or with none."""
-    found = await call.hub.threads(call.principal, session.id)
+    found = await request.hub.threads(request.principal, session.id)
     known = {thread.id for thread in found}
     return [
         thread if thread.parent in known else thread._replace(parent=None)
@@ -141,8 +141,8 @@ def _id(session: Session, thread: str | None) -> str:
     return ids.format_id("sthr", ids.derived_id(session.id, "thread", thread))
 
 
-async def _show(call: Call, session: Session, thread: Other | None = None) -> Thread:
-    agent = await call.door.agents.snapshot(call.workspace, session.agent, roster=False)
+async def _show(request: RestRequest, session: Session, thread: Other | None = None) -> Thread:
+    agent = await request.app.agents.snapshot(request.workspace, session.agent, roster=False)
     shown = show_thread(session, agent, clock.now())
     if thread is not None:
         begun = thread.created_at or session.created_at

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.credentials import kind
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.store.base import Record
@@ -51,14 +51,14 @@ def show(record: Record) -> Vault:
     )
 
 
-async def create(call: Call) -> Vault:
-    body = msgspec.to_builtins(await call.body(Create))
-    return show(await call.hub.records.create(call.workspace, "vault", body))
+async def create(request: RestRequest) -> Vault:
+    body = msgspec.to_builtins(await request.body(Create))
+    return show(await request.hub.records.create(request.workspace, "vault", body))
 
 
-async def update(call: Call) -> Vault:
-    given = await call.body(Update)
-    record = await _find(call)
+async def update(request: RestRequest) -> Vault:
+    given = await request.body(Update)
+    record = await _find(request)
 
     def edit(current: Record) -> dict[str, Any]:
         body = dict(current.body)
@@ -68,32 +68,32 @@ async def update(call: Call) -> Vault:
             body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
         return body
 
-    return show(await records.change(call, record, edit))
+    return show(await records.change(request, record, edit))
 
 
-async def retrieve(call: Call) -> Vault:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> Vault:
+    return show(await _find(request))
 
 
-async def list_(call: Call) -> Page[Vault]:
-    return await records.page(call, "vault", show)
+async def list_(request: RestRequest) -> Page[Vault]:
+    return await records.page(request, "vault", show)
 
 
-async def archive(call: Call) -> Vault:
-    record = await _find(call)
-    archived = await call.hub.records.retire(record)
-    async for credential in call.hub.records.all(call.workspace, kind(record.id)):
-        await credentials.forget(call, credential)
+async def archive(request: RestRequest) -> Vault:
+    record = await _find(request)
+    archived = await request.hub.records.retire(record)
+    async for credential in request.hub.records.all(request.workspace, kind(record.id)):
+        await credentials.forget(request, credential)
     return show(archived)
 
 
-async def delete(call: Call) -> VaultDeleted:
-    record = await _find(call)
-    await call.hub.records.delete(record)
-    async for credential in call.hub.records.all(call.workspace, kind(record.id)):
-        await call.hub.records.delete(credential)
+async def delete(request: RestRequest) -> VaultDeleted:
+    record = await _find(request)
+    await request.hub.records.delete(record)
+    async for credential in request.hub.records.all(request.workspace, kind(record.id)):
+        await request.hub.records.delete(credential)
     return VaultDeleted(id=records.spell(record))
 
 
-async def _find(call: Call) -> Record:
-    return await records.find(call, "vault", call.path["vault_id"])
+async def _find(request: RestRequest) -> Record:
+    return await records.find(request, "vault", request.path_params["vault_id"])

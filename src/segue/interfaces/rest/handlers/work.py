@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from segue.hub.resources.work_queue import Poll, kind, last_heartbeat, self_hosted
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import Call
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, MetadataPatch, Out, Page
 from segue.model import clock, codec, ids
@@ -88,22 +88,22 @@ def show(record: Record, secret: str | None = None) -> WorkOut:
     )
 
 
-async def poll(call: Call) -> Polled:
-    place = await _place(call)
-    block = call.params.number("block_ms", 1, 999)
-    patience = call.params.number("reclaim_older_than_ms", 0, 1 << 31)
+async def poll(request: RestRequest) -> Polled:
+    place = await _place(request)
+    block = request.params.number("block_ms", 1, 999)
+    patience = request.params.number("reclaim_older_than_ms", 0, 1 << 31)
     patience = _PATIENCE_MS if patience is None else patience
     loop = asyncio.get_running_loop()
     until = loop.time() + (block or 0) / 1000
-    gone = asyncio.ensure_future(call.left())
-    waiting = Poll(call.hub.work, place, patience * 1000)
+    gone = asyncio.ensure_future(request.wait_for_disconnect())
+    waiting = Poll(request.hub.work, place, patience * 1000)
     try:
         while True:
             item = await waiting.look()
             if item is not None:
-                return show(item, _secret(call))
+                return show(item, _secret(request))
             left = until - loop.time()
-            if left <= 0 or call.door.closing.is_set():
+            if left <= 0 or request.app.closing.is_set():
                 return None
             await asyncio.wait({gone}, timeout=min(left, _LOOK_SECONDS))
             if gone.done():  # what comes is for others
@@ -112,24 +112,24 @@ async def poll(call: Call) -> Polled:
         gone.cancel()
 
 
-def _secret(call: Call) -> str | None:
+def _secret(request: RestRequest) -> str | None:
     """What a worker does the work with, in the form that it knows: the key that it has."""
-    if not call.key:
+    if not request.key:
         return None
-    packed = codec.encode({"sessions_token": call.key})
+    packed = codec.encode({"sessions_token": request.key})
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-async def acknowledge(call: Call) -> WorkOut:
-    return show(await call.hub.work.acknowledge(await _find(call)))
+async def acknowledge(request: RestRequest) -> WorkOut:
+    return show(await request.hub.work.acknowledge(await _find(request)))
 
 
-async def heartbeat(call: Call) -> Heartbeat:
+async def heartbeat(request: RestRequest) -> Heartbeat:
     low, high = _TTLS
-    wished = call.params.number("desired_ttl_seconds", 1, 1 << 31)
+    wished = request.params.number("desired_ttl_seconds", 1, 1 << 31)
     ttl = None if wished is None else min(max(wished, low), high)
-    item = await call.hub.work.beat(
-        await _find(call), call.params.text("expected_last_heartbeat"), ttl
+    item = await request.hub.work.beat(
+        await _find(request), request.params.text("expected_last_heartbeat"), ttl
     )
     return Heartbeat(
         last_heartbeat=last_heartbeat(item) or "",
@@ -139,34 +139,34 @@ async def heartbeat(call: Call) -> Heartbeat:
     )
 
 
-async def stop(call: Call) -> WorkOut:
-    given = await call.body(Stop)
-    return show(await call.hub.work.stop(await _find(call), force=bool(given.force)))
+async def stop(request: RestRequest) -> WorkOut:
+    given = await request.body(Stop)
+    return show(await request.hub.work.stop(await _find(request), force=bool(given.force)))
 
 
-async def update(call: Call) -> WorkOut:
-    given = await call.body(Update)
+async def update(request: RestRequest) -> WorkOut:
+    given = await request.body(Update)
 
     def edit(current: Record) -> dict[str, Any]:
         metadata = agent_settings.metadata(current.body["metadata"], given.metadata)
         return {**current.body, "metadata": metadata}
 
-    return show(await records.change(call, await _find(call), edit, only=True))
+    return show(await records.change(request, await _find(request), edit, only=True))
 
 
-async def retrieve(call: Call) -> WorkOut:
-    return show(await _find(call))
+async def retrieve(request: RestRequest) -> WorkOut:
+    return show(await _find(request))
 
 
-async def list_(call: Call) -> Page[WorkOut]:
-    place = await _place(call)
-    return await records.page(call, kind(place.id), show, archived=True)
+async def list_(request: RestRequest) -> Page[WorkOut]:
+    place = await _place(request)
+    return await records.page(request, kind(place.id), show, archived=True)
 
 
-async def stats(call: Call) -> Stats:
+async def stats(request: RestRequest) -> Stats:
     waiting = [
         each
-        for each in await call.hub.work.live(await _place(call))
+        for each in await request.hub.work.live(await _place(request))
         if each.body["state"] == "queued"
     ]
     pending = sum("polled_at" in each.body for each in waiting)
@@ -179,13 +179,15 @@ async def stats(call: Call) -> Stats:
     )
 
 
-async def _place(call: Call) -> Record:
-    place = await records.find(call, "environment", call.path["environment_id"])
+async def _place(request: RestRequest) -> Record:
+    place = await records.find(request, "environment", request.path_params["environment_id"])
     if not self_hosted(place):
-        raise InvalidInput(f"environment {call.path['environment_id']} is not self_hosted")
+        raise InvalidInput(
+            f"environment {request.path_params['environment_id']} is not self_hosted"
+        )
     return place
 
 
-async def _find(call: Call) -> Record:
-    place = await _place(call)
-    return await records.find(call, kind(place.id), call.path["work_id"])
+async def _find(request: RestRequest) -> Record:
+    place = await _place(request)
+    return await records.find(request, kind(place.id), request.path_params["work_id"])

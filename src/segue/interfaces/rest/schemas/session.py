@@ -80,7 +80,7 @@ class SessionOut(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
     source: str
     cwd: str
     tag: str | None
-    stats: Stats  # the last, for Kept
+    stats: Stats  # the last, for SessionEncoder
 
 
 def status(session: Session) -> str:
@@ -116,7 +116,7 @@ def show(session: Session, agent: msgspec.Raw, environment_id: str, now: int) ->
     )
 
 
-class Kept:
+class SessionEncoder:
     """What sessions show as, encoded, for as long as their rows stay the same.
 
     Lists are asked for over and over. Of a session at rest only the duration moves by itself: it

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from starlette.responses import Response
 
-from segue.interfaces.web.request import Call, natural
+from segue.interfaces.web.request import WebRequest, parse_number
 from segue.model.content import Block, Image, Text
 from segue.model.errors import InvalidInput
 from segue.model.event import Event, StatusChanged
@@ -19,108 +19,108 @@ MAX_PICTURE = 5 * 2**20  # what models take
 MOMENT_SECONDS = 2.0  # that a page without a script waits for an answer
 
 
-async def new(call: Call) -> Response:
+async def new(request: WebRequest) -> Response:
     """A new session. Only the local user chooses its directory: tools may read what is in there."""
-    cwd = (await call.form()).get("cwd", "").strip() if call.principal.local else ""
-    session = await call.hub.create(call.principal, cwd=_directory(cwd), origin="web")
-    return call.went(f"/s/{session.id}")
+    cwd = (await request.form()).get("cwd", "").strip() if request.principal.local else ""
+    session = await request.hub.create(request.principal, cwd=_directory(cwd), origin="web")
+    return request.redirect(f"/s/{session.id}")
 
 
-async def prompt(call: Call) -> Response:
+async def prompt(request: WebRequest) -> Response:
     """A message: its text, and pictures as `data:` addresses."""
-    session = await call.session()
-    fields = await call.fields()
+    session = await request.session()
+    fields = await request.fields()
     text = fields.get("text", [""])[-1].replace("\r\n", "\n")
     content: list[Block] = [Text(text=text)] if text.strip() else []
     content += [_picture(each) for each in fields.get("picture", [])]
     if not content:
         raise InvalidInput("write something first")
-    turn = await call.hub.prompt(call.principal, session.id, content)
-    return call.went(await _then(call, session, turn), turn)
+    turn = await request.hub.prompt(request.principal, session.id, content)
+    return request.redirect(await _then(request, session, turn), turn)
 
 
-async def take(call: Call) -> Response:
+async def take(request: WebRequest) -> Response:
     """Go on here with a session that another tool keeps: a copy of it, under its own id."""
-    session = await call.session()
-    await call.hub.promptable(call.principal, session.id)
-    return call.went(f"/s/{session.id}")
+    session = await request.session()
+    await request.hub.promptable(request.principal, session.id)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def cancel(call: Call) -> Response:
-    session = await call.session()
-    cancelled = await call.hub.cancel(call.principal, session.id)
-    return call.went(await _then(call, session, cancelled))
+async def cancel(request: WebRequest) -> Response:
+    session = await request.session()
+    cancelled = await request.hub.cancel(request.principal, session.id)
+    return request.redirect(await _then(request, session, cancelled))
 
 
-async def answer(call: Call) -> Response:
+async def answer(request: WebRequest) -> Response:
     """An answer to the agent's question: `choice` is the question's id and the option's."""
-    session = await call.session()
-    ask_id, _, option = (await call.form()).get("choice", "").partition(" ")
-    answered = await call.hub.answer(call.principal, session.id, ask_id, option or None)
-    return call.went(await _then(call, session, answered))
+    session = await request.session()
+    ask_id, _, option = (await request.form()).get("choice", "").partition(" ")
+    answered = await request.hub.answer(request.principal, session.id, ask_id, option or None)
+    return request.redirect(await _then(request, session, answered))
 
 
-async def rename(call: Call) -> Response:
-    session = await call.session()
-    title = (await call.form()).get("title", "").strip()
-    await call.hub.set_title(call.principal, session.id, title or None)
-    return call.went(f"/s/{session.id}")
+async def rename(request: WebRequest) -> Response:
+    session = await request.session()
+    title = (await request.form()).get("title", "").strip()
+    await request.hub.set_title(request.principal, session.id, title or None)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def tag(call: Call) -> Response:
-    session = await call.session()
-    given = (await call.form()).get("tag", "").strip()
-    await call.hub.set_tag(call.principal, session.id, given or None)
-    return call.went(f"/s/{session.id}")
+async def tag(request: WebRequest) -> Response:
+    session = await request.session()
+    given = (await request.form()).get("tag", "").strip()
+    await request.hub.set_tag(request.principal, session.id, given or None)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def archive(call: Call) -> Response:
-    session = await call.session()
-    await call.hub.archive(call.principal, session.id)
-    return call.went(f"/s/{session.id}")
+async def archive(request: WebRequest) -> Response:
+    session = await request.session()
+    await request.hub.archive(request.principal, session.id)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def unarchive(call: Call) -> Response:
-    session = await call.session()
-    await call.hub.unarchive(call.principal, session.id)
-    return call.went(f"/s/{session.id}")
+async def unarchive(request: WebRequest) -> Response:
+    session = await request.session()
+    await request.hub.unarchive(request.principal, session.id)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def delete(call: Call) -> Response:
-    session = await call.session()
-    await call.hub.trash(call.principal, session.id)
-    return call.went(f"/?deleted={session.id}")
+async def delete(request: WebRequest) -> Response:
+    session = await request.session()
+    await request.hub.trash(request.principal, session.id)
+    return request.redirect(f"/?deleted={session.id}")
 
 
-async def restore(call: Call) -> Response:
-    session = await call.session()
-    await call.hub.restore(call.principal, session.id)
-    return call.went(f"/s/{session.id}")
+async def restore(request: WebRequest) -> Response:
+    session = await request.session()
+    await request.hub.restore(request.principal, session.id)
+    return request.redirect(f"/s/{session.id}")
 
 
-async def fork(call: Call) -> Response:
+async def fork(request: WebRequest) -> Response:
     """A session that goes on from a message of this one, or from its end."""
-    session = await call.session()
-    given = (await call.form()).get("at", "")
-    at = natural(given, f"{given!r} is no message of this session") if given else None
-    made = await call.hub.fork(call.principal, session.id, at=at, origin="web", here=True)
-    return call.went(f"/s/{made.id}")
+    session = await request.session()
+    given = (await request.form()).get("at", "")
+    at = parse_number(given, f"{given!r} is no message of this session") if given else None
+    made = await request.hub.fork(request.principal, session.id, at=at, origin="web", here=True)
+    return request.redirect(f"/s/{made.id}")
 
 
-async def _then(call: Call, session: Session, event: str | None) -> str:
+async def _then(request: WebRequest, session: Session, event: str | None) -> str:
     """Where to go after something that a turn follows from, as the event of this id says.
 
     A page without a script shows nothing that comes later: it waits a moment until the agent
     rests or asks, and leads to the end of the session.
     """
     here = f"/s/{session.id}"
-    if call.scripted or event is None:
+    if request.from_script or event is None:
         return here
     begun = False
     try:
         async with (
             asyncio.timeout(MOMENT_SECONDS),
-            aclosing(call.hub.follow(call.principal, session.id, session.last_seq)) as events,
+            aclosing(request.hub.follow(request.principal, session.id, session.last_seq)) as events,
         ):
             async for each in events:
                 assert isinstance(each, Event), "no deltas were asked for"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import rows, templates
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.model import search_text
 from segue.model.errors import NotFound
 from segue.model.event import Event
@@ -30,54 +30,56 @@ BEFORE = 20  # of them ahead of the one that a link leads to
 FOUND = 50
 
 
-async def page(call: Call) -> Response:
+async def page(request: WebRequest) -> Response:
     """A page of what one of them did; for our script, that alone."""
-    view = await transcript.view_of(call, await call.session())
-    values = await _values(call, view)
-    if call.request.headers.get("x-segue") == "aside":
+    view = await transcript.view_of(request, await request.session())
+    values = await _values(request, view)
+    if request.http.headers.get("x-segue") == "aside":
         return await asyncio.to_thread(_inside, values)
-    if call.scripted:
-        return await asyncio.to_thread(call.page, "agent.html", **values)
-    filters = await listing.filters_of(call)
-    sidebar = await listing.sidebar(call, filters)
-    return await asyncio.to_thread(call.page, "app.html", inner="agent.html", **sidebar, **values)
+    if request.from_script:
+        return await asyncio.to_thread(request.render_page, "agent.html", **values)
+    filters = await listing.filters_of(request)
+    sidebar = await listing.sidebar(request, filters)
+    return await asyncio.to_thread(
+        request.render_page, "app.html", inner="agent.html", **sidebar, **values
+    )
 
 
-async def shared_page(call: Call, view: View) -> Response:
+async def shared_page(request: WebRequest, view: View) -> Response:
     """The same for whoever has a link to the session."""
-    values = await _values(call, view)
-    if call.scripted:
+    values = await _values(request, view)
+    if request.from_script:
         return await asyncio.to_thread(_inside, values)
-    return await asyncio.to_thread(call.page, "shared_agent.html", **values)
+    return await asyncio.to_thread(request.render_page, "shared_agent.html", **values)
 
 
-async def whole(call: Call) -> Response:
+async def whole(request: WebRequest) -> Response:
     """All of what a page has the beginning of."""
-    return await whole_in(call, await transcript.view_of(call, await call.session()))
+    return await whole_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def whole_in(call: Call, view: View) -> Response:
-    return transcript.text_of(view.session, await _event(call, view))
+async def whole_in(request: WebRequest, view: View) -> Response:
+    return transcript.text_of(view.session, await _event(request, view))
 
 
-async def blob(call: Call) -> Response:
-    return await blob_in(call, await transcript.view_of(call, await call.session()))
+async def blob(request: WebRequest) -> Response:
+    return await blob_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def blob_in(call: Call, view: View) -> Response:
-    return transcript.blob_of(await _event(call, view), call.place("index"))
+async def blob_in(request: WebRequest, view: View) -> Response:
+    return transcript.blob_of(await _event(request, view), request.path_number("index"))
 
 
-async def found(call: Call) -> Response:
+async def found(request: WebRequest) -> Response:
     """Where they have the words that are looked for."""
-    return await found_in(call, await transcript.view_of(call, await call.session()))
+    return await found_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def found_in(call: Call, view: View) -> Response:
-    words = call.param("q")
+async def found_in(request: WebRequest, view: View) -> Response:
+    words = request.param("q")
     if not search_text.terms(words):
         return HTMLResponse("")
-    hits = await call.hub.find_in_threads(call.principal, view.session.id, words, limit=FOUND)
+    hits = await request.hub.find_in_threads(request.principal, view.session.id, words, limit=FOUND)
     made = [(thread, hit.event, rows.found(hit).snippet) for thread, hit in hits]
     return HTMLResponse(str(templates.macros("session_bits.html").elsewhere(view, made, FOUND)))
 
@@ -87,11 +89,11 @@ def _inside(values: Mapping[str, Any]) -> Response:
     return HTMLResponse(str(show(values["own"], values["items"], values["later"])))
 
 
-async def _values(call: Call, view: View) -> dict[str, Any]:
-    threads = await call.hub.threads(call.principal, view.session.id)
-    thread = _named(call, threads)
+async def _values(request: WebRequest, view: View) -> dict[str, Any]:
+    threads = await request.hub.threads(request.principal, view.session.id)
+    thread = _named(request, threads)
     base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
-    events, earlier, later = await _window(call, view, thread)
+    events, earlier, later = await _window(request, view, thread)
     ended = {str(items.key(event)): event for event in events if event.type == "tool_result"}
     return {
         "view": view,
@@ -105,33 +107,33 @@ async def _values(call: Call, view: View) -> dict[str, Any]:
     }
 
 
-def _named(call: Call, threads: Iterable[Thread]) -> Thread:
-    name = call.path["thread"]
+def _named(request: WebRequest, threads: Iterable[Thread]) -> Thread:
+    name = request.path_params["thread"]
     thread = next((each for each in threads if each.id == name), None)
     if thread is None:
         raise NotFound("This session started no such agent.")
     return thread
 
 
-async def _event(call: Call, view: View) -> Event:
-    thread = _named(call, await call.hub.threads(call.principal, view.session.id))
-    seq = call.place("seq")
-    async for event in call.hub.thread(call.principal, view.session.id, thread.id):
+async def _event(request: WebRequest, view: View) -> Event:
+    thread = _named(request, await request.hub.threads(request.principal, view.session.id))
+    seq = request.path_number("seq")
+    async for event in request.hub.thread(request.principal, view.session.id, thread.id):
         if event.seq == seq:
             return event
     raise NotFound("There is no such message.")
 
 
 async def _window(
-    call: Call, view: View, thread: Thread
+    request: WebRequest, view: View, thread: Thread
 ) -> tuple[list[Event], int | None, int | None]:
     """Some of its events around `at` or before `before`, and the seqs that lead on from there."""
-    at, before = call.number("at"), call.number("before")
+    at, before = request.number_param("at"), request.number_param("before")
     held: deque[Event] = deque(maxlen=PAGE if before is not None else BEFORE)
     shown: list[Event] = []
     later: int | None = None
     dropped = False
-    async for event in call.hub.thread(call.principal, view.session.id, thread.id):
+    async for event in request.hub.thread(request.principal, view.session.id, thread.id):
         ahead = event.seq < (before if before is not None else at or 0)
         if ahead and not shown:
             dropped = dropped or len(held) == held.maxlen

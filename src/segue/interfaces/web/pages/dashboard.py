@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from segue.hub.sessions.stats import Spent
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.model import clock
 from segue.model.errors import InvalidInput
 from segue.render import format, project_names
@@ -35,11 +35,11 @@ class Day(NamedTuple):
     share: float
 
 
-async def page(call: Call) -> Response:
-    days = call.number("days") or 30
+async def page(request: WebRequest) -> Response:
+    days = request.number_param("days") or 30
     if days not in PERIODS:
         raise InvalidInput(f"days must be one of {', '.join(map(str, PERIODS))}")
-    tally = await call.hub.tally(call.principal, days)
+    tally = await request.hub.tally(request.principal, days)
     counts = [tally.days.get(day, 0) for day in range(tally.since, tally.until + 1)]
     most = max(counts, default=0)
     plotted = [
@@ -58,11 +58,11 @@ async def page(call: Call) -> Response:
             ("Tokens by project", "Project", _named(_bars(_projects(tally.projects)))),
         ],
     }
-    if call.scripted:
-        return call.page("dashboard.html", **values)
-    filters = await listing.filters_of(call)
-    return call.page(
-        "app.html", inner="dashboard.html", **await listing.sidebar(call, filters), **values
+    if request.from_script:
+        return request.render_page("dashboard.html", **values)
+    filters = await listing.filters_of(request)
+    return request.render_page(
+        "app.html", inner="dashboard.html", **await listing.sidebar(request, filters), **values
     )
 
 

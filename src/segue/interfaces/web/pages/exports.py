@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.model.errors import NotFound
 from segue.render import documents
 
 
-async def export(call: Call) -> Response:
-    session = await call.session()
-    format = call.path["format"]
+async def export(request: WebRequest) -> Response:
+    session = await request.session()
+    format = request.path_params["format"]
     pieces: AsyncIterator[str | bytes]
     if format == "jsonl":
-        pieces, kind = call.hub.export(call.principal, session.id), "application/jsonl"
+        pieces, kind = request.hub.export(request.principal, session.id), "application/jsonl"
     elif format == "md":
-        pieces = documents.markdown(call.hub, call.principal, session)
+        pieces = documents.markdown(request.hub, request.principal, session)
         kind = "text/markdown; charset=utf-8"
     elif format == "html":
-        pieces = documents.html(call.hub, call.principal, session)
+        pieces = documents.html(request.hub, request.principal, session)
         kind = "text/html; charset=utf-8"
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")

@@ -7,34 +7,34 @@ from typing import Any
 from starlette.responses import Response
 
 from segue.interfaces.web import templates
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.model import ids
 from segue.model.errors import NotFound
 
 from . import listing
 
 
-async def home(call: Call) -> Response:
+async def home(request: WebRequest) -> Response:
     """The list; a session that was just deleted can be had back from here."""
-    filters = await listing.filters_of(call)
-    if call.request.headers.get("x-segue") == "list":
-        return call.page("sessions.html", **await listing.sidebar(call, filters))
-    values: dict[str, Any] = {"notice": await _deleted(call)}
-    if call.scripted:
-        return call.page("welcome.html", **values)
-    return call.page(
-        "app.html", inner="welcome.html", **await listing.sidebar(call, filters), **values
+    filters = await listing.filters_of(request)
+    if request.http.headers.get("x-segue") == "list":
+        return request.render_page("sessions.html", **await listing.sidebar(request, filters))
+    values: dict[str, Any] = {"notice": await _deleted(request)}
+    if request.from_script:
+        return request.render_page("welcome.html", **values)
+    return request.render_page(
+        "app.html", inner="welcome.html", **await listing.sidebar(request, filters), **values
     )
 
 
-async def _deleted(call: Call) -> str:
-    id = ids.parse(call.param("deleted"))
+async def _deleted(request: WebRequest) -> str:
+    id = ids.parse(request.param("deleted"))
     if id is None:
         return ""
     try:
-        session = await call.hub.get(call.principal, id)
+        session = await request.hub.get(request.principal, id)
     except NotFound:
         return ""
     if session.state != "trashed":
         return ""
-    return templates.macros("session_bits.html").undo(session, call.csrf)  # type: ignore[no-any-return]  # Markup, says the template
+    return templates.macros("session_bits.html").undo(session, request.csrf)  # type: ignore[no-any-return]  # Markup, says the template

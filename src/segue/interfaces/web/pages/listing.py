@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import rows, templates
 from segue.interfaces.web.filters import SHELVES, SINCE, Filters
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.interfaces.web.rows import Group, Row
 from segue.model import clock, ids, search_text
 from segue.model.principal import Principal
@@ -31,7 +31,7 @@ SEEN = 1000  # sessions whose directories, tags and sources are offered as filte
 class Listed(NamedTuple):
     """A page of the list, and the address of the next."""
 
-    call: Call
+    request: WebRequest
     groups: list[Group]
     next: str | None
     filters: Filters
@@ -43,10 +43,13 @@ class Listed(NamedTuple):
 
         made = "\n".join(rows.section(group, self.filters, self.now) for group in self.groups)
         if not self.groups:
-            begin = self.call.command("prompt", "new", "What can you do?")
+            begin = self.request.command("prompt", "new", "What can you do?")
             return Markup(
                 templates.render(
-                    "empty.html", filters=self.filters, command=begin, hint=self.call.hint
+                    "empty.html",
+                    filters=self.filters,
+                    command=begin,
+                    hint=self.request.command_hint,
                 )
             )
         if self.next:
@@ -54,39 +57,41 @@ class Listed(NamedTuple):
         return Markup(made)
 
 
-async def read(call: Call, filters: Filters, cursor: str | None = None) -> Listed:
+async def read(request: WebRequest, filters: Filters, cursor: str | None = None) -> Listed:
     """A page of the list that the filters describe."""
     now = clock.now()
     query = filters.query(FIRST if cursor is None else LATER)
     if query.text and search_text.terms(query.text):
-        results = await call.hub.search(call.principal, replace(query, limit=FOUND), cursor)
+        results = await request.hub.search(request.principal, replace(query, limit=FOUND), cursor)
         made, following = [rows.found(each) for each in results.found], results.next
     else:
         # Only punctuation, so far: that finds everything.
         query = replace(query, text=None, limit=SEEN if filters.by_project else query.limit)
-        listed = await call.hub.list(call.principal, query, cursor, bind_filters=False)
+        listed = await request.hub.list(request.principal, query, cursor, bind_filters=False)
         made, following = [Row(session) for session in listed.sessions], listed.next
     after = filters.address(cursor=following) if following else None
-    return Listed(call, rows.grouped(made, filters, now, call.ahead), after, filters, now)
+    return Listed(
+        request, rows.grouped(made, filters, now, request.utc_offset), after, filters, now
+    )
 
 
-async def first(call: Call, filters: Filters) -> list[Session]:
+async def first(request: WebRequest, filters: Filters) -> list[Session]:
     """The sessions that a list begins with; none for a search, which is as it was asked for."""
     if filters.words:
         return []
-    page = await call.hub.list(call.principal, filters.query(FIRST), bind_filters=False)
+    page = await request.hub.list(request.principal, filters.query(FIRST), bind_filters=False)
     return page.sessions
 
 
-async def page(call: Call) -> Response:
+async def page(request: WebRequest) -> Response:
     """Rows alone, for a list that is scrolled or searched."""
-    made = await read(call, await filters_of(call), call.param("cursor") or None)
+    made = await read(request, await filters_of(request), request.param("cursor") or None)
     return HTMLResponse(made.html)
 
 
-async def facets(call: Call) -> Response:
+async def facets(request: WebRequest) -> Response:
     """Values to filter by, taken from the sessions that were active last."""
-    page = await call.hub.list(call.principal, Query(limit=SEEN, archived="include"))
+    page = await request.hub.list(request.principal, Query(limit=SEEN, archived="include"))
     agents = {session.agent.id for session in page.sessions if session.agent is not None}
     made = templates.macros("facets.html").facets(
         directories=_common(
@@ -96,33 +101,33 @@ async def facets(call: Call) -> Response:
         ),
         tags=_common(session.tag for session in page.sessions if session.tag),
         sources=_common(session.source for session in page.sessions),
-        agents=await agent_names(call, agents),
+        agents=await agent_names(request, agents),
     )
     return HTMLResponse(str(made))
 
 
-async def filters_of(call: Call) -> Filters:
+async def filters_of(request: WebRequest) -> Filters:
     """The list's filters, the agent by its id, however it was named."""
-    params = dict(call.request.query_params)
+    params = dict(request.http.query_params)
     if agent := params.get("agent"):
         found = ids.parse(agent, "agent")
-        params["agent"] = found or await call.hub.records.agent_named(
-            call.principal.workspace, agent
+        params["agent"] = found or await request.hub.records.agent_named(
+            request.principal.workspace, agent
         )
     return Filters(params)
 
 
-async def agent_names(call: Call, agents: Iterable[str]) -> dict[str, str]:
+async def agent_names(request: WebRequest, agents: Iterable[str]) -> dict[str, str]:
     """What the agents of these ids are called."""
-    return await call.hub.records.agent_names(call.principal.workspace, agents)
+    return await request.hub.records.agent_names(request.principal.workspace, agents)
 
 
-async def sidebar(call: Call, filters: Filters) -> dict[str, Any]:
+async def sidebar(request: WebRequest, filters: Filters) -> dict[str, Any]:
     """All that the sidebar's template needs."""
     agent = filters["agent"]
     return {
-        "list": await read(call, filters, call.param("cursor") or None),
-        "chips": filters.chips(await agent_names(call, [agent]) if agent else {}),
+        "list": await read(request, filters, request.param("cursor") or None),
+        "chips": filters.chips(await agent_names(request, [agent]) if agent else {}),
         "shelves": SHELVES,
         "since": SINCE,
     }

@@ -15,7 +15,7 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from segue.interfaces.web import rows, templates
-from segue.interfaces.web.request import Call
+from segue.interfaces.web.request import WebRequest
 from segue.model import search_text
 from segue.model.content import Audio, Block, Image, Resource, plain
 from segue.model.errors import NotFound
@@ -36,16 +36,16 @@ MOST = 12  # parts that a page may ask for at once
 TURNS = 200
 
 
-async def main(call: Call, view: View) -> dict[str, Any]:
+async def main(request: WebRequest, view: View) -> dict[str, Any]:
     """What the template of a session's page needs: the parts around `at`, or the last ones."""
     session = view.session
-    at = call.number("at")
+    at = request.number_param("at")
     size = part_size(session)
     last = part_of(session, session.last_seq)
     here = last if at is None else min(part_of(session, at), last)
     first = max(0, here - (LAST - 1 if at is None else AROUND))
     upto = min(last, here + AROUND)
-    parts = await read_parts(call.hub, call.principal, session, first, upto)
+    parts = await read_parts(request.hub, request.principal, session, first, upto)
     if at is None:
         parts = _filling(parts)
         first = parts[0].number
@@ -64,60 +64,60 @@ async def main(call: Call, view: View) -> dict[str, Any]:
     }
 
 
-async def view_of(call: Call, session: Session) -> View:
-    keeper = await call.hub.keeper(call.principal, session.id)
-    return View(session, f"/s/{session.id}", True, call.csrf, keeper=keeper)
+async def view_of(request: WebRequest, session: Session) -> View:
+    keeper = await request.hub.keeper(request.principal, session.id)
+    return View(session, f"/s/{session.id}", True, request.csrf, keeper=keeper)
 
 
-async def waiting(call: Call, view: View) -> Sequence[str]:
+async def waiting(request: WebRequest, view: View) -> Sequence[str]:
     """The ids of messages that have not begun."""
-    return () if view.keeper else await call.hub.waiting(call.principal, view.session.id)
+    return () if view.keeper else await request.hub.waiting(request.principal, view.session.id)
 
 
-async def page(call: Call) -> Response:
+async def page(request: WebRequest) -> Response:
     """A session, with the list beside it unless our script has that already."""
-    session = await call.session()
-    agent = await agent_name(call, session)
-    view = await view_of(call, session)
-    values = await main(call, view)
-    values |= {"agent": agent, "command": command(call, view), "csrf": call.csrf}
-    values["hint"] = "" if view.keeper else call.hint
-    values["coming"] = (session.turn or call.param("sent")) and not session.open_asks
-    values["waiting"] = await waiting(call, view) if session.turn else ()
-    if call.scripted:
-        return call.page("session.html", **values)
-    filters = await listing.filters_of(call)
-    return call.page(
-        "app.html", inner="session.html", **await listing.sidebar(call, filters), **values
+    session = await request.session()
+    agent = await agent_name(request, session)
+    view = await view_of(request, session)
+    values = await main(request, view)
+    values |= {"agent": agent, "command": command(request, view), "csrf": request.csrf}
+    values["hint"] = "" if view.keeper else request.command_hint
+    values["coming"] = (session.turn or request.param("sent")) and not session.open_asks
+    values["waiting"] = await waiting(request, view) if session.turn else ()
+    if request.from_script:
+        return request.render_page("session.html", **values)
+    filters = await listing.filters_of(request)
+    return request.render_page(
+        "app.html", inner="session.html", **await listing.sidebar(request, filters), **values
     )
 
 
-async def part(call: Call) -> Response:
+async def part(request: WebRequest) -> Response:
     """Some parts, for a page that is being scrolled."""
-    return await parts_of(call, await view_of(call, await call.session()))
+    return await parts_of(request, await view_of(request, await request.session()))
 
 
-async def parts_of(call: Call, view: View) -> Response:
-    first = call.number("number") or 0
-    upto = min(first + MOST - 1, max(first, call.number("upto") or 0))
+async def parts_of(request: WebRequest, view: View) -> Response:
+    first = request.number_param("number") or 0
+    upto = min(first + MOST - 1, max(first, request.number_param("upto") or 0))
     upto = min(upto, part_of(view.session, view.session.last_seq))
     if first > upto:
         return HTMLResponse("")
-    parts = await read_parts(call.hub, call.principal, view.session, first, upto)
+    parts = await read_parts(request.hub, request.principal, view.session, first, upto)
     return HTMLResponse(await rendered(view, parts))
 
 
-async def turns(call: Call) -> Response:
+async def turns(request: WebRequest) -> Response:
     """The prompts of a session, or the messages with some words, to jump to one."""
-    return await turns_of(call, await view_of(call, await call.session()))
+    return await turns_of(request, await view_of(request, await request.session()))
 
 
-async def turns_of(call: Call, view: View) -> Response:
-    if search_text.terms(words := call.param("q")):
-        return await _found(call, view, words)
-    after = call.number("after") or 0
-    found = await call.hub.events(
-        call.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
+async def turns_of(request: WebRequest, view: View) -> Response:
+    if search_text.terms(words := request.param("q")):
+        return await _found(request, view, words)
+    after = request.number_param("after") or 0
+    found = await request.hub.events(
+        request.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
     )
     lines = [
         (event.seq, event.at, items.first_line(event.body))
@@ -129,10 +129,14 @@ async def turns_of(call: Call, view: View) -> Response:
     return HTMLResponse(str(made))
 
 
-async def _found(call: Call, view: View, words: str) -> Response:
+async def _found(request: WebRequest, view: View, words: str) -> Response:
     """The messages in which some words occur, the newest first."""
-    found = await call.hub.find(
-        call.principal, view.session.id, words, before=call.number("before"), limit=TURNS
+    found = await request.hub.find(
+        request.principal,
+        view.session.id,
+        words,
+        before=request.number_param("before"),
+        limit=TURNS,
     )
     hits = [
         (hit.event, rows.found(hit).snippet)
@@ -144,10 +148,10 @@ async def _found(call: Call, view: View, words: str) -> Response:
     return HTMLResponse(str(made))
 
 
-async def whole(call: Call) -> Response:
+async def whole(request: WebRequest) -> Response:
     """All of an event's text, where a page has only the beginning."""
-    session = await call.session()
-    return text_of(session, await _event(call, session))
+    session = await request.session()
+    return text_of(session, await _event(request, session))
 
 
 def text_of(session: Session, event: Event) -> Response:
@@ -166,9 +170,9 @@ def _text(*content: Block | None) -> str:
     return plain([block for block in content if block is not None])
 
 
-async def blob(call: Call) -> Response:
+async def blob(request: WebRequest) -> Response:
     """A picture or a file in an event, by its place in there."""
-    return blob_of(await _event(call, await call.session()), call.place("index"))
+    return blob_of(await _event(request, await request.session()), request.path_number("index"))
 
 
 def blob_of(event: Event, index: int) -> Response:
@@ -191,36 +195,36 @@ def blob_of(event: Event, index: int) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def command(call: Call, view: View) -> str:
+def command(request: WebRequest, view: View) -> str:
     """What to type to go on with a session in the tool that keeps it."""
     import shlex
 
     session = view.session
     if view.keeper == "claude":
-        home = os.environ.get("CLAUDE_CONFIG_DIR") if call.principal.local else None
+        home = os.environ.get("CLAUDE_CONFIG_DIR") if request.principal.local else None
         own = f"CLAUDE_CONFIG_DIR={shlex.quote(home)} " if home else ""
         resume = f"{own}claude --resume {session.native_id or session.id}"
         return f"cd {shlex.quote(session.cwd)} && {resume}"
-    return call.command("resume", session.id)
+    return request.command("resume", session.id)
 
 
-async def _event(call: Call, session: Session) -> Event:
-    seq = call.place("seq")
+async def _event(request: WebRequest, session: Session) -> Event:
+    seq = request.path_number("seq")
     if seq > session.last_seq:
         raise NotFound("There is no such message.")
-    found = await call.hub.events(
-        call.principal, session.id, after=seq - 1, before=seq + 1, limit=1
+    found = await request.hub.events(
+        request.principal, session.id, after=seq - 1, before=seq + 1, limit=1
     )
     if not found:
         raise NotFound("There is no such message.")
     return found[0]
 
 
-async def agent_name(call: Call, session: Session) -> str:
+async def agent_name(request: WebRequest, session: Session) -> str:
     """What the session's agent is called, if it has one."""
     if session.agent is None:
         return ""
-    return (await listing.agent_names(call, [session.agent.id])).get(session.agent.id, "")
+    return (await listing.agent_names(request, [session.agent.id])).get(session.agent.id, "")
 
 
 def _filling(parts: list[Part]) -> list[Part]:
