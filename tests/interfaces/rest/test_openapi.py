@@ -27,7 +27,7 @@ CHECKS = (
 )
 
 
-def test_every_route_is_in_it_with_what_it_takes_and_response_type() -> None:
+def test_every_route_is_in_it_with_its_request_and_response_types() -> None:
     told = {
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
     }
@@ -38,7 +38,7 @@ def test_every_route_is_in_it_with_what_it_takes_and_response_type() -> None:
         assert {"200", "400", "401", "404", "413", "429", "503"} <= operation["responses"].keys()
         named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
         assert tuple(named) == route.query
-        takes = route.takes is not None or (route.method, route.path) in FORMS
+        takes = route.request_type is not None or (route.method, route.path) in FORMS
         assert takes == ("requestBody" in operation)
 
 

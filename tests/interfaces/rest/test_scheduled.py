@@ -60,7 +60,7 @@ async def runs(api: Api, **params: str) -> list[dict[str, Any]]:
 async def test_what_is_due_runs_once_whoever_looks(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app) for _ in range(3)]
         made = await deployed(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
@@ -119,7 +119,7 @@ async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
 async def test_paused_archived_and_without_a_schedule_nothing_runs(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         await api.ok("POST", f"{path}/pause")
@@ -155,7 +155,7 @@ async def given(api: Api) -> dict[str, Any]:
 async def test_one_that_cannot_run_is_paused_and_says_why(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app)]
         vault = (await api.ok("POST", "/v1/vaults", {"display_name": "v"}))["id"]
         path = f"/v1/deployments/{(await deployed(api, vault_ids=[vault]))['id']}"
@@ -177,7 +177,7 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
 async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
     tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app)]
         made = await deployed(api)
         failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
@@ -208,7 +208,7 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
 async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_running(
     tmp_path: Path, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, runners=runners(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app)]
         made = [await deployed(api) for _ in range(2)]
         claim, seen = Scheduler._claim, []
@@ -243,7 +243,7 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
 async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_word(
     tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, database=database, runners=runners(hand)) as api:
+    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
         time.servers = [Scheduler(api.app)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         claim, delete = Scheduler._claim, api.hub.records.delete
