@@ -16,7 +16,7 @@ from segue.model import codec, projection
 from segue.model.event import decode_body
 from segue.sources.claude.conversation import messages, tree
 from segue.sources.claude.edit import doctor, fork
-from segue.sources.claude.exchange import event_codec
+from segue.sources.claude.exchange import event_codec, transcript_line, transcript_writer
 from segue.sources.claude.format import subagents
 from segue.sources.claude.format.locate import TranscriptFile
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
@@ -141,14 +141,14 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
 def comes_back(data: bytes) -> None:
     """Whatever the lines are, a history that they were put into has them all, unchanged."""
     lines = [line for line in data.split(b"\n") if line.strip()]
-    kept_lines = [event_codec.parse_line(line) for line in lines]
+    kept_lines = [transcript_line.parse_line(line) for line in lines]
     drafts = event_codec.creation_drafts("-w", S, kept_lines, "/")
     drafts += event_codec.drafts_from_lines(S, "", kept_lines, 1, set())
     stored = [
         replace(event, body=decode_body(codec.encode(event.body))) for event in number(drafts, 0, 1)
     ]
     session = projection.fold("local", S, stored)
-    assert [line.data() for line in event_codec.transcript_lines(session, stored)] == lines
+    assert [line.data() for line in transcript_writer.transcript_lines(session, stored)] == lines
 
 
 @given(data=st.data())

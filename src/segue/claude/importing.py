@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
-from segue.sources.claude.exchange import bundle, event_codec
+from segue.sources.claude.exchange import bundle, transcript_line
 from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
 from segue.sources.claude.format.locate import find_transcript
 from segue.sources.claude.format.paths import ClaudeHome
@@ -50,7 +50,7 @@ async def import_session_to_store(
         except safe_io.UnreadableFile:
             continue
         if about := subagents.read_metadata(path):
-            entry = cast("SessionStoreEntry", {**about, "type": event_codec.SUBAGENT_METADATA})
+            entry = cast("SessionStoreEntry", {**about, "type": transcript_line.SUBAGENT_METADATA})
             await store.append(key, [entry])
 
 

@@ -24,9 +24,14 @@ from segue.model.event import AgentRef, AnyBody, Created, Draft, Event, Foreign,
 from segue.model.query import Query, position
 from segue.model.session import Session, Thread
 from segue.sources.claude.events.translator import Translator
-from segue.sources.claude.exchange import event_codec, import_diff
+from segue.sources.claude.exchange import (
+    event_codec,
+    import_diff,
+    transcript_line,
+    transcript_writer,
+)
 from segue.sources.claude.exchange.bundle import SessionBundle
-from segue.sources.claude.exchange.event_codec import TranscriptLine
+from segue.sources.claude.exchange.transcript_line import TranscriptLine
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import is_uuid, project_key
 from segue.sources.claude.sdk import sdk_summary
@@ -140,7 +145,7 @@ class Mirror:
         lines = (
             event_codec.subagent_lines(events).get(key.path, [])
             if key.path
-            else event_codec.transcript_lines(session, events)
+            else transcript_writer.transcript_lines(session, events)
         )
         return [entry for line in lines for entry in line.entries] or None
 
@@ -185,7 +190,9 @@ class Mirror:
         seq = 0
         for number, line in enumerate(agents.get(path, ())):
             for event in translator.line(number << 16, b"", line.entries):
-                if not (isinstance(event.body, Foreign) and event_codec.is_subagent_metadata(line)):
+                if not (
+                    isinstance(event.body, Foreign) and transcript_line.is_subagent_metadata(line)
+                ):
                     seq += 1
                     yield replace(event, seq=seq)
 
@@ -222,7 +229,7 @@ class Mirror:
 
     async def lines(self, session: Session) -> AsyncIterator[TranscriptLine]:
         """The transcript of a session of any make, as Claude Code would keep it."""
-        writer = event_codec.TranscriptWriter(session)
+        writer = transcript_writer.TranscriptWriter(session)
         async for event in self._events(session):
             for line in writer.write(event):
                 yield line
@@ -340,7 +347,7 @@ class Mirror:
         if row is None or not row.extra or event_codec.native_session_id(row) != key.session:
             return None
         entries = (entry for line in bundle.lines for entry in line.entries)
-        return row if any(map(event_codec.relocated_cwd, entries)) else None
+        return row if any(map(transcript_line.relocated_cwd, entries)) else None
 
     async def _shown(self, key: Key) -> Session | None:
         session = await self._find(key)
@@ -376,7 +383,7 @@ class Mirror:
         seq = cached.get("seq", 0)
         if seq < session.last_seq:
             events = [event async for event in self._events(session, seq)]
-            for line in event_codec.transcript_lines(session, events):
+            for line in transcript_writer.transcript_lines(session, events):
                 for entry in line.entries:
                     sdk_summary.fold_entry(data, entry)
             paths = event_codec.subagent_paths(events, paths)

@@ -16,7 +16,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.sources.claude.conversation import messages
-from segue.sources.claude.exchange import event_codec
+from segue.sources.claude.exchange import transcript_writer
 from segue.sources.claude.format.prompt import truncate
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
@@ -84,7 +84,7 @@ async def get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
         events = [event async for event in hub.history(LOCAL, session.id)]
-    lines = event_codec.transcript_lines(session, events, read=True)
+    lines = transcript_writer.transcript_lines(session, events, read=True)
     entries = [entry for line in lines for entry in line.entries]
     return messages.messages_from_entries(entries, limit, offset, system=include_system_messages)
 

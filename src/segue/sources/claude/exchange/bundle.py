@@ -14,8 +14,8 @@ from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import ClaudeHome, is_uuid, project_key
 from segue.sources.claude.index import transcript_summary
 
-from . import event_codec
-from .event_codec import TranscriptLine
+from . import transcript_line
+from .transcript_line import TranscriptLine
 
 _MARKS = {"sessionId", "uuid", "leafUuid"}  # one of which every line has, or nearly so
 
@@ -43,13 +43,13 @@ class TranscriptFile:
                 if offset >= self._size:
                     break
                 if (data := data[: self._size - offset]).strip():
-                    line = event_codec.parse_line(data)
+                    line = transcript_line.parse_line(data)
                     left = self._way is not None and offset not in self._way
                     yield line._replace(left=left and any("uuid" in each for each in line.entries))
             if os.fstat(descriptor).st_size < self._size:
                 raise safe_io.UnreadableFile(self._path)  # nor is it what it was
         if self._about:
-            yield TranscriptLine(({**self._about, "type": event_codec.SUBAGENT_METADATA},))
+            yield TranscriptLine(({**self._about, "type": transcript_line.SUBAGENT_METADATA},))
 
 
 class SessionBundle(NamedTuple):
@@ -136,9 +136,13 @@ def write_bundle(home: ClaudeHome, bundle: SessionBundle) -> str:
         os.makedirs(os.path.dirname(agent), 0o700, exist_ok=True)
         _write(
             agent,
-            (line.data() + b"\n" for line in lines if not event_codec.is_subagent_metadata(line)),
+            (
+                line.data() + b"\n"
+                for line in lines
+                if not transcript_line.is_subagent_metadata(line)
+            ),
         )
-        for line in [line for line in lines if event_codec.is_subagent_metadata(line)][-1:]:
+        for line in [line for line in lines if transcript_line.is_subagent_metadata(line)][-1:]:
             told = {key: value for key, value in line.entries[0].items() if key != "type"}
             _write(agent.removesuffix(".jsonl") + ".meta.json", [TranscriptLine((told,)).data()])
     _write(path, (line.data() + b"\n" for line in bundle.lines))

@@ -11,8 +11,8 @@ from segue.model.session import Session, Thread
 from segue.sources.claude.events.translator import usage
 from segue.sources.claude.format.jsonl import Entry
 
-from . import event_codec
-from .event_codec import TranscriptLine
+from . import event_codec, transcript_line, transcript_writer
+from .transcript_line import TranscriptLine
 
 
 class ImportDiff:
@@ -24,8 +24,8 @@ class ImportDiff:
         self._lines: dict[str, Counter[bytes]] = {"": Counter()}
         self._exported: Counter[bytes] = Counter()  # lines as an export has them, where they differ
         self._writers = (
-            event_codec.TranscriptWriter(session, joined=False),
-            event_codec.TranscriptWriter(session),
+            transcript_writer.TranscriptWriter(session, joined=False),
+            transcript_writer.TranscriptWriter(session),
         )
 
     def add_event(self, event: Event) -> None:
@@ -66,7 +66,7 @@ class ImportDiff:
 
     def _was_told(self, line: TranscriptLine) -> bool:
         """Whether Claude Code said it to us, too, so that its event is here and no line of it."""
-        uuids = [event_codec.nonempty_text(entry.get("uuid")) for entry in line.entries]
+        uuids = [transcript_line.nonempty_text(entry.get("uuid")) for entry in line.entries]
         return bool(uuids) and all(uuid and uuid.lower() in self._native for uuid in uuids)
 
 
@@ -90,7 +90,9 @@ class SubagentThreads:
             self._calls[body.call_id] = event.seq
         elif isinstance(body, ToolResult):
             told = ((event_codec.line_info(event) or {}).get("entry") or {}).get("toolUseResult")
-            if isinstance(told, dict) and (agent := event_codec.nonempty_text(told.get("agentId"))):
+            if isinstance(told, dict) and (
+                agent := transcript_line.nonempty_text(told.get("agentId"))
+            ):
                 self._started[agent] = self._calls.get(body.call_id, event.seq)
         for _, path in event_codec.subagent_events([event]):
             if event_codec.is_deletion_marker(body):
@@ -100,7 +102,7 @@ class SubagentThreads:
             self._times[path] = self._times.get(path, (event.at, 0))[0], event.at
             if isinstance(body, Foreign) and isinstance(body.raw, dict):
                 about.update(
-                    body.raw if body.raw.get("type") == event_codec.SUBAGENT_METADATA else {}
+                    body.raw if body.raw.get("type") == transcript_line.SUBAGENT_METADATA else {}
                 )
                 message = body.raw.get("message")
                 if isinstance(message, dict) and isinstance(message.get("usage"), dict):
@@ -115,12 +117,12 @@ class SubagentThreads:
     def _thread(self, path: str, about: Entry) -> Thread:
         id = path.rpartition("/")[2].removeprefix("agent-")
         seq = self._started.get(id) or self._calls.get(
-            event_codec.nonempty_text(about.get("toolUseId")) or ""
+            transcript_line.nonempty_text(about.get("toolUseId")) or ""
         )
-        parent = event_codec.nonempty_text(about.get("parentAgentId"))
+        parent = transcript_line.nonempty_text(about.get("parentAgentId"))
         kind, title = (
-            event_codec.nonempty_text(about.get("agentType")),
-            event_codec.nonempty_text(about.get("description")),
+            transcript_line.nonempty_text(about.get("agentType")),
+            transcript_line.nonempty_text(about.get("description")),
         )
         begun, ended = self._times[path]
         spent = sum(self._spent.get(path, {}).values(), Usage())
