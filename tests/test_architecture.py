@@ -25,7 +25,7 @@ ALLOWED = {
     "encryption": {"model"},
     "http": {"model"},
     "hub": {"model", "encryption", "event_loop", "store", "sources", "agents"},
-    "render": {"model", "hub"},
+    "render": {"model"},
     "testing": {"model", "store", "sources", "hub"},
     "claude": {"model", "sources", "store", "hub", "factory"},  # the last three for its store alone
     "factory": {"model", "store", "sources", "hub"},

@@ -1,4 +1,4 @@
-"""Sessions as files to read."""
+"""Export sessions as Markdown and HTML documents."""
 
 import threading
 from pathlib import Path
@@ -31,16 +31,16 @@ from tests.claude.house import delegated
 
 
 @pytest.mark.parametrize("document", [documents.markdown, documents.html])
-async def test_a_long_session_is_read_some_at_a_time(
+async def test_a_long_session_is_read_in_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Any
 ) -> None:
     reads: list[int] = []
     events = Hub.events
 
-    async def counted(*args: Any, **options: Any) -> list[Event]:
-        found = await events(*args, **options)
-        reads.append(len(found))
-        return found
+    async def count_events(*args: Any, **options: Any) -> list[Event]:
+        page = await events(*args, **options)
+        reads.append(len(page))
+        return page
 
     async with Hub(MemoryStore(), tmp_path) as hub:
         id = (await hub.create(LOCAL, title="Long")).id
@@ -51,32 +51,32 @@ async def test_a_long_session_is_read_some_at_a_time(
                 *(UserMessage(content=as_content(f"w{at}w")) for at in range(first, first + 500)),
             )
         session = await hub.get(LOCAL, id)
-        monkeypatch.setattr(Hub, "events", counted)
-        begun_with: dict[int, int] = {}  # for each message, what had been read when it was given
-        whole = ""
+        monkeypatch.setattr(Hub, "events", count_events)
+        events_read: dict[int, int] = {}  # by message: how many events had been read by then
+        text = ""
         async for piece in document(hub, LOCAL, session):
-            whole += piece
-            begun_with |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
-    assert sorted(begun_with) == list(range(1500)) and whole.count("w1499w") == 1
-    assert begun_with[0] <= 600 and max(reads) <= 600
+            text += piece
+            events_read |= {at: sum(reads) for at in range(1500) if f"w{at}w" in piece}
+    assert sorted(events_read) == list(range(1500)) and text.count("w1499w") == 1
+    assert events_read[0] <= 600 and max(reads) <= 600
 
 
-async def test_what_agents_did_and_what_was_asked_is_in_the_text(tmp_path: Path) -> None:
-    made = Claude(tmp_path / "claude")
-    delegated(made)
-    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root)))
+async def test_markdown_contains_threads_and_permission_requests(tmp_path: Path) -> None:
+    home = Claude(tmp_path / "claude")
+    delegated(home)
+    source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(home.root)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         session = await hub.get(LOCAL, S)
         text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
         assert "> **What the agent did** count birds\n\n> *asked*\n\n> Count them\n" in text
         assert "> *said*\n\n> A kingfisher, too\n" in text and "\nNine.\n" in text
         session = await hub.create(LOCAL)
-        may = Option(id="y", name="Yes, once", kind="allow_once")
+        option = Option(id="y", name="Yes, once", kind="allow_once")
         await hub.append(
             LOCAL,
             session.id,
             ToolCall(call_id="c", name="paint", input={}),
-            PermissionAsked(ask_id="q", title="Paint it?", options=(may,), call_id="c"),
+            PermissionAsked(ask_id="q", title="Paint it?", options=(option,), call_id="c"),
             PermissionAnswered(ask_id="q", option="y"),
             ToolResult(
                 call_id="c", status="failed", content=(Image(data="aGk=", mime="image/png"),)
@@ -87,7 +87,7 @@ async def test_what_agents_did_and_what_was_asked_is_in_the_text(tmp_path: Path)
         assert "**paint**\n\n*(failed)*\n\n*(image)*\n\n*Asked: Paint it?* Yes, once\n" in text
 
 
-async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
+async def test_a_document_names_the_author_of_each_message(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
         id = (await hub.create(LOCAL, title="Odd \ud800\n<b>")).id
         await hub.append(
@@ -107,7 +107,7 @@ async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "rendered"),
     [
         ("```py\nprint(1)", "```py\nprint(1)\n```"),
         ("~~~~\n```\n~~~", "~~~~\n```\n~~~\n~~~~"),
@@ -116,32 +116,32 @@ async def test_a_document_says_who_said_what(tmp_path: Path) -> None:
         ("    ```", "    ```"),
     ],
 )
-async def test_a_fence_that_a_message_leaves_open_ends_with_it(
-    tmp_path: Path, said: str, shown: str
+async def test_an_open_code_fence_is_closed_at_the_end_of_the_message(
+    tmp_path: Path, message: str, rendered: str
 ) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
         id = (await hub.create(LOCAL)).id
         call = ToolCall(call_id="c", name="ls", input={})
-        listed = ToolResult(call_id="c", content=as_content("\x1b[01;34mbin\x1b[0m"))
-        await hub.append(LOCAL, id, AgentMessage(content=as_content(said), partial=True))
-        await hub.append(LOCAL, id, call, listed)
+        result = ToolResult(call_id="c", content=as_content("\x1b[01;34mbin\x1b[0m"))
+        await hub.append(LOCAL, id, AgentMessage(content=as_content(message), partial=True))
+        await hub.append(LOCAL, id, call, result)
         session = await hub.get(LOCAL, id)
         text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
-    assert text.endswith(f"\n\n{shown}\n\n**ls**\n\n```\nbin\n```\n\n")
+    assert text.endswith(f"\n\n{rendered}\n\n**ls**\n\n```\nbin\n```\n\n")
     ends = [token.content for token in MarkdownIt().parse(text)[-4:] if token.content]
     assert ends == ["**ls**", "bin\n"]
 
 
-async def test_a_page_to_keep_is_made_beside_the_event_loop(
+async def test_an_html_export_is_rendered_outside_the_event_loop_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
 
-    def watched(text: str) -> str:
+    def record_thread(text: str) -> str:
         threads.append(threading.current_thread())
         return text
 
-    monkeypatch.setattr(markdown, "_markdown", watched)
+    monkeypatch.setattr(markdown, "_markdown", record_thread)
     async with Hub(MemoryStore(), tmp_path) as hub:
         id = (await hub.create(LOCAL)).id
         await hub.append(LOCAL, id, *[AgentMessage(content=as_content("so"))] * 30)

@@ -1,1 +1,1 @@
-"""A session as people read it: what the browser's pages and files to read have in common."""
+"""Render a session as HTML or Markdown for people."""

@@ -1,4 +1,4 @@
-"""A history in parts, by seq, of PART events each where they are numbered one by one."""
+"""Read and render a session's history in chunks of neighbouring events."""
 
 from __future__ import annotations
 
@@ -6,147 +6,136 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from segue.hub import Hub
 from segue.model.event import Event, ToolCall
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from . import items, templates
+from . import templates
+from .items import Item, ThreadItems, build_items
+from .pairing import Pairs, find_openings, pair_events, read_pairs
+from .reader import EventReader
 
-PART = 10
-# How far a result may stand from its call, in events of their kinds, to be shown with it.
-REACH = 100
-# More text than this is rendered beside the event loop, so that others go on.
-HEAVY = 20_000
+CHUNK_EVENTS = 10  # in sessions whose seqs count events
+# Chunks with more text are rendered in a thread, so that the event loop stays responsive.
+MAX_INLINE_CHARACTERS = 20_000
 
 
-class Part(NamedTuple):
-    """One part of a history, ready to be shown."""
+class Chunk(NamedTuple):
+    """One chunk of a history, ready to be rendered."""
 
     number: int
-    items: list[items.Item]
+    items: list[Item]
 
 
-class View(NamedTuple):
-    """Whose session a template shows and what may be done there; `base` is its address.
+class SessionView(NamedTuple):
+    """What a template shows: a session, its URL (`base`) and what the reader may do with it.
 
-    A `file` stands alone: nothing is left out of it, and it links to nothing of ours. `keeper` is
-    the tool in whose files the session is: to go on here, it is copied into the store first.
-    `thread` is the agent that a page is about, if it is not about the session.
+    A `standalone` file contains all text and links to nothing on the server. `owner` is the source
+    in whose files the session lives; it is imported before a prompt. `thread` is the thread that a
+    page shows instead of the session.
     """
 
     session: Session
     base: str
     writable: bool
     csrf: str = ""
-    file: bool = False
-    keeper: str | None = None
+    standalone: bool = False
+    owner: str | None = None
     thread: str | None = None
 
 
-def part_size(session: Session) -> int:
-    """How many seqs a part has. In other tools' files they are places, and far apart.
+def chunk_size(session: Session) -> int:
+    """Return how many seqs a chunk spans.
 
-    In powers of two, so that it seldom changes while a session grows under somebody's eyes.
+    In a source's transcript, seqs are offsets and far apart. The size is then CHUNK_EVENTS times a
+    power of two, so that it seldom changes while the session grows.
     """
     if session.source == "segue":
-        return PART
-    apart = session.last_seq // max(1, session.messages)
-    return PART << (apart // 2).bit_length()
+        return CHUNK_EVENTS
+    distance = session.last_seq // max(1, session.messages)
+    return CHUNK_EVENTS << (distance // 2).bit_length()
 
 
-def part_of(session: Session, seq: int) -> int:
-    return max(0, seq - 1) // part_size(session)
+def chunk_number(session: Session, seq: int) -> int:
+    """Return the number of the chunk that contains an event."""
+    return max(0, seq - 1) // chunk_size(session)
 
 
-async def read_parts(
-    hub: Hub, principal: Principal, session: Session, first: int, last: int
-) -> list[Part]:
-    """The parts from one number to another, with the agents that began there."""
-    size = part_size(session)
-    low, high = first * size, (last + 1) * size
-    events = await hub.events(
-        principal, session.id, after=low, before=high + 1, limit=(last - first + 1) * size
+async def read_chunks(
+    reader: EventReader, principal: Principal, session: Session, first: int, last: int
+) -> list[Chunk]:
+    """Read the chunks `first` to `last`, with the threads that were started there."""
+    size = chunk_size(session)
+    after, before = first * size, (last + 1) * size + 1
+    events = await reader.events(
+        principal, session.id, after=after, before=before, limit=(last - first + 1) * size
     )
-    outcomes = {
-        str(items.key(event)): event for event in events if event.type in items.PAIRS.values()
-    }
-    begun: dict[str, Event] = {}
-    for kind, ending in items.PAIRS.items():
-        open_here = {items.key(event) for event in events if event.type == kind}
-        if open_here - outcomes.keys() and high < session.last_seq:
-            beyond = await hub.events(
-                principal, session.id, after=high, types=(ending,), limit=REACH
-            )
-            for event in beyond:
-                outcomes.setdefault(str(items.key(event)), event)
-        ended = {items.key(event) for event in events if event.type == ending}
-        if ended - open_here and low > 0:
-            before = await hub.events(
-                principal, session.id, before=low + 1, types=(kind,), limit=REACH, backward=True
-            )
-            begun |= {str(items.key(event)): event for event in before}
-    numbered: dict[int, list[Event]] = {number: [] for number in range(first, last + 1)}
+    pairs = await read_pairs(reader, principal, session, events, after=after, before=before)
+    by_chunk: dict[int, list[Event]] = {number: [] for number in range(first, last + 1)}
     for event in events:
-        numbered[part_of(session, event.seq)].append(event)
-    parts = []
-    for number, inside in numbered.items():
-        parts.append(Part(number, items.items(session, inside, outcomes, begun)))
-        begun |= {str(items.key(event)): event for event in inside if event.type in items.PAIRS}
+        by_chunk[chunk_number(session, event.seq)].append(event)
+    chunks = []
+    openings = dict(pairs.openings)
+    for number, chunk_events in by_chunk.items():
+        items = build_items(session, chunk_events, Pairs(pairs.outcomes, openings))
+        chunks.append(Chunk(number, items))
+        openings |= find_openings(chunk_events)
     if any(isinstance(event.body, ToolCall) for event in events):
-        parts = await _with_asides(hub, principal, session, parts, events)
-    return parts
+        chunks = await _add_threads(reader, principal, session, chunks, events)
+    return chunks
 
 
-async def _with_asides(
-    hub: Hub,
+async def _add_threads(
+    reader: EventReader,
     principal: Principal,
     session: Session,
-    parts: Sequence[Part],
+    chunks: Sequence[Chunk],
     events: Sequence[Event],
-) -> list[Part]:
-    """The parts, with the agents that calls in them started."""
-    here = {event.body.thread for event in events}  # their lines may stand among the session's
+) -> list[Chunk]:
+    """Attach to each tool call the threads that it started, without their events."""
+    inline = {event.body.thread for event in events}  # threads whose events are in the session
     calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
-    asides: dict[int, tuple[items.Aside, ...]] = {}
-    for thread in await hub.threads(principal, session.id):
-        if thread.seq in calls and thread.id not in here:
-            asides[thread.seq] = (*asides.get(thread.seq, ()), items.Aside(thread))
+    threads: dict[int, tuple[ThreadItems, ...]] = {}
+    for thread in await reader.threads(principal, session.id):
+        if thread.seq in calls and thread.id not in inline:
+            threads[thread.seq] = (*threads.get(thread.seq, ()), ThreadItems(thread))
 
-    def with_them(each: items.Item) -> items.Item:
-        return each._replace(asides=asides.get(each.event.seq, ()))
+    def attach(item: Item) -> Item:
+        return item._replace(threads=threads.get(item.event.seq, ()))
 
-    return [part._replace(items=[with_them(each) for each in part.items]) for part in parts]
+    return [chunk._replace(items=[attach(item) for item in chunk.items]) for chunk in chunks]
 
 
-async def filled(hub: Hub, principal: Principal, session: Session, part: Part) -> Part:
-    """A part with all that the agents did who began there."""
+async def load_threads(
+    reader: EventReader, principal: Principal, session: Session, chunk: Chunk
+) -> Chunk:
+    """Return the chunk with the events of the threads that were started there."""
 
-    async def told(aside: items.Aside) -> items.Aside:
-        did = [event async for event in hub.thread(principal, session.id, aside.thread.id)]
-        ended = {str(items.key(each)): each for each in did if each.type == "tool_result"}
-        return aside._replace(items=items.items(session, did, ended))
+    async def load(threads: ThreadItems) -> ThreadItems:
+        thread_id = threads.thread.id
+        events = [event async for event in reader.thread(principal, session.id, thread_id)]
+        return threads._replace(items=build_items(session, events, pair_events(events)))
 
-    return part._replace(
+    return chunk._replace(
         items=[
-            each._replace(asides=tuple([await told(aside) for aside in each.asides]))
-            for each in part.items
+            item._replace(threads=tuple([await load(threads) for threads in item.threads]))
+            for item in chunk.items
         ]
     )
 
 
-async def rendered(view: View, parts: Sequence[Part]) -> str:
-    """Parts as HTML."""
-    render = templates.macros("items.html").parts
-    if view.file or _weight(parts) > HEAVY:
-        return str(await asyncio.to_thread(render, view, parts))
-    return str(render(view, parts))
+async def render_chunks(view: SessionView, chunks: Sequence[Chunk]) -> str:
+    """Return chunks as HTML."""
+    render = templates.macros("items.html").chunks
+    if view.standalone or _count_characters(chunks) > MAX_INLINE_CHARACTERS:
+        return str(await asyncio.to_thread(render, view, chunks))
+    return str(render(view, chunks))
 
 
-def _weight(parts: Sequence[Part]) -> int:
-    size = 0
-    for part in parts:
-        for item in part.items:
-            for block in getattr(item.event.body, "content", ()):
-                size += len(getattr(block, "text", "") or "")
-    return size
+def _count_characters(chunks: Sequence[Chunk]) -> int:
+    return sum(
+        len(getattr(block, "text", "") or "")
+        for chunk in chunks
+        for item in chunk.items
+        for block in getattr(item.event.body, "content", ())
+    )

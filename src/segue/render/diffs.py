@@ -1,48 +1,47 @@
-"""A change to a file as lines: kept, taken out, put in."""
+"""Compare two versions of a file line by line."""
 
 from __future__ import annotations
 
 import difflib
 from typing import NamedTuple
 
-MAX_LINES = 3000  # of both sides together; comparing more takes too long to wait for
-CONTEXT = 3
+MAX_COMPARED_LINES = 3000  # of both versions together; comparing more takes too long
+CONTEXT_LINES = 3
 
 
-class Line(NamedTuple):
-    """`sign` is one of `+`, `-`, a space, and `@` for a gap."""
+class DiffLine(NamedTuple):
+    """`sign` is `+`, `-`, a space, or `@` for a gap."""
 
     sign: str
     text: str
 
 
-class Change(NamedTuple):
-    lines: list[Line]
+class FileDiff(NamedTuple):
+    """The lines of a diff; without `complete` only the beginning of the new version."""
+
+    lines: list[DiffLine]
     added: int
     removed: int
-    whole: bool
+    complete: bool
 
 
-def change(old: str | None, new: str) -> Change:
-    """How `new` differs from `old`; not `whole` when it is too long to be shown in full."""
+def compare_texts(old: str | None, new: str) -> FileDiff:
+    """Return how `new` differs from `old`; `old` is None for a new file."""
     before = [] if old is None else old.splitlines()
     after = new.splitlines()
-    if len(before) + len(after) > MAX_LINES:
-        shown = [Line("+", line) for line in after[: MAX_LINES // 10]]
-        return Change(shown, len(after), len(before), False)
-    lines: list[Line] = []
-    for text in difflib.unified_diff(before, after, n=CONTEXT, lineterm=""):
+    if len(before) + len(after) > MAX_COMPARED_LINES:
+        beginning = [DiffLine("+", line) for line in after[: MAX_COMPARED_LINES // 10]]
+        return FileDiff(beginning, len(after), len(before), complete=False)
+    lines: list[DiffLine] = []
+    for text in difflib.unified_diff(before, after, n=CONTEXT_LINES, lineterm=""):
         if not lines and text.startswith(("---", "+++")):
             continue
         if text.startswith("@@"):
-            if lines:
-                lines.append(Line("@", "…"))
-            else:
-                lines.append(Line("@", ""))
+            lines.append(DiffLine("@", "…" if lines else ""))
             continue
-        lines.append(Line(text[0], text[1:]))
-    if lines and lines[0] == Line("@", ""):
+        lines.append(DiffLine(text[0], text[1:]))
+    if lines and lines[0] == DiffLine("@", ""):
         del lines[0]
     added = sum(line.sign == "+" for line in lines)
     removed = sum(line.sign == "-" for line in lines)
-    return Change(lines, added, removed, True)
+    return FileDiff(lines, added, removed, complete=True)

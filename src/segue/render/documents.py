@@ -1,11 +1,10 @@
-"""A session as a file to read, Markdown or HTML, piece by piece."""
+"""Export a session as a Markdown or HTML file, a few chunks at a time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
 
-from segue.hub import Hub
 from segue.model.ansi import strip_colors
 from segue.model.content import Block, Diff, plain
 from segue.model.event import (
@@ -24,36 +23,41 @@ from segue.model.event import (
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from . import diffs, format, items, project_names, templates
-from .chunks import PART, Part, View, filled, part_of, read_parts, rendered
+from . import format, project_names, templates
+from .chunks import (
+    CHUNK_EVENTS,
+    Chunk,
+    SessionView,
+    chunk_number,
+    load_threads,
+    read_chunks,
+    render_chunks,
+)
+from .diffs import compare_texts
+from .items import INSERTED_LABELS, Item, ThreadItems, ToolPart, call_parts, headline, result_parts
 from .markdown import sendable
+from .reader import EventReader
 
+READ_EVENTS = 600  # at a time, so that a long session never fills the memory
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
-_BOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
+_CHECKBOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
 
 
-async def _parts(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[Part]:
-    """The whole history, some parts at a time: a long one is never in memory at once."""
-    step = max(1, 600 // PART)
-    for first in range(0, part_of(session, session.last_seq) + 1, step):
-        for part in await read_parts(hub, principal, session, first, first + step - 1):
-            if part.items:
-                yield part
-
-
-async def html(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
-    """One file that needs nothing else: styles inside, no script."""
-    styles = templates.STYLES.read_text()
+async def html(reader: EventReader, principal: Principal, session: Session) -> AsyncIterator[str]:
+    """Yield the session as one HTML file with its styles and without scripts."""
     macros = templates.macros("export.html")
+    styles = templates.STYLES.read_text()
     yield str(macros.begin(session, styles, format.tokens(session.usage)))
-    view = View(session, "", False, file=True)
-    async for part in _parts(hub, principal, session):
-        whole = await filled(hub, principal, session, part)
-        yield await rendered(view, [whole])
+    view = SessionView(session, "", writable=False, standalone=True)
+    async for chunk in _read_history(reader, principal, session):
+        yield await render_chunks(view, [chunk])
     yield str(macros.end())
 
 
-async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIterator[str]:
+async def markdown(
+    reader: EventReader, principal: Principal, session: Session
+) -> AsyncIterator[str]:
+    """Yield the session as a Markdown file."""
     title = sendable(" ".join((session.title or "Untitled").split()))
     yield f"# {title}\n\n"
     yield f"- Session {session.id}\n"
@@ -63,119 +67,129 @@ async def markdown(hub: Hub, principal: Principal, session: Session) -> AsyncIte
     tokens = format.tokens(session.usage)
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
     yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"
-    async for part in _parts(hub, principal, session):
-        for item in (await filled(hub, principal, session, part)).items:
-            for piece in _piece(item):
-                yield sendable(piece) + "\n\n"
+    async for chunk in _read_history(reader, principal, session):
+        for item in chunk.items:
+            for paragraph in _item_paragraphs(item):
+                yield sendable(paragraph) + "\n\n"
 
 
-def _piece(item: items.Item) -> Iterator[str]:
+async def _read_history(
+    reader: EventReader, principal: Principal, session: Session
+) -> AsyncIterator[Chunk]:
+    """Yield the chunks of the whole history that have items, with their threads."""
+    step = max(1, READ_EVENTS // CHUNK_EVENTS)
+    for first in range(0, chunk_number(session, session.last_seq) + 1, step):
+        for chunk in await read_chunks(reader, principal, session, first, first + step - 1):
+            if chunk.items:
+                yield await load_threads(reader, principal, session, chunk)
+
+
+def _item_paragraphs(item: Item) -> Iterator[str]:
     match item.event.body:
-        case UserMessage() | SystemMessage() as body if item.kind in items.REMARKS:
-            yield f"**{items.REMARKS[item.kind]}** {item.words}".rstrip()
-            yield _fenced(plain(body.content), "")
+        case UserMessage() | SystemMessage() as body if item.kind in INSERTED_LABELS:
+            yield f"**{INSERTED_LABELS[item.kind]}** {item.text}".rstrip()
+            yield _fence(plain(body.content), "")
         case UserMessage() | AgentMessage() as body:
-            who = "You" if isinstance(body, UserMessage) else "Agent"
-            yield f"## {who} · {format.stamp(item.event.at)}"
-            yield from _blocks(body.content)
+            author = "You" if isinstance(body, UserMessage) else "Agent"
+            yield f"## {author} · {format.stamp(item.event.at)}"
+            yield from _block_paragraphs(body.content)
         case AgentThought() as body:
-            yield _quoted(plain(body.content))
+            yield _quote(plain(body.content))
         case SystemMessage() as body:
             yield "## System"
-            yield from _blocks(body.content)
+            yield from _block_paragraphs(body.content)
         case ToolCall() as body:
-            yield f"**{body.name}** {items.headline(body) if body.title else ''}".strip()
-            yield from _pieces(items.given(body))
+            yield f"**{body.name}** {headline(body) if body.title else ''}".strip()
+            yield from _tool_paragraphs(call_parts(body))
             if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
-                yield from _result(item.outcome.body)
-            for aside in item.asides:
-                yield from map(_quoted, _aside(aside))
+                yield from _result_paragraphs(item.outcome.body)
+            for threads in item.threads:
+                yield from map(_quote, _thread_paragraphs(threads))
         case ToolResult() as body:
             yield "**Result**"
-            yield from _result(body)
+            yield from _result_paragraphs(body)
         case PermissionAsked() as body:
             yield f"*Asked: {body.title}* {_answer(body, item.outcome)}"
         case PlanChanged() as body:
             yield "\n".join(
-                f"- {_BOXES.get(entry.status, '[ ]')} {entry.content}" for entry in body.entries
+                f"- {_CHECKBOXES.get(entry.status, '[ ]')} {entry.content}"
+                for entry in body.entries
             )
         case Compacted() as body:
             yield "---"
-            yield _closed(f"*Context compacted.* {plain(body.summary)}".strip())
-        case _ if item.words:
-            yield f"*{item.words}*"
+            yield _close_fence(f"*Context compacted.* {plain(body.summary)}".strip())
+        case _ if item.text:
+            yield f"*{item.text}*"
 
 
-def _result(body: ToolResult) -> Iterator[str]:
+def _result_paragraphs(body: ToolResult) -> Iterator[str]:
     if body.status != "completed":
         yield f"*({body.status})*"
-    yield from _pieces(items.gave(body))
+    yield from _tool_paragraphs(result_parts(body))
 
 
-def _answer(asked: PermissionAsked, outcome: Event | None) -> str:
-    chosen = (
-        outcome.body.option if outcome and isinstance(outcome.body, PermissionAnswered) else None
-    )
-    if chosen is None:
+def _answer(request: PermissionAsked, outcome: Event | None) -> str:
+    answer = outcome.body if outcome else None
+    if not isinstance(answer, PermissionAnswered) or answer.option is None:
         return "Not answered"
-    return next((option.name for option in asked.options if option.id == chosen), "Answered")
+    names = (option.name for option in request.options if option.id == answer.option)
+    return next(names, "Answered")
 
 
-def _aside(aside: items.Aside) -> Iterator[str]:
-    """What an agent did. It was asked by another one, so nobody is “you” there."""
-    yield f"**What the agent did** {aside.thread.title or ''}".rstrip()
-    for item in aside.items or ():
-        if item.kind in ("user", "agent") and isinstance(
-            item.event.body, UserMessage | AgentMessage
-        ):
+def _thread_paragraphs(threads: ThreadItems) -> Iterator[str]:
+    """Yield what a thread did. Another agent prompted it, so no author is “You”."""
+    yield f"**What the agent did** {threads.thread.title or ''}".rstrip()
+    for item in threads.items or ():
+        body = item.event.body
+        if item.kind in ("user", "agent") and isinstance(body, UserMessage | AgentMessage):
             yield f"*{'asked' if item.kind == 'user' else 'said'}*"
-            yield from _blocks(item.event.body.content)
+            yield from _block_paragraphs(body.content)
         else:
-            yield from _piece(item)
+            yield from _item_paragraphs(item)
 
 
-def _blocks(content: tuple[Block, ...]) -> Iterator[str]:
+def _block_paragraphs(content: tuple[Block, ...]) -> Iterator[str]:
     for block in content:
         if isinstance(block, Diff):
             yield _diff(block)
         else:
-            yield _closed(plain((block,))) or f"*({block.__struct_config__.tag})*"
+            yield _close_fence(plain((block,))) or f"*({block.__struct_config__.tag})*"
 
 
-def _pieces(parts: list[items.Part]) -> Iterator[str]:
+def _tool_paragraphs(parts: list[ToolPart]) -> Iterator[str]:
     for part in parts:
         if part.diff is not None:
             yield _diff(part.diff)
         elif part.block is not None:
-            yield from _blocks((part.block,))
+            yield from _block_paragraphs((part.block,))
         elif part.code:
-            yield _fenced(part.code, part.language)
+            yield _fence(part.code, part.language)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
 def _diff(block: Diff) -> str:
-    made = diffs.change(block.old, block.new)
-    lines = [f"{' ' if line.sign == '@' else line.sign}{line.text}" for line in made.lines]
-    return f"`{block.path}`\n\n" + _fenced("\n".join(lines), "diff")
+    diff = compare_texts(block.old, block.new)
+    lines = [f"{' ' if line.sign == '@' else line.sign}{line.text}" for line in diff.lines]
+    return f"`{block.path}`\n\n" + _fence("\n".join(lines), "diff")
 
 
-def _fenced(text: str, language: str) -> str:
-    """A text as it stands, in a fence longer than any in it."""
+def _fence(text: str, language: str) -> str:
+    """Return a text, unchanged, in a code fence that is longer than any fence in it."""
     text = strip_colors(text)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _closed(text: str) -> str:
-    """The text, with an end for a fence that it leaves open: what follows is no part of it."""
-    ending = ""
-    for indent, fence, words in _FENCE.findall(text):
-        if not ending:
-            ending = indent + fence if fence[0] == "~" or "`" not in words else ""
-        elif fence.startswith(ending.strip()) and not words.strip():
-            ending = ""
-    return f"{text}\n{ending}" if ending else text
+def _close_fence(text: str) -> str:
+    """Return a text with a closing code fence if it leaves one open."""
+    open_fence = ""
+    for indent, fence, info in _FENCE.findall(text):
+        if not open_fence:
+            open_fence = indent + fence if fence[0] == "~" or "`" not in info else ""
+        elif fence.startswith(open_fence.strip()) and not info.strip():
+            open_fence = ""
+    return f"{text}\n{open_fence}" if open_fence else text

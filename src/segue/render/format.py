@@ -1,4 +1,4 @@
-"""Numbers and times, as people read them."""
+"""Format numbers and times for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segue.model.event import Usage
 
 
 def ago(at: int, now: int | None = None) -> str:
-    """How long ago, as shortly as a list has room for."""
+    """Return how long ago a time was, such as `5m` or `3d`."""
     seconds = max(0, ((clock.now() if now is None else now) - at) // clock.SECOND)
     for size, unit in ((86_400 * 365, "y"), (86_400 * 30, "mo"), (86_400, "d"), (3600, "h")):
         if seconds >= size:
@@ -18,29 +18,33 @@ def ago(at: int, now: int | None = None) -> str:
 
 
 def time_of_day(at: int) -> str:
-    return _moment(at).strftime("%H:%M")
+    """Return a time such as `14:05`, in UTC."""
+    return _to_datetime(at).strftime("%H:%M")
 
 
 def date(at: int) -> str:
-    moment = _moment(at)
+    """Return a date such as `7 Mar 2026`."""
+    moment = _to_datetime(at)
     return f"{moment.day} {moment:%b %Y}"
 
 
 def stamp(at: int) -> str:
-    moment = _moment(at)
+    """Return a date and time such as `7 Mar 2026, 14:05 UTC`."""
+    moment = _to_datetime(at)
     return f"{moment.day} {moment:%b %Y, %H:%M} UTC"
 
 
-def _moment(at: int) -> datetime:
+def _to_datetime(at: int) -> datetime:
     return datetime.fromtimestamp(at / clock.SECOND, UTC)
 
 
 def count(number: int) -> str:
+    """Return a number with separators, such as `12,345`."""
     return f"{number:,}"
 
 
 def short(number: float) -> str:
-    """A number of tokens, rounded to what one wants to know."""
+    """Return a rounded number such as `12.3k`."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             value = number / size
@@ -49,17 +53,19 @@ def short(number: float) -> str:
 
 
 def money(micros: int) -> str:
+    """Return millionths of a US dollar as dollars, such as `$1.50`."""
     dollars = micros / 1e6
     return f"${dollars:,.2f}" if dollars >= 0.1 or not micros else f"${dollars:.4f}"
 
 
 def tokens(usage: Usage) -> int:
-    """All that went through a model, cached or not."""
+    """Return the number of all tokens, cached ones included."""
     cached = usage.cache_read_tokens + usage.cache_5m_tokens + usage.cache_1h_tokens
     return usage.input_tokens + usage.output_tokens + cached
 
 
 def seconds(micros: int) -> str:
+    """Return a duration such as `1.5s` or `2m 5s`."""
     value = micros / clock.SECOND
     if value >= 60:
         return f"{value // 60:.0f}m {value % 60:.0f}s"

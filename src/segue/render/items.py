@@ -1,7 +1,7 @@
-"""A piece of a history as what a page shows of it: one item a thing that happened.
+"""Turn events into the items that a page or document shows.
 
-A tool's result is shown with its call and an answer with its question, wherever they stand; what
-no reader needs is no item.
+A tool's result is shown with its call, and an answer with its permission request. Events that
+readers do not need have no item.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from segue.model.event import (
     ModelCalled,
     OutcomeDefined,
     OutcomeEvaluated,
-    PermissionAnswered,
     PermissionAsked,
     PlanChanged,
     StatusChanged,
@@ -35,19 +34,18 @@ from segue.model.event import (
 from segue.model.session import Session, Thread
 
 from .message_parts import PromptMessage, find_inserted_only, summarize_message
-from .relative_paths import nearby
+from .pairing import Pairs, pair_key
+from .relative_paths import with_relative_paths
 
-# Kinds of events whose outcome comes later, and the kind that brings it.
-PAIRS = {"tool_call": "tool_result", "permission_asked": "permission_answered"}
-# What tools write in the user's name, as people call it.
-REMARKS = {
+# Labels of text that a program inserted into a message, by its kind.
+INSERTED_LABELS = {
     "command": "Command",
     "shell": "Shell",
     "output": "Output",
     "notice": "Notice",
     "note": "Note to the model",
 }
-_NAMES = {
+_EVENT_LABELS = {
     "user_message": "You",
     "agent_message": "Agent",
     "agent_thought": "Thought",
@@ -55,84 +53,69 @@ _NAMES = {
     "info_changed": "Name or tag",
     "plan_changed": "Plan",
 }
-_STOPS = {
+_STOP_TEXTS = {
     "max_tokens": "Stopped: the answer reached its length limit.",
     "max_turn_requests": "Stopped: the turn reached its limit of model requests.",
-    "refusal": "The model refused to go on.",
+    "refusal": "The model refused to continue.",
     "budget_reached": "Stopped: the session has reached its budget.",
 }
 
 
 class Item(NamedTuple):
-    """One thing to show. `kind` names the template; `outcome` is the event that completed it.
+    """One thing to show.
 
-    `asides` are what agents did that it started.
+    `kind` selects how the template shows it, `outcome` is the event that completed it, and
+    `threads` are the threads that it started.
     """
 
     kind: str
     event: Event
     outcome: Event | None = None
-    words: str = ""
-    asides: tuple[Aside, ...] = ()
+    text: str = ""
+    threads: tuple[ThreadItems, ...] = ()
 
 
-class Aside(NamedTuple):
-    """What another agent did for a session; without `items` a page has where to ask for it."""
+class ThreadItems(NamedTuple):
+    """A thread and its items; `items` is None where a page links to the thread instead."""
 
     thread: Thread
     items: list[Item] | None = None
 
 
-def key(event: Event) -> str | None:
-    """What ties an event to its pair."""
-    match event.body:
-        case ToolCall() | ToolResult():
-            return f"call {event.body.call_id}"
-        case PermissionAsked() | PermissionAnswered():
-            return f"ask {event.body.ask_id}"
-    return None
+def build_items(session: Session, events: Iterable[Event], pairs: Pairs) -> list[Item]:
+    """Return the items of some consecutive events of a session.
 
-
-def items(
-    session: Session,
-    events: Iterable[Event],
-    outcomes: Mapping[str, Event],
-    begun: Mapping[str, Event] | None = None,
-) -> list[Item]:
-    """What to show of some of a session's events in a row.
-
-    `outcomes` has the events that complete some of these, by `key`; `begun` those earlier ones
-    that some of these complete, which are then shown there and not here.
+    A tool result whose call is among `pairs.openings` is shown there, not here.
     """
-    here = set(begun or ())
-    shown: list[Item] = []
-    for event in (nearby(each, session) for each in events):
-        name = key(event)
+    opened = set(pairs.openings)
+    items: list[Item] = []
+    for event in (with_relative_paths(event, session) for event in events):
+        key = str(pair_key(event))
         if isinstance(event.body, ToolCall | PermissionAsked):
-            here.add(str(name))
+            opened.add(key)
             kind = "tool" if isinstance(event.body, ToolCall) else "permission"
-            outcome = outcomes.get(str(name))
-            shown.append(Item(kind, event, outcome and nearby(outcome, session)))
+            outcome = pairs.outcomes.get(key)
+            items.append(Item(kind, event, outcome and with_relative_paths(outcome, session)))
         elif isinstance(event.body, ToolResult):
-            if name not in here:  # its call is not known, so it stands alone
-                shown.append(Item("tool", event, event))
+            if key not in opened:  # a result without a known call is an item of its own
+                items.append(Item("tool", event, event))
         elif item := _item(event):
-            shown.append(item)
-    return shown
+            items.append(item)
+    return items
 
 
 def _item(event: Event) -> Item | None:
     match event.body:
         case UserMessage() | SystemMessage() as body:
             if part := find_inserted_only(body):
-                return Item(part.kind, event, words=part.line)
+                return Item(part.kind, event, text=part.line)
             return Item("user" if isinstance(body, UserMessage) else "system", event)
         case AgentMessage():
             return Item("agent", event)
         case AgentThought():
             return Item("thought", event) if plain(event.body.content).strip() else None
         case Created(fork=None):
-            return Item("begun", event, words="Begun")
+            return Item("begun", event, text="Begun")
         case PlanChanged():
             return Item("plan", event)
         case ModelCalled():
@@ -140,17 +123,18 @@ def _item(event: Event) -> Item | None:
         case Compacted():
             return Item("compacted", event)
         case Failed(message=message):
-            return Item("failed", event, words=message)
-        case OutcomeDefined(description=words):
-            return Item("mark", event, words=f"Goal: {words}")
+            return Item("failed", event, text=message)
+        case OutcomeDefined(description=description):
+            return Item("mark", event, text=f"Goal: {description}")
         case OutcomeEvaluated() as body:
-            words = f"Goal {body.result.replace('_', ' ')}"
-            return Item("mark", event, words=f"{words}: {body.explanation or ''}".rstrip(": "))
-    words = _mark(event)
-    return Item("mark", event, words=words) if words else None
+            result = f"Goal {body.result.replace('_', ' ')}"
+            return Item("mark", event, text=f"{result}: {body.explanation or ''}".rstrip(": "))
+    text = _change_text(event)
+    return Item("mark", event, text=text) if text else None
 
 
-def _mark(event: Event) -> str:
+def _change_text(event: Event) -> str:
+    """Return a sentence for a change of the session; empty for events without an item."""
     match event.body:
         case Created():
             return "Forked from another session"
@@ -161,15 +145,15 @@ def _mark(event: Event) -> str:
         case StatusChanged(status="terminated"):
             return "The session has ended"
         case StatusChanged() as body:
-            return _STOPS.get(str(body.stop_reason), "")
+            return _STOP_TEXTS.get(str(body.stop_reason), "")
         case ConfigChanged(mode=str() as mode):
             return f"Mode: {mode}"
         case InfoChanged() as body:
-            return _info(body)
+            return _info_text(body)
     return ""
 
 
-def _info(body: InfoChanged) -> str:
+def _info_text(body: InfoChanged) -> str:
     if isinstance(body.title, str):
         return f"Named “{body.title}”"
     if isinstance(body.tag, str):
@@ -181,11 +165,11 @@ def _info(body: InfoChanged) -> str:
     return ""
 
 
-# What a tool was given and what it gave.
+# The input and output of tool calls.
 
 
-class Part(NamedTuple):
-    """A labelled piece of a tool call: a difference, some blocks, or code in a language."""
+class ToolPart(NamedTuple):
+    """A labelled part of a tool's input or output: a diff, a block, or code in a language."""
 
     label: str
     diff: Diff | None = None
@@ -194,51 +178,51 @@ class Part(NamedTuple):
     language: str = ""
 
 
-def given(call: ToolCall) -> list[Part]:
-    """A tool call's input, as legibly as its shape allows."""
-    parts = [_part("change", block) for block in call.content]
+def call_parts(call: ToolCall) -> list[ToolPart]:
+    """Return the input of a tool call; edits become diffs, commands become code."""
+    parts = [_block_part("change", block) for block in call.content]
     value = call.input
     if isinstance(value, dict):
         value = dict(value)
         old, new = value.get("old_string"), value.get("new_string")
         if isinstance(old, str) and isinstance(new, str) and not parts:
             path = str(value.pop("file_path", ""))
-            parts.append(Part("change", diff=Diff(path=path, old=old, new=new)))
+            parts.append(ToolPart("change", diff=Diff(path=path, old=old, new=new)))
             del value["old_string"], value["new_string"]
         if isinstance(value.get("command"), str):
-            parts.append(Part("command", code=str(value.pop("command")), language="bash"))
-            value.pop("description", None)  # the headline has it
+            parts.append(ToolPart("command", code=str(value.pop("command")), language="bash"))
+            value.pop("description", None)  # the headline shows it
     if value not in (None, {}, "", []):
-        parts.append(_value("input", value))
+        parts.append(_value_part("input", value))
     return parts
 
 
-def gave(result: ToolResult) -> list[Part]:
-    """A tool's result: its content, or its raw output where that is all there is."""
-    parts = [_part("output", block) for block in result.content]
+def result_parts(result: ToolResult) -> list[ToolPart]:
+    """Return the content of a tool's result, or its raw output if it has no content."""
+    parts = [_block_part("output", block) for block in result.content]
     if not parts and result.output not in (None, "", {}, []):
-        parts.append(_value("output", result.output))
+        parts.append(_value_part("output", result.output))
     return parts
 
 
-def _part(label: str, block: Block) -> Part:
+def _block_part(label: str, block: Block) -> ToolPart:
     if isinstance(block, Diff):
-        return Part("change", diff=block)
+        return ToolPart("change", diff=block)
     if isinstance(block, Text):
-        return Part(label, code=block.text)
-    return Part(label, block=block)
+        return ToolPart(label, code=block.text)
+    return ToolPart(label, block=block)
 
 
-def _value(label: str, value: Any) -> Part:
+def _value_part(label: str, value: Any) -> ToolPart:
     if isinstance(value, str):
-        return Part(label, code=value)
+        return ToolPart(label, code=value)
     import json
 
-    return Part(label, code=json.dumps(value, indent=2, ensure_ascii=False), language="json")
+    return ToolPart(label, code=json.dumps(value, indent=2, ensure_ascii=False), language="json")
 
 
 def headline(call: ToolCall) -> str:
-    """One line that says what a tool call does."""
+    """Return one line that describes a tool call."""
     if call.title:
         return call.title
     if isinstance(call.input, Mapping):
@@ -248,25 +232,25 @@ def headline(call: ToolCall) -> str:
     return call.name
 
 
-def kind_of(event: Event) -> str:
-    """What an event is, in a list of events."""
+def event_label(event: Event) -> str:
+    """Return what kind of event this is, for a list of search results."""
     if isinstance(event.body, UserMessage | SystemMessage) and (
         part := find_inserted_only(event.body)
     ):
-        return REMARKS[part.kind]
-    return _NAMES.get(event.type, event.type.replace("_", " ").capitalize())
+        return INSERTED_LABELS[part.kind]
+    return _EVENT_LABELS.get(event.type, event.type.replace("_", " ").capitalize())
 
 
-def begins(message: UserMessage) -> bool:
-    """Whether a turn begins with a message: not with what a command printed, or a reminder."""
+def starts_turn(message: UserMessage) -> bool:
+    """Return True if the message is a prompt, False for a command's output or a reminder."""
     part = find_inserted_only(message)
     return part is None or part.kind not in ("output", "note")
 
 
-def first_line(message: PromptMessage, width: int = 120) -> str:
-    """The beginning of a message, for an outline."""
+def outline_line(message: PromptMessage, width: int = 120) -> str:
+    """Return the beginning of a message on one line, for an outline."""
     line = summarize_message(message)
     if not line:
-        kinds = ", ".join(type(block).__name__.lower() for block in message.content)
-        return f"({kinds or 'empty'})"
+        types = ", ".join(type(block).__name__.lower() for block in message.content)
+        return f"({types or 'empty'})"
     return line if len(line) <= width else line[: width - 1] + "…"

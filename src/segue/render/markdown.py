@@ -1,7 +1,7 @@
-"""Text that a model or a tool wrote, as HTML that can do nothing.
+"""Render untrusted Markdown and code as safe HTML.
 
-HTML in it is shown as it stands; what Markdown makes of the rest passes nh3 with a short list of
-tags. Pictures by address are links: a page asks nobody else for anything.
+HTML in the text is escaped. The rendered Markdown passes nh3 with a short list of allowed tags.
+Images with a URL become links, so that a page loads nothing from other servers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from pygments.formatters import HtmlFormatter
 
-MAX_MARKDOWN = 60_000  # characters beyond which a text is shown as it stands
-MAX_HIGHLIGHT = 20_000  # characters of one piece of code that get colours
+MAX_MARKDOWN_CHARACTERS = 60_000  # a longer text is shown as plain text
+MAX_HIGHLIGHT_CHARACTERS = 20_000  # a longer code block is not highlighted
 
-# Languages that get colours. Others' lexers may take minutes for a text that is made to that end.
+# Languages that are highlighted. The lexers of others may take minutes for a hostile text.
 _LANGUAGES = {
     *("bash", "bat", "c", "clojure", "cmake", "console", "cpp", "csharp", "css", "dart"),
     *("diff", "docker", "elixir", "erlang", "fortran", "fsharp", "go", "graphql", "groovy"),
@@ -34,7 +34,7 @@ _LANGUAGES = {
     *("scala", "scss", "sql", "swift", "terraform", "toml", "tsx", "typescript", "vim"),
     *("xml", "yaml", "zig"),
 }
-# Neither do these get any, for the same reason: endless lines, and much of nothing.
+# Very long lines and much white space are not highlighted, for the same reason.
 _COSTLY = re.compile(r"[^\n]{1000}|\s{200}")
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
@@ -49,19 +49,19 @@ _ATTRIBUTES = {
     "pre": {"tabindex"},
     "div": {"class", "tabindex"},
 }
-# Control characters, lone surrogates, what Unicode says is no character, and what turns the order
-# of others around: a command must not look like another one.
-_NONE = "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
-_TURNS = "\u202a-\u202e\u2066-\u2069"
+# Control characters, lone surrogates, noncharacters, and marks that change the direction of text:
+# a command must not look like another one.
+_NONCHARACTERS = "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
+_DIRECTION_MARKS = "\u202a-\u202e\u2066-\u2069"
 _UNSENDABLE = re.compile(
-    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_TURNS}\ud800-\udfff\ufdd0-\ufdef{_NONE}]"
+    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_DIRECTION_MARKS}\ud800-\udfff\ufdd0-\ufdef{_NONCHARACTERS}]"
 )
-_ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
+_URL = re.compile(r"https?://[^\s<>\"'`\\]+[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
 def markdown(text: str) -> Markup:
-    """A text as people read it."""
-    if len(text) > MAX_MARKDOWN:
+    """Return Markdown as safe HTML."""
+    if len(text) > MAX_MARKDOWN_CHARACTERS:
         from markupsafe import Markup
 
         return Markup('<div class="plain">{}</div>').format(sendable(text))
@@ -86,7 +86,7 @@ def _markdown(text: str) -> Markup:
 
 
 def code(text: str, language: str = "") -> Markup:
-    """A piece of code with its colours."""
+    """Return code as HTML, highlighted if the language is known."""
     from markupsafe import Markup
 
     text = strip_colors(text)
@@ -95,33 +95,33 @@ def code(text: str, language: str = "") -> Markup:
 
 
 def highlight(text: str, language: str, _: str = "") -> str:
-    """The inside of a `code` element, or nothing where the language is not known."""
-    if not language or len(text) > MAX_HIGHLIGHT:
+    """Return the inside of a `code` element; empty if the code is not highlighted."""
+    if not language or len(text) > MAX_HIGHLIGHT_CHARACTERS:
         return ""
     lexer = _lexer(language.lower())
     if lexer is None or _COSTLY.search(text):
         return ""
-    from pygments import highlight as colour
+    from pygments import highlight as pygments_highlight
 
-    coloured: str = colour(sendable(text), lexer, _formatter())
-    return coloured
+    highlighted: str = pygments_highlight(sendable(text), lexer, _formatter())
+    return highlighted
 
 
-def ticked(words: str) -> Markup:
-    """A sentence of ours, what stands between backticks in it as code."""
+def format_backticks(message: str) -> Markup:
+    """Return one of segue's own messages as HTML, with text in backticks as code."""
     from markupsafe import Markup
 
-    parts = html.escape(sendable(words)).split("`")
+    parts = html.escape(sendable(message)).split("`")
     if len(parts) % 2 == 0:
         return Markup("`".join(parts))
     return Markup(
-        "".join(f"<code>{each}</code>" if at % 2 else each for at, each in enumerate(parts))
+        "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     )
 
 
 def sendable(text: str) -> str:
-    """The text, with a mark for every character that a page cannot hold."""
-    if text.isprintable():  # as most are, and quick to see
+    """Return the text with U+FFFD for every character that a page must not contain."""
+    if text.isprintable():  # a fast check that most texts pass
         return text
     return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -151,15 +151,15 @@ def _parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"html": False, "highlight": highlight})
     parser.enable(["table", "strikethrough"])
-    parser.core.ruler.push("addresses", _link_addresses)
-    # Wide things scroll by themselves, and can be reached by keyboard to do so.
+    parser.core.ruler.push("urls", _link_urls)
+    # Wide tables scroll on their own, also by keyboard.
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     parser.add_render_rule("image", _image)
     parser.add_render_rule("fence", _fence)
     parser.add_render_rule("code_block", _fence)
     parser.add_render_rule("link_open", _link)
-    # A page has one first heading, and that is the session's.
+    # The only first-level heading of a page is the session's title.
     parser.add_render_rule("heading_open", _heading)
     parser.add_render_rule("heading_close", _heading)
     return parser
@@ -178,45 +178,45 @@ def _heading(_: object, tokens: Sequence[Token], index: int, *__: object) -> str
 
 
 def _link(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    return _opening(str(tokens[index].attrs.get("href", "")))
+    return _link_tag(str(tokens[index].attrs.get("href", "")))
 
 
 def _image(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
     token = tokens[index]
     name = html.escape(token.content or "image")
-    return f"{_opening(str(token.attrs.get('src', '')))}{name}</a>"
+    return f"{_link_tag(str(token.attrs.get('src', '')))}{name}</a>"
 
 
-def _opening(address: str) -> str:
-    """A link's beginning. A file's name leads nowhere here, and is told to whoever asks."""
-    leads = address.lower().startswith(("http://", "https://", "mailto:"))
-    escaped = html.escape(address)
-    return f'<a href="{escaped}" target="_blank">' if leads else f'<a title="{escaped}">'
+def _link_tag(url: str) -> str:
+    """Return the opening tag of a link. A file name cannot be opened; it becomes a tooltip."""
+    can_open = url.lower().startswith(("http://", "https://", "mailto:"))
+    escaped = html.escape(url)
+    return f'<a href="{escaped}" target="_blank">' if can_open else f'<a title="{escaped}">'
 
 
-def _link_addresses(state: StateCore) -> None:
-    """Make links of addresses that stand in the text, as everybody writes them."""
+def _link_urls(state: StateCore) -> None:
+    """Turn URLs in the text into links."""
     from markdown_it.token import Token
 
     for block in state.tokens:
         if block.type != "inline" or "://" not in block.content:
             continue
-        made: list[Token] = []
-        inside = 0
+        tokens: list[Token] = []
+        link_depth = 0
         for token in block.children or []:
-            inside += token.nesting if token.type in ("link_open", "link_close") else 0
-            if token.type != "text" or inside:
-                made.append(token)
+            link_depth += token.nesting if token.type in ("link_open", "link_close") else 0
+            if token.type != "text" or link_depth:
+                tokens.append(token)
                 continue
             end = 0
-            for match in _ADDRESS.finditer(token.content):
-                made.append(_text(token.content[end : match.start()]))
-                made.append(Token("link_open", "a", 1, attrs={"href": match[0]}))
-                made.append(_text(match[0]))
-                made.append(Token("link_close", "a", -1))
+            for match in _URL.finditer(token.content):
+                tokens.append(_text(token.content[end : match.start()]))
+                tokens.append(Token("link_open", "a", 1, attrs={"href": match[0]}))
+                tokens.append(_text(match[0]))
+                tokens.append(Token("link_close", "a", -1))
                 end = match.end()
-            made.append(_text(token.content[end:]))
-        block.children = made
+            tokens.append(_text(token.content[end:]))
+        block.children = tokens
 
 
 def _text(content: str) -> Token:

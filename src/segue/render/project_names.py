@@ -1,4 +1,4 @@
-"""Directories, as people call them."""
+"""Name directories the way people name their projects."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-# What a directory that was made for one session ends with: the session's id.
-_OWN = re.compile(r"[/\\][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+# A session directory, which segue makes for one session, ends with the session's id.
+_SESSION_DIRECTORY = re.compile(r"[/\\][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
-def distinct(directories: Sequence[str]) -> dict[str, str]:
-    """For each directory as much of the end of its path as tells it from the others."""
-    left = {each: each.replace("\\", "/").strip("/").split("/") for each in directories}
+def unique_names(directories: Sequence[str]) -> dict[str, str]:
+    """Return for each directory the shortest end of its path that no other directory has."""
+    unnamed = {path: path.replace("\\", "/").strip("/").split("/") for path in directories}
     names: dict[str, str] = {}
-    for size in range(1, max(map(len, left.values()), default=0) + 1):
-        ends = {each: "/".join(parts[-size:]) for each, parts in left.items()}
-        common = Counter(ends.values())
-        names |= {each: end or each for each, end in ends.items() if common[end] == 1}
-        left = {each: parts for each, parts in left.items() if each not in names}
-    return names | {each: each for each in left}
+    for size in range(1, max(map(len, unnamed.values()), default=0) + 1):
+        ends = {path: "/".join(parts[-size:]) for path, parts in unnamed.items()}
+        frequency = Counter(ends.values())
+        names |= {path: end or path for path, end in ends.items() if frequency[end] == 1}
+        unnamed = {path: parts for path, parts in unnamed.items() if path not in names}
+    return names | {path: path for path in unnamed}
 
 
 def is_project(directory: str) -> bool:
-    """Whether a session's directory was chosen, and is not one of the session's own."""
-    return _OWN.search(directory) is None
+    """Return True if a person chose the directory, False for a session directory."""
+    return _SESSION_DIRECTORY.search(directory) is None
 
 
-def project(directory: str) -> str:
-    """The last part of a directory's path: what people call a project."""
+def project_name(directory: str) -> str:
+    """Return the last part of a directory's path."""
     if not is_project(directory):
         return "no project"
     return directory.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] or directory

@@ -1,4 +1,4 @@
-"""Paths in a session's directory, as they are called there: readers need not know where it is."""
+"""Shorten paths in a session's working directory, so that readers do not learn where it is."""
 
 from __future__ import annotations
 
@@ -20,76 +20,77 @@ from segue.model.event import (
 from segue.model.session import Session
 
 
-def nearby(event: Event, session: Session) -> Event:
-    """The event, with the files that it names named from the session's directory on.
+def with_relative_paths(event: Event, session: Session) -> Event:
+    """Return the event with its file paths relative to the session's working directory.
 
-    What was said, what tools printed and the commands they ran stay word for word.
+    Message texts, tool output and commands stay word for word.
     """
-    within = _within(session.cwd, session.directory)
+    prefix = _directory_prefix(session.cwd, session.directory)
     match event.body:
         case ToolCall() as body:
             body = replace(
                 body,
-                title=body.title and within.sub("", body.title),
-                input=_value(body.input, within),
-                content=_blocks(body.content, within),
+                title=body.title and prefix.sub("", body.title),
+                input=_shorten_input(body.input, prefix),
+                content=_shorten_blocks(body.content, prefix),
                 locations=tuple(
-                    replace(each, path=_path(each.path, within)) for each in body.locations
+                    replace(location, path=_shorten(location.path, prefix))
+                    for location in body.locations
                 ),
             )
             return replace(event, body=body)
         case PermissionAsked() as body:
-            return replace(event, body=replace(body, title=within.sub("", body.title)))
+            return replace(event, body=replace(body, title=prefix.sub("", body.title)))
         case UserMessage() | AgentMessage() | ToolResult() as body:
-            return replace(event, body=replace(body, content=_blocks(body.content, within)))
+            content = _shorten_blocks(body.content, prefix)
+            return replace(event, body=replace(body, content=content))
     return event
 
 
 @lru_cache(maxsize=64)
-def _within(*directories: str) -> re.Pattern[str]:
-    """Finds how paths in one of some directories begin, also as addresses."""
-    known = {each.rstrip("/\\") for each in directories} - {""}
-    if not known:  # all is in the root
+def _directory_prefix(*directories: str) -> re.Pattern[str]:
+    """Return a pattern for the beginning of paths and file URLs in one of some directories."""
+    paths = {directory.rstrip("/\\") for directory in directories} - {""}
+    if not paths:  # every absolute path is in the root directory
         return re.compile(r"(?!)")
-    either = "|".join(re.escape(each) for each in sorted(known))
+    either = "|".join(re.escape(path) for path in sorted(paths))
     return re.compile(rf"(?<![\w.~/\\-])(?:file://)?(?:{either})[/\\]+(?=[^\s/\\])")
 
 
-def _path(text: str, within: re.Pattern[str]) -> str:
-    found = within.match(text)
-    return text[found.end() :] if found else text
+def _shorten(path: str, prefix: re.Pattern[str]) -> str:
+    match = prefix.match(path)
+    return path[match.end() :] if match else path
 
 
-def _value(value: Any, within: re.Pattern[str]) -> Any:
-    """A tool's input: those of its texts that are paths."""
+def _shorten_input(value: Any, prefix: re.Pattern[str]) -> Any:
+    """Shorten the paths in a tool's input."""
     if isinstance(value, str):
-        return _path(value, within)
+        return _shorten(value, prefix)
     if isinstance(value, dict):
         return {
-            name: each if name == "command" else _value(each, within)
-            for name, each in value.items()
+            name: item if name == "command" else _shorten_input(item, prefix)
+            for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_value(each, within) for each in value]
+        return [_shorten_input(item, prefix) for item in value]
     return value
 
 
-def _blocks(content: tuple[Block, ...], within: re.Pattern[str]) -> tuple[Block, ...]:
-    return tuple(_block(each, within) for each in content)
+def _shorten_blocks(content: tuple[Block, ...], prefix: re.Pattern[str]) -> tuple[Block, ...]:
+    return tuple(_shorten_block(block, prefix) for block in content)
 
 
-def _block(block: Block, within: re.Pattern[str]) -> Block:
+def _shorten_block(block: Block, prefix: re.Pattern[str]) -> Block:
     match block:
         case Diff():
-            return replace(block, path=_path(block.path, within))
+            return replace(block, path=_shorten(block.path, prefix))
         case Resource():
-            return replace(block, uri=_path(block.uri, within))
+            return replace(block, uri=_shorten(block.uri, prefix))
         case ResourceLink(title=title):
-            title = title and _path(title, within)
             return replace(
                 block,
-                uri=_path(block.uri, within),
-                name=_path(block.name, within),
-                title=title,
+                uri=_shorten(block.uri, prefix),
+                name=_shorten(block.name, prefix),
+                title=title and _shorten(title, prefix),
             )
     return block

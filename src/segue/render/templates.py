@@ -1,4 +1,4 @@
-"""The templates of what happened in a session, and how values are written in them."""
+"""Load the Jinja templates for sessions, with the filters and globals that they use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from segue.model import clock
 
-from . import diffs, format, items
-from .markdown import MAX_MARKDOWN, code, markdown, sendable, ticked
+from . import format, items
+from .diffs import compare_texts
+from .markdown import MAX_MARKDOWN_CHARACTERS, code, format_backticks, markdown, sendable
 from .message_parts import split_blocks
-from .project_names import is_project, project
+from .project_names import is_project, project_name
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 STYLES = HERE / "app.css"
 
-# Pictures that are shown; anything else is a file to download.
+# Image types that browsers show; other files are downloads.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-MAX_SHOWN = 6_000  # characters of one input or output that a page has; the rest is a click away
+MAX_TOOL_CHARACTERS = 6_000  # of one input or output on a page, which links to the rest
 
 
 def environment(*directories: Path) -> Environment:
-    """These templates, and those in further directories."""
+    """Return an environment with these templates and those in further directories."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader([HERE / "templates", *directories]),
         autoescape=True,
         trim_blocks=True,
@@ -36,7 +37,7 @@ def environment(*directories: Path) -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    made.filters |= {
+    environment.filters |= {
         "ago": format.ago,
         "clock": format.time_of_day,
         "code": code,
@@ -44,31 +45,31 @@ def environment(*directories: Path) -> Environment:
         "iso": clock.to_rfc3339,
         "markdown": markdown,
         "money": format.money,
-        "project": project,
+        "project": project_name,
         "seconds": format.seconds,
         "sendable": sendable,
         "short": format.short,
         "stamp": format.stamp,
-        "ticked": ticked,
+        "format_backticks": format_backticks,
     }
-    made.globals |= {
+    environment.globals |= {
         "PICTURES": PICTURES,
-        "MAX_SHOWN": MAX_SHOWN,
-        "MAX_TEXT": MAX_MARKDOWN,
-        "change": diffs.change,
-        "gave": items.gave,
-        "given": items.given,
+        "MAX_TOOL_CHARACTERS": MAX_TOOL_CHARACTERS,
+        "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
+        "compare_texts": compare_texts,
+        "call_parts": items.call_parts,
+        "result_parts": items.result_parts,
         "headline": items.headline,
-        "first_line": items.first_line,
-        "kind_of": items.kind_of,
-        "remarks": items.REMARKS,
+        "outline_line": items.outline_line,
+        "event_label": items.event_label,
+        "inserted_labels": items.INSERTED_LABELS,
         "split_blocks": split_blocks,
         "is_project": is_project,
     }
-    return made
+    return environment
 
 
 @cache
 def macros(name: str) -> Any:
-    """A template's macros, to call one by one."""
+    """Return a template's macros as callable attributes."""
     return environment().get_template(name).module

@@ -17,7 +17,8 @@ from segue.hub.turns import runner
 from segue.model import ids, projection
 from segue.model.event import Created, Event, ModelCalled, StatusChanged, Usage
 from segue.model.lifecycle import StopReason
-from segue.render.items import items
+from segue.render.items import build_items
+from segue.render.pairing import Pairs
 from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import Api, message, open_api
@@ -361,8 +362,9 @@ async def test_the_official_client_and_people_are_told(tmp_path: Path, model: Pr
     body = StatusChanged(status="idle", stop_reason="budget_reached")
     begun = Event(seq=1, id=ids.new_id(), at=0, body=Created(cwd="/"))
     made = projection.start("local", ids.new_id(), begun)
-    (shown,) = items(made, [Event(seq=9, id=ids.new_id(), at=0, body=body)], {})
-    assert shown.words == "Stopped: the session has reached its budget."
+    event = Event(seq=9, id=ids.new_id(), at=0, body=body)
+    (shown,) = build_items(made, [event], Pairs({}, {}))
+    assert shown.text == "Stopped: the session has reached its budget."
 
 
 async def ending(client: AsyncAnthropic, session: str, act: Awaitable[object]) -> str:

@@ -25,7 +25,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.render.markdown import MAX_MARKDOWN, code, markdown, sendable
+from segue.render.markdown import MAX_MARKDOWN_CHARACTERS, code, markdown, sendable
 from tests.claude.test_user_markup import message
 from tests.interfaces.web.house import House
 from tests.interfaces.web.site import open_site
@@ -185,7 +185,7 @@ def test_colours_are_for_lines_and_languages_that_cost_little() -> None:
 async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.create(LOCAL, title="Long")
-        long = "z" * (2 * MAX_MARKDOWN) + " the end"
+        long = "z" * (2 * MAX_MARKDOWN_CHARACTERS) + " the end"
         told = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
         kept = [
             AgentMessage(content=(Text(text=long),)),
@@ -198,5 +198,5 @@ async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -
             page = await site.get(f"/s/{session.id}/part?number=0")
             assert f"/whole/{event.seq}" in page and "the end" not in page
             assert "the end" in await site.get(f"/s/{session.id}/whole/{event.seq}")
-        assert len(page) < 3 * MAX_MARKDOWN
+        assert len(page) < 3 * MAX_MARKDOWN_CHARACTERS
         assert "the end" in await site.get(f"/s/{session.id}/export.html")

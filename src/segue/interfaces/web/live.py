@@ -21,9 +21,11 @@ from segue.model import clock, codec, ids
 from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Event
 from segue.model.session import Session
-from segue.render import format, items
-from segue.render.chunks import REACH, View
+from segue.render import format
+from segue.render.chunks import SessionView
+from segue.render.items import build_items
 from segue.render.markdown import markdown
+from segue.render.pairing import Pairs, PairTracker, find_outcomes
 from segue.store.base import Delta
 
 from . import rows, templates
@@ -33,7 +35,7 @@ from .request import WebRequest, parse_number
 
 log = logging.getLogger("segue.web")
 
-ViewOf = Callable[[Session], Awaitable[View]]
+ViewOf = Callable[[Session], Awaitable[SessionView]]
 PING_SECONDS = 15.0
 SHARED_SECONDS = 1.0  # between two looks whether a link still holds, each at one record
 SOON = 10 * 60 * clock.SECOND  # before a login ends by itself, its page says so
@@ -58,10 +60,10 @@ async def stream(request: WebRequest) -> Response:
     return _streaming(request, parts, partial(request.hub.visits.ends, request.token), PING_SECONDS)
 
 
-def shared(request: WebRequest, view: View, ends: Callable[[], Awaitable[int]]) -> Response:
+def shared(request: WebRequest, view: SessionView, ends: Callable[[], Awaitable[int]]) -> Response:
     """One session, for whoever has its link."""
 
-    async def as_shared(session: Session) -> View:
+    async def as_shared(session: Session) -> SessionView:
         if session.state == "trashed":
             raise NotFound("its session was deleted")
         return view._replace(session=session)
@@ -162,7 +164,7 @@ async def _session(
         return
     after = min(after, session.last_seq)
     agent = await transcript.agent_name(request, session)
-    begun: dict[str, Event] = {}
+    pairs = PairTracker(request.hub, request.principal, session.id)
     writing: dict[str, str] = {}
     async for thing in request.hub.follow(request.principal, session.id, after, deltas=True):
         if isinstance(thing, Delta):
@@ -181,46 +183,28 @@ async def _session(
         if session.source != kept_by:
             yield _frame("moved", {"session": session.id})
             return
-        yield await _item(request, view, thing, begun)
+        yield await _item(view, thing, pairs)
         if thing.type in _HEAD:
             head = await _head(request, view, agent) if view.writable else _shared_head(view)
             yield _frame("head", head)
     yield _frame("gone", {"session": session.id})
 
 
-async def _item(request: WebRequest, view: View, event: Event, begun: dict[str, Event]) -> bytes:
-    """An event as what it adds to the page, or as what it changes there."""
+async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
+    """Return the frame that adds an event to the page, or changes the item that it completes."""
     data: dict[str, Any] = {"seq": event.seq, "message": event.id, "html": ""}
-    name = items.key(event)
-    show = templates.macros("items.html").item
-    if event.type in items.PAIRS and name is not None:
-        begun[name] = event
-    elif event.type in items.PAIRS.values() and name is not None:
-        first = begun.pop(name, None) or await _beginning(request, view.session, event)
-        if first is not None:
-            made = items.items(view.session, [first], {name: event})
-            data |= {"of": first.seq, "html": str(show(view, made[0]))}
-            return _frame("item", data, event.seq)
-    for item in items.items(view.session, [event], {}):
-        data["html"] = str(show(view, item))
+    opening = await pairs.find_opening(event)
+    if opening is None:
+        items = build_items(view.session, [event], Pairs({}, {}))
+    else:
+        items = build_items(view.session, [opening], Pairs(find_outcomes([event]), {}))
+        data["of"] = opening.seq
+    for item in items:
+        data["html"] = str(templates.macros("items.html").render_item(view, item))
     return _frame("item", data, event.seq)
 
 
-async def _beginning(request: WebRequest, session: Session, event: Event) -> Event | None:
-    """The event that this one completes."""
-    kind = next(kind for kind, ending in items.PAIRS.items() if ending == event.type)
-    found = await request.hub.events(
-        request.principal,
-        session.id,
-        before=event.seq,
-        types=(kind,),
-        limit=REACH,
-        backward=True,
-    )
-    return next((each for each in reversed(found) if items.key(each) == items.key(event)), None)
-
-
-async def _head(request: WebRequest, view: View, agent: str) -> dict[str, Any]:
+async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str, Any]:
     bits = templates.macros("session_bits.html")
     session = view.session
     return {
@@ -235,7 +219,7 @@ async def _head(request: WebRequest, view: View, agent: str) -> dict[str, Any]:
     }
 
 
-def _shared_head(view: View) -> dict[str, Any]:
+def _shared_head(view: SessionView) -> dict[str, Any]:
     meta = templates.macros("session_bits.html").shared_meta(view.session)
     return {"title": view.session.title or "Untitled", "meta": str(meta)}
 

@@ -56,7 +56,7 @@ def group_of(session: Session, filters: Filters, now: int, ahead: int) -> tuple[
     """
     if filters.by_project:
         chosen = project_names.is_project(session.directory)
-        return session.directory if chosen else "", project_names.project(session.directory)
+        return session.directory if chosen else "", project_names.project_name(session.directory)
     label = _recency((session.active_at + ahead) // clock.DAY, (now + ahead) // clock.DAY)
     return label, label
 
@@ -76,7 +76,7 @@ def grouped(rows: Sequence[Row], filters: Filters, now: int, ahead: int) -> list
         made.setdefault(key, Group(key, label, [])).rows.append(row)
     if not filters.by_project:
         return list(made.values())
-    names = project_names.distinct(list(made))
+    names = project_names.unique_names(list(made))
     return [group._replace(label=names[group.key] or group.label) for group in made.values()]
 
 
@@ -135,7 +135,7 @@ def _state(session: Session) -> str:
 def _where(directory: str) -> str:
     if not project_names.is_project(directory):
         return ""
-    return f'<span class="where">{_text(project_names.project(directory))}</span>'
+    return f'<span class="where">{_text(project_names.project_name(directory))}</span>'
 
 
 def _badges(session: Session) -> str:

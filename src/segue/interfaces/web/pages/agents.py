@@ -19,9 +19,10 @@ from segue.model import search_text
 from segue.model.errors import NotFound
 from segue.model.event import Event
 from segue.model.session import Thread
-from segue.render import items
-from segue.render.chunks import View
+from segue.render.chunks import SessionView
+from segue.render.items import build_items
 from segue.render.markdown import sendable
+from segue.render.pairing import pair_events
 
 from . import listing, transcript
 
@@ -45,7 +46,7 @@ async def page(request: WebRequest) -> Response:
     )
 
 
-async def shared_page(request: WebRequest, view: View) -> Response:
+async def shared_page(request: WebRequest, view: SessionView) -> Response:
     """The same for whoever has a link to the session."""
     values = await _values(request, view)
     if request.from_script:
@@ -58,7 +59,7 @@ async def whole(request: WebRequest) -> Response:
     return await whole_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def whole_in(request: WebRequest, view: View) -> Response:
+async def whole_in(request: WebRequest, view: SessionView) -> Response:
     return transcript.text_of(view.session, await _event(request, view))
 
 
@@ -66,7 +67,7 @@ async def blob(request: WebRequest) -> Response:
     return await blob_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def blob_in(request: WebRequest, view: View) -> Response:
+async def blob_in(request: WebRequest, view: SessionView) -> Response:
     return transcript.blob_of(await _event(request, view), request.path_number("index"))
 
 
@@ -75,7 +76,7 @@ async def found(request: WebRequest) -> Response:
     return await found_in(request, await transcript.view_of(request, await request.session()))
 
 
-async def found_in(request: WebRequest, view: View) -> Response:
+async def found_in(request: WebRequest, view: SessionView) -> Response:
     words = request.param("q")
     if not search_text.terms(words):
         return HTMLResponse("")
@@ -85,22 +86,21 @@ async def found_in(request: WebRequest, view: View) -> Response:
 
 
 def _inside(values: Mapping[str, Any]) -> Response:
-    show = templates.macros("items.html").did
+    show = templates.macros("items.html").thread_beginning
     return HTMLResponse(str(show(values["own"], values["items"], values["later"])))
 
 
-async def _values(request: WebRequest, view: View) -> dict[str, Any]:
+async def _values(request: WebRequest, view: SessionView) -> dict[str, Any]:
     threads = await request.hub.threads(request.principal, view.session.id)
     thread = _named(request, threads)
     base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
     events, earlier, later = await _window(request, view, thread)
-    ended = {str(items.key(event)): event for event in events if event.type == "tool_result"}
     return {
         "view": view,
         "own": view._replace(base=base, writable=False, thread=thread.id),
         "session": view.session,
         "thread": thread,
-        "items": items.items(view.session, events, ended),
+        "items": build_items(view.session, events, pair_events(events)),
         "earlier": earlier,
         "later": later,
         "others": [each for each in threads if each.parent == thread.id],
@@ -115,7 +115,7 @@ def _named(request: WebRequest, threads: Iterable[Thread]) -> Thread:
     return thread
 
 
-async def _event(request: WebRequest, view: View) -> Event:
+async def _event(request: WebRequest, view: SessionView) -> Event:
     thread = _named(request, await request.hub.threads(request.principal, view.session.id))
     seq = request.path_number("seq")
     async for event in request.hub.thread(request.principal, view.session.id, thread.id):
@@ -125,7 +125,7 @@ async def _event(request: WebRequest, view: View) -> Event:
 
 
 async def _window(
-    request: WebRequest, view: View, thread: Thread
+    request: WebRequest, view: SessionView, thread: Thread
 ) -> tuple[list[Event], int | None, int | None]:
     """Some of its events around `at` or before `before`, and the seqs that lead on from there."""
     at, before = request.number_param("at"), request.number_param("before")

@@ -100,5 +100,5 @@ def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
 
 def _named(bars: list[Bar]) -> list[Bar]:
     """Projects by the ends of their directories' paths."""
-    names = project_names.distinct([bar.title for bar in bars])
+    names = project_names.unique_names([bar.title for bar in bars])
     return [bar._replace(name=names[bar.title] or bar.name) for bar in bars]

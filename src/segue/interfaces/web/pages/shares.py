@@ -12,7 +12,7 @@ from segue.model import clock, ids
 from segue.model.errors import NotFound
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.render.chunks import View
+from segue.render.chunks import SessionView
 
 from . import agents, listing, transcript
 
@@ -95,13 +95,15 @@ async def blob(request: WebRequest) -> Response:
     return await transcript.blob((await _open(request))[0])
 
 
-async def _open(request: WebRequest) -> tuple[WebRequest, View]:
+async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
     """The request as its link allows it: as somebody who may read the one session."""
     reading = WebRequest(request.app, request.http, request.path_params, await _reader(request))
     session = await reading.session()
     if session.state == "trashed":
         raise NotFound("this link leads nowhere; its session was deleted")
-    return reading, View(session, _base(session, request.path_params["secret"]), False)
+    return reading, SessionView(
+        session, _base(session, request.path_params["secret"]), writable=False
+    )
 
 
 async def _reader(request: WebRequest) -> Principal:

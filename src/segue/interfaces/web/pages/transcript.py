@@ -22,9 +22,16 @@ from segue.model.errors import NotFound
 from segue.model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
 from segue.render import format, items
-from segue.render.chunks import Part, View, part_of, part_size, read_parts, rendered
+from segue.render.chunks import (
+    Chunk,
+    SessionView,
+    chunk_number,
+    chunk_size,
+    read_chunks,
+    render_chunks,
+)
 from segue.render.markdown import sendable
-from segue.render.relative_paths import nearby
+from segue.render.relative_paths import with_relative_paths
 from segue.render.templates import PICTURES
 
 from . import listing
@@ -36,23 +43,23 @@ MOST = 12  # parts that a page may ask for at once
 TURNS = 200
 
 
-async def main(request: WebRequest, view: View) -> dict[str, Any]:
+async def main(request: WebRequest, view: SessionView) -> dict[str, Any]:
     """What the template of a session's page needs: the parts around `at`, or the last ones."""
     session = view.session
     at = request.number_param("at")
-    size = part_size(session)
-    last = part_of(session, session.last_seq)
-    here = last if at is None else min(part_of(session, at), last)
+    size = chunk_size(session)
+    last = chunk_number(session, session.last_seq)
+    here = last if at is None else min(chunk_number(session, at), last)
     first = max(0, here - (LAST - 1 if at is None else AROUND))
     upto = min(last, here + AROUND)
-    parts = await read_parts(request.hub, request.principal, session, first, upto)
+    parts = await read_chunks(request.hub, request.principal, session, first, upto)
     if at is None:
         parts = _filling(parts)
         first = parts[0].number
     return {
         "view": view,
         "session": session,
-        "transcript": await rendered(view, parts),
+        "transcript": await render_chunks(view, parts),
         "first": first,
         "upto": upto,
         "last": last,
@@ -64,14 +71,14 @@ async def main(request: WebRequest, view: View) -> dict[str, Any]:
     }
 
 
-async def view_of(request: WebRequest, session: Session) -> View:
-    keeper = await request.hub.keeper(request.principal, session.id)
-    return View(session, f"/s/{session.id}", True, request.csrf, keeper=keeper)
+async def view_of(request: WebRequest, session: Session) -> SessionView:
+    owner = await request.hub.keeper(request.principal, session.id)
+    return SessionView(session, f"/s/{session.id}", writable=True, csrf=request.csrf, owner=owner)
 
 
-async def waiting(request: WebRequest, view: View) -> Sequence[str]:
+async def waiting(request: WebRequest, view: SessionView) -> Sequence[str]:
     """The ids of messages that have not begun."""
-    return () if view.keeper else await request.hub.waiting(request.principal, view.session.id)
+    return () if view.owner else await request.hub.waiting(request.principal, view.session.id)
 
 
 async def page(request: WebRequest) -> Response:
@@ -81,7 +88,7 @@ async def page(request: WebRequest) -> Response:
     view = await view_of(request, session)
     values = await main(request, view)
     values |= {"agent": agent, "command": command(request, view), "csrf": request.csrf}
-    values["hint"] = "" if view.keeper else request.command_hint
+    values["hint"] = "" if view.owner else request.command_hint
     values["coming"] = (session.turn or request.param("sent")) and not session.open_asks
     values["waiting"] = await waiting(request, view) if session.turn else ()
     if request.from_script:
@@ -97,14 +104,14 @@ async def part(request: WebRequest) -> Response:
     return await parts_of(request, await view_of(request, await request.session()))
 
 
-async def parts_of(request: WebRequest, view: View) -> Response:
+async def parts_of(request: WebRequest, view: SessionView) -> Response:
     first = request.number_param("number") or 0
     upto = min(first + MOST - 1, max(first, request.number_param("upto") or 0))
-    upto = min(upto, part_of(view.session, view.session.last_seq))
+    upto = min(upto, chunk_number(view.session, view.session.last_seq))
     if first > upto:
         return HTMLResponse("")
-    parts = await read_parts(request.hub, request.principal, view.session, first, upto)
-    return HTMLResponse(await rendered(view, parts))
+    parts = await read_chunks(request.hub, request.principal, view.session, first, upto)
+    return HTMLResponse(await render_chunks(view, parts))
 
 
 async def turns(request: WebRequest) -> Response:
@@ -112,7 +119,7 @@ async def turns(request: WebRequest) -> Response:
     return await turns_of(request, await view_of(request, await request.session()))
 
 
-async def turns_of(request: WebRequest, view: View) -> Response:
+async def turns_of(request: WebRequest, view: SessionView) -> Response:
     if search_text.terms(words := request.param("q")):
         return await _found(request, view, words)
     after = request.number_param("after") or 0
@@ -120,16 +127,16 @@ async def turns_of(request: WebRequest, view: View) -> Response:
         request.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
     )
     lines = [
-        (event.seq, event.at, items.first_line(event.body))
+        (event.seq, event.at, items.outline_line(event.body))
         for event in found
-        if isinstance(event.body, UserMessage) and items.begins(event.body)
+        if isinstance(event.body, UserMessage) and items.starts_turn(event.body)
     ]
     more = found[-1].seq if len(found) == TURNS else None
     made = templates.macros("session_bits.html").turns(view, lines, more)
     return HTMLResponse(str(made))
 
 
-async def _found(request: WebRequest, view: View, words: str) -> Response:
+async def _found(request: WebRequest, view: SessionView, words: str) -> Response:
     """The messages in which some words occur, the newest first."""
     found = await request.hub.find(
         request.principal,
@@ -155,11 +162,11 @@ async def whole(request: WebRequest) -> Response:
 
 
 def text_of(session: Session, event: Event) -> Response:
-    match nearby(event, session).body:
+    match with_relative_paths(event, session).body:
         case ToolCall() as body:
-            texts = [part.code or _text(part.block) for part in items.given(body)]
+            texts = [part.code or _text(part.block) for part in items.call_parts(body)]
         case ToolResult() as body:
-            texts = [part.code or _text(part.block) for part in items.gave(body)]
+            texts = [part.code or _text(part.block) for part in items.result_parts(body)]
         case body:
             texts = [_text(*getattr(body, "content", getattr(body, "summary", ())))]
     code = "\n\n".join(each for each in texts if each)
@@ -195,12 +202,12 @@ def blob_of(event: Event, index: int) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def command(request: WebRequest, view: View) -> str:
+def command(request: WebRequest, view: SessionView) -> str:
     """What to type to go on with a session in the tool that keeps it."""
     import shlex
 
     session = view.session
-    if view.keeper == "claude":
+    if view.owner == "claude":
         home = os.environ.get("CLAUDE_CONFIG_DIR") if request.principal.local else None
         own = f"CLAUDE_CONFIG_DIR={shlex.quote(home)} " if home else ""
         resume = f"{own}claude --resume {session.native_id or session.id}"
@@ -227,7 +234,7 @@ async def agent_name(request: WebRequest, session: Session) -> str:
     return (await listing.agent_names(request, [session.agent.id])).get(session.agent.id, "")
 
 
-def _filling(parts: list[Part]) -> list[Part]:
+def _filling(parts: list[Chunk]) -> list[Chunk]:
     """The last parts, as many as fill a screen: what is above comes when it is scrolled to."""
     lines = 0
     for at in range(len(parts) - 1, -1, -1):

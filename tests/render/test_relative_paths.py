@@ -1,4 +1,4 @@
-"""Where a session's directory is, is told to no reader."""
+"""Documents do not reveal where a session's working directory is."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from segue.model.content import Diff, ResourceLink, as_content
 from segue.model.event import Location, Option, PermissionAsked, ToolCall, ToolResult, UserMessage
 from segue.model.principal import LOCAL
 from segue.render import documents
-from segue.render.relative_paths import nearby
+from segue.render.relative_paths import with_relative_paths
 from segue.store.memory import MemoryStore
 
 
-async def test_files_in_a_sessions_directory_are_named_from_there(tmp_path: Path) -> None:
+async def test_documents_show_paths_relative_to_the_working_directory(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
         session = await hub.create(LOCAL)
         file = f"{session.cwd}/src/f.txt"
@@ -47,10 +47,10 @@ async def test_files_in_a_sessions_directory_are_named_from_there(tmp_path: Path
     assert '<p class="quiet place">src/f.txt:3</p>' in texts[1]
 
 
-async def test_what_is_elsewhere_and_what_was_said_stays(tmp_path: Path) -> None:
+async def test_paths_elsewhere_and_message_texts_stay_unchanged(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
         session = await hub.create(LOCAL, cwd="/p/app")
-        said = UserMessage(content=as_content("/p/app/x is broken"))
+        message = UserMessage(content=as_content("/p/app/x is broken"))
         call = ToolCall(
             call_id="c",
             name="bash",
@@ -58,10 +58,10 @@ async def test_what_is_elsewhere_and_what_was_said_stays(tmp_path: Path) -> None
             input={"command": "cat /p/app/x", "path": "/p/apple/x", "cwd": "/p/app"},
             locations=(Location(path="/p/apple/x"),),
         )
-        printed = ToolResult(call_id="c", content=as_content("/p/app/x: no such file"))
-        await hub.append(LOCAL, session.id, said, call, printed)
+        result = ToolResult(call_id="c", content=as_content("/p/app/x: no such file"))
+        await hub.append(LOCAL, session.id, message, call, result)
         events = [event async for event in hub.history(LOCAL, session.id)]
-        assert [nearby(event, session) for event in events] == events
+        assert [with_relative_paths(event, session) for event in events] == events
 
         root = await hub.create(LOCAL, cwd="/")
-        assert [nearby(event, root) for event in events] == events
+        assert [with_relative_paths(event, root) for event in events] == events
