@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from segue.model import codec, projection
 from segue.model.event import decode_body
-from segue.sources.claude.conversation import messages, tree
+from segue.sources.claude.conversation import tree
 from segue.sources.claude.edit import doctor, fork
 from segue.sources.claude.exchange import event_codec, transcript_line, transcript_writer
 from segue.sources.claude.format import subagents
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
-from segue.sources.claude.sdk import export, quick_info
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
+from segue.sources.claude.sdk import export, messages, quick_info
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 from segue.store.base import number
 from tests.claude.entries import S

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from segue import claude
-from segue.sources.claude.conversation import entry_table, messages
-from segue.sources.claude.sdk import quick_info
+from segue.sources.claude.conversation import entry_table
+from segue.sources.claude.sdk import messages, quick_info
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
 
 GOOD = "99999999-9999-4999-8999-999999999999"
@@ -212,7 +212,7 @@ def test_many_compactions(home: Home) -> None:
 
 MEASURE = """
 import resource, sys
-from segue.sources.claude.conversation.messages import read_messages
+from segue.sources.claude.sdk.messages import read_messages
 from segue.sources.claude.sdk.quick_info import read_facts
 path, limit = sys.argv[1], int(sys.argv[2])
 def peak():

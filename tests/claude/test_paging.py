@@ -21,8 +21,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query, matches
 from segue.model.session import Session
 from segue.sources.claude.edit import trash
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import Home, as_line, user

@@ -6,9 +6,9 @@ import os
 
 from segue.model import clock
 from segue.sources.claude.edit import fork, remove
-from segue.sources.claude.format import append, locate, safe_io, sidecar
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, is_uuid
+from segue.sources.claude.format import append, safe_io, sidecar
+from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uuid
+from segue.sources.claude.sdk import locate
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult
 
 

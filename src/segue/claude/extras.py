@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 
-from segue.sources.claude.conversation import messages as reading
 from segue.sources.claude.conversation import tree
 from segue.sources.claude.conversation.tree import SessionTree
 from segue.sources.claude.edit import doctor as healing
 from segue.sources.claude.edit import relocate, trash
 from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
-from segue.sources.claude.format import locate, safe_io
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, is_uuid
-from segue.sources.claude.sdk import export
+from segue.sources.claude.format import safe_io
+from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uuid
+from segue.sources.claude.sdk import export, locate
+from segue.sources.claude.sdk import messages as reading
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
 
 

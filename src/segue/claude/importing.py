@@ -8,8 +8,8 @@ from typing import cast
 
 from segue.sources.claude.exchange import bundle, transcript_line
 from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
-from segue.sources.claude.format.locate import find_transcript
 from segue.sources.claude.format.paths import ClaudeHome
+from segue.sources.claude.sdk.locate import find_transcript
 
 from .changes import checked_id
 from .protocol import SessionKey, SessionStore, SessionStoreEntry

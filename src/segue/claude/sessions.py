@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from segue.sources.claude.conversation import messages as reading
-from segue.sources.claude.format import locate, safe_io, subagents
+from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
-from segue.sources.claude.sdk import listing
+from segue.sources.claude.sdk import listing, locate
+from segue.sources.claude.sdk import messages as reading
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo, SessionMessage
 
 
@@ -76,7 +76,7 @@ def get_subagent_messages(
     if place is None or not agent_id:
         return []
     try:
-        return subagents.read_agent_messages(place.path, agent_id, limit, offset)
+        return reading.read_agent_messages(place.path, agent_id, limit, offset)
     except safe_io.UnreadableFile:
         return []
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from segue.model import clock
-from segue.sources.claude.conversation import messages
 from segue.sources.claude.edit import fork
 from segue.sources.claude.format import append, subagents
 from segue.sources.claude.format.paths import is_uuid, resolve_directory
+from segue.sources.claude.sdk import messages
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .changes import checked_fork, checked_id, checked_tag, checked_title

@@ -212,8 +212,8 @@ def _of(session: Session) -> SessionBundle:
 
 
 def _at_home(name: str) -> SessionBundle:
-    from segue.sources.claude.format import locate
     from segue.sources.claude.format.paths import ClaudeHome
+    from segue.sources.claude.sdk import locate
 
     place = locate.find_transcript(ClaudeHome.current(), name)
     if place is None:

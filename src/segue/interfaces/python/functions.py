@@ -15,9 +15,9 @@ from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.sources.claude.conversation import messages
 from segue.sources.claude.exchange import transcript_writer
 from segue.sources.claude.format.prompt import truncate
+from segue.sources.claude.sdk import messages
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
 from .opening import Where, hub_of

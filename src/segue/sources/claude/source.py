@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .events.session_reader import Histories
-    from .format.locate import TranscriptFile
+    from .format.paths import TranscriptFile
 
 T = TypeVar("T")
 _INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
@@ -353,7 +353,7 @@ class ClaudeSource:
         found = self._ask(lambda index: index.find(id))
         if found is None:
             raise NotFound(f"no session {id}", session=id)
-        from .format.locate import TranscriptFile
+        from .format.paths import TranscriptFile
 
         return TranscriptFile(
             discovery.named(found[0])[0], found[0], ProjectDirectory(os.path.dirname(found[0]))

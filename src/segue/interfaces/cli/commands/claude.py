@@ -144,7 +144,8 @@ def export(where: Where, session: str, html: bool, output: str) -> None:
 
 def _everyone() -> list[str]:
     """The sessions that Claude Code has transcripts of, also those that have a copy here."""
-    from segue.sources.claude.format import locate, paths, safe_io
+    from segue.sources.claude.format import paths, safe_io
+    from segue.sources.claude.sdk import locate
 
     home = paths.ClaudeHome.current()
     entries = (
@@ -159,7 +160,8 @@ def _everyone() -> list[str]:
 def _named(where: Where, session: str) -> str:
     """What Claude Code calls a session that it has a transcript of."""
     from segue.sources.claude.exchange import event_codec
-    from segue.sources.claude.format import locate, paths
+    from segue.sources.claude.format import paths
+    from segue.sources.claude.sdk import locate
 
     found: Session = where.read(lambda hub, principal: hub.named(principal, session))
     name = found.native_id or event_codec.native_session_id(found)

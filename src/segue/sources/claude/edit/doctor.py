@@ -17,8 +17,7 @@ from typing import Literal
 
 from segue.model import codec
 from segue.sources.claude.format import jsonl, processes, safe_io
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
 
 Kind = Literal["torn", "nul", "control", "glued", "surrogate", "utf8", "json", "unterminated"]
 MEANING: dict[Kind, str] = {

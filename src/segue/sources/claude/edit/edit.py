@@ -15,8 +15,7 @@ from segue.model.event import InfoChanged
 from segue.sources.claude.events.transcript_reader import Reader
 from segue.sources.claude.events.translator import FIRST
 from segue.sources.claude.format import append, safe_io, sidecar
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.index import discovery
 
 from . import fork as forking

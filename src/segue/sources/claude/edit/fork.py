@@ -22,7 +22,7 @@ from segue.sources.claude.conversation.entry_table import (
 from segue.sources.claude.format import jsonl, safe_io, sidecar
 from segue.sources.claude.format.append import clean_title
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.locate import TranscriptFile
+from segue.sources.claude.format.paths import TranscriptFile
 from segue.sources.claude.sdk import quick_info
 
 # What an entry says of the session or the process that wrote it, and not of the conversation.

@@ -7,8 +7,12 @@ import time
 from typing import Any
 
 from segue.sources.claude.format import append, jsonl, processes, safe_io, sidecar
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
+from segue.sources.claude.format.paths import (
+    ClaudeHome,
+    TranscriptFile,
+    project_key,
+    resolve_directory,
+)
 
 CLEANUP_DAYS = 30
 _DAY = 86_400

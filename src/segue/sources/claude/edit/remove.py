@@ -6,8 +6,7 @@ import os
 import shutil
 
 from segue.sources.claude.format import processes, sidecar
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome
+from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
 
 
 def remove_session(home: ClaudeHome, place: TranscriptFile) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from segue.model import clock, codec
-from segue.sources.claude.format import jsonl, locate, processes, related_files, safe_io
-from segue.sources.claude.format.locate import TranscriptFile
-from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory
+from segue.sources.claude.format import jsonl, processes, related_files, safe_io
+from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.format.sidecar import TRASH_MANIFEST
+from segue.sources.claude.sdk import locate
 
 
 @dataclass

@@ -12,6 +12,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -63,6 +64,14 @@ class ProjectDirectory(msgspec.Struct, frozen=True):
     cwd: str | None = None
     # Whether the name alone proves that its sessions ran in `cwd`.
     sure: bool = True
+
+
+class TranscriptFile(NamedTuple):
+    """The transcript of a session."""
+
+    id: str
+    path: str
+    project: ProjectDirectory
 
 
 def is_uuid(text: object) -> bool:

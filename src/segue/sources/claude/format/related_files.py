@@ -15,8 +15,7 @@ from segue.model import codec
 from segue.sources.claude.sdk import quick_info
 
 from . import jsonl, safe_io, sidecar
-from .locate import TranscriptFile
-from .paths import ClaudeHome
+from .paths import ClaudeHome, TranscriptFile
 
 _LARGEST_INDEX = 64 << 20
 

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections.abc import Iterator
-
-from segue.sources.claude.conversation import active_branch, entry_table, messages
-from segue.sources.claude.conversation.ancestry import is_message
-from segue.sources.claude.sdk.sdk_types import SessionMessage
 
 from . import jsonl, safe_io, sidecar
 from .jsonl import Entry
@@ -49,26 +44,6 @@ def _is(entry: os.DirEntry[str], directory: bool) -> bool:
 def list_agent_ids(session: str) -> list[str]:
     """The ids of a session's agents."""
     return list(dict.fromkeys(id for id, _ in list_agent_transcripts(session)))
-
-
-def read_agent_messages(
-    session: str, agent: str, limit: int | None = None, offset: int = 0
-) -> list[SessionMessage]:
-    """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
-    path = next((path for id, path in list_agent_transcripts(session) if id == agent), None)
-    if path is None:
-        return []
-    with safe_io.open_for_reading(path) as (descriptor, _):
-        t = entry_table.table_from_file(descriptor)
-        entry = entry_table.EntryReader(descriptor, t)
-        shown = array(
-            "i", (at for at in active_branch.find_newest_branch(t, entry) if is_message(t, at))
-        )
-        found = messages.load_messages(t, messages.slice_page(shown, limit, offset), entry)
-    call, parent = parse_started_by(read_metadata(path))
-    for message in found:
-        message.parent_tool_use_id, message.parent_agent_id = call, parent
-    return found
 
 
 def read_metadata(path: str) -> Entry:

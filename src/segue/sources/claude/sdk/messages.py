@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from segue.sources.claude.format import safe_io
+from segue.sources.claude.conversation import active_branch, ancestry, entry_table
+from segue.sources.claude.conversation.entry_table import ATTACHMENT, KINDS, EntryLookup, EntryTable
+from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.sdk.sdk_types import SessionMessage
 
-from . import active_branch, ancestry, entry_table
-from .entry_table import ATTACHMENT, KINDS, EntryLookup, EntryTable
+from .sdk_types import SessionMessage
 
 
 def read_messages(
@@ -25,6 +25,29 @@ def read_messages(
             "i", (number for number in way if active_branch.is_visible(t, number, system))
         )
         return load_messages(t, slice_page(shown, limit, offset), entry)
+
+
+def read_agent_messages(
+    session: str, agent: str, limit: int | None = None, offset: int = 0
+) -> list[SessionMessage]:
+    """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
+    path = next(
+        (path for id, path in subagents.list_agent_transcripts(session) if id == agent), None
+    )
+    if path is None:
+        return []
+    with safe_io.open_for_reading(path) as (descriptor, _):
+        t = entry_table.table_from_file(descriptor)
+        entry = entry_table.EntryReader(descriptor, t)
+        shown = array(
+            "i",
+            (at for at in active_branch.find_newest_branch(t, entry) if ancestry.is_message(t, at)),
+        )
+        found = load_messages(t, slice_page(shown, limit, offset), entry)
+    call, parent = subagents.parse_started_by(subagents.read_metadata(path))
+    for message in found:
+        message.parent_tool_use_id, message.parent_agent_id = call, parent
+    return found
 
 
 def messages_from_entries(

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
-from segue.sources.claude.sdk import listing, quick_info
-from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+from segue.sources.claude.format.paths import (
+    ClaudeHome,
+    TranscriptFile,
+    is_uuid,
+    list_projects,
+    projects_for_directory,
+)
 
-from .paths import ClaudeHome, ProjectDirectory, is_uuid, list_projects, projects_for_directory
-
-
-class TranscriptFile(NamedTuple):
-    """Where a session's transcript is."""
-
-    id: str
-    path: str
-    project: ProjectDirectory
+from . import listing, quick_info
+from .sdk_types import SDKSessionInfo
 
 
 def find_copies(home: ClaudeHome, id: str, directory: str | None = None) -> list[TranscriptFile]:
