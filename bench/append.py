@@ -86,7 +86,7 @@ class Floor:
         execute("BEGIN IMMEDIATE")
         execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, ids.new_id(), now, "user_message", event.VERSION, made.body),
+            (key, ids.new_id(), now, "user_message", event.BODY_VERSION, made.body),
         )
         execute("INSERT INTO search (rowid, tokens) VALUES (?, ?)", (key, made.words))
         sql = "UPDATE sessions SET active_at = ?, change = ?, row = ? WHERE pk = ?"

@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 
-def log_changes(connection: sqlite3.Connection, seconds: float) -> None:
+def enable_wal(connection: sqlite3.Connection, seconds: float) -> None:
     """Waits for the lock that this needs; SQLite itself does not, however long its timeout is."""
     deadline = time.monotonic() + seconds
     while True:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import segue
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, ConfigChanged, Failed, UserMessage
 from tests.claude.entries import Home
 
@@ -39,7 +39,9 @@ def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def said(hub: segue.Hub) -> list[str]:
     bodies = [event.body async for event in hub.history(segue.LOCAL, ID)]
-    return [plain(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)]
+    return [
+        plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
+    ]
 
 
 async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from segue import LOCAL, Hub, claude, errors
 from segue.hub.sync import importer as transcripts_of_hub
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
 from segue.sources.claude.exchange import bundle
@@ -75,7 +75,7 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
     async def heard(hub: Hub) -> list[str]:
         await hub.get(LOCAL, S)
         events = [event.body async for event in hub.conversation(LOCAL, S)]
-        return [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
+        return [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
 
     def more(number: int, parent: str) -> None:
         at = f"2026-02-0{number}T00:00:00Z"
@@ -157,7 +157,7 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
         await other.turns.rest()
         await hub.get(LOCAL, S)
         events = [event.body async for event in hub.conversation(LOCAL, S)]
-        heard = [plain(e.content) for e in events if isinstance(e, UserMessage)]
+        heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage)]
         assert heard == ["at first", "/say here", "/ask May I?", "and 2"]
         await other.leave()
 
@@ -188,7 +188,7 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
         go.set()
         await asyncio.gather(asked, other)
         events = [event.body async for event in hub.conversation(LOCAL, S)]
-    heard = [plain(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
+    heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
     assert heard == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
 
 

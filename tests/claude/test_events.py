@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from segue.model import codec, projection
-from segue.model.content import Diff, Image, Other, Resource, Text, plain
+from segue.model.content import Diff, Image, Other, Resource, Text, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -149,7 +149,7 @@ def test_the_row_is_what_the_events_come_to(homes: Path, version: str) -> None:
             )
             if "createdAt" in row:
                 assert session.created_at // 1000 == row["createdAt"]
-        folded = projection.fold("local", session.id, found)
+        folded = projection.project("local", session.id, found)
         for name in ("messages", "errors", "days", "last_seq"):
             assert getattr(folded, name) == getattr(session, name)
         # What all of it cost is told by other lines than those of the responses.
@@ -194,14 +194,14 @@ def test_what_people_and_the_model_say(home: Home) -> None:
     look, this, thought, redacted, see, novelty, caveat, cut, cut_too, queued = bodies(path)
     assert look.content == (Text(text="look"),)  # type: ignore[union-attr]
     assert this.content == (Text(text="this"), Image(mime="image/jpeg", data="QUJD"))  # type: ignore[union-attr]
-    assert isinstance(thought, AgentThought) and plain(thought.content) == "hm"
+    assert isinstance(thought, AgentThought) and plain_text(thought.content) == "hm"
     assert thought.extra["claude"]["signature"] == "sig"
     assert isinstance(redacted, AgentThought) and isinstance(redacted.content[0], Other)
-    assert isinstance(see, AgentMessage) and plain(see.content) == "I see"
+    assert isinstance(see, AgentMessage) and plain_text(see.content) == "I see"
     assert isinstance(novelty, AgentMessage) and isinstance(novelty.content[0], Other)
     assert isinstance(caveat, SystemMessage)
     assert isinstance(cut, Interrupted) and isinstance(cut_too, Interrupted)
-    assert isinstance(queued, UserMessage) and plain(queued.content) == "and this"
+    assert isinstance(queued, UserMessage) and plain_text(queued.content) == "and this"
 
 
 def test_documents(home: Home) -> None:
@@ -252,7 +252,7 @@ def test_calls_and_results(home: Home) -> None:
     assert isinstance(mcp, ToolCall) and (mcp.server, mcp.name) == ("files", "read")
     assert isinstance(todo, ToolCall) and isinstance(plan, PlanChanged)
     assert [(step.content, step.status) for step in plan.entries] == [("dig", "in_progress")]
-    assert isinstance(result, ToolResult) and plain(result.content) == "a.txt"
+    assert isinstance(result, ToolResult) and plain_text(result.content) == "a.txt"
     assert result.extra["claude"]["toolUseResult"] == {"n": 1}
     assert isinstance(failure, ToolResult) and failure.status == "failed"
     assert isinstance(well, UserMessage)
@@ -287,7 +287,7 @@ def test_a_compaction_is_one_event_with_its_summary(home: Home) -> None:
     assert isinstance(kept, Foreign) and kept.raw["subtype"] == "compact_boundary"
     assert isinstance(compacted, Compacted)
     assert (compacted.trigger, compacted.tokens_before) == ("manual", 1234)
-    assert plain(compacted.summary) == "so far"
+    assert plain_text(compacted.summary) == "so far"
     with reading(path) as (reader, _):
         whole = list(reader.all())
         assert list(reader.all(whole[-2].seq)) == whole[-1:]  # begun between the two lines
@@ -331,7 +331,7 @@ def test_errors_and_what_the_program_says(home: Home) -> None:
     _, failed, retrying, told, timed, progress = bodies(path)
     assert isinstance(failed, Failed) and (failed.message, failed.code) == ("a1", "overloaded")
     assert isinstance(retrying, Failed) and retrying.retry == "retrying"
-    assert isinstance(told, SystemMessage) and plain(told.content) == "cost: 0"
+    assert isinstance(told, SystemMessage) and plain_text(told.content) == "cost: 0"
     assert isinstance(timed, Foreign) and isinstance(progress, Foreign)
 
 
@@ -424,7 +424,7 @@ def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
         with safe_io.open_for_reading(str(path)) as (descriptor, _):
             known = transcript_summary.begin(descriptor, known)
             said = [body for _, body in transcript_summary.scan(descriptor, known)]
-            return [plain(body.content) for body in said]  # type: ignore[union-attr]
+            return [plain_text(body.content) for body in said]  # type: ignore[union-attr]
 
     assert scanned() == ["hi", "a1"]
     assert scanned() == []

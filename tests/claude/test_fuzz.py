@@ -21,7 +21,7 @@ from segue.sources.claude.format import subagents
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.sdk import export, messages, quick_info
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
-from segue.store.base import number
+from segue.store.base import number_drafts
 from tests.claude.entries import S
 
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -144,9 +144,9 @@ def comes_back(data: bytes) -> None:
     drafts = event_codec.creation_drafts("-w", S, kept_lines, "/")
     drafts += event_codec.drafts_from_lines(S, "", kept_lines, 1, set())
     stored = [
-        replace(event, body=decode_body(codec.encode(event.body))) for event in number(drafts, 0, 1)
+        replace(event, body=decode_body(codec.encode(event.body))) for event in number_drafts(drafts, 0, 1)
     ]
-    session = projection.fold("local", S, stored)
+    session = projection.project("local", S, stored)
     assert [line.data() for line in transcript_writer.transcript_lines(session, stored)] == lines
 
 

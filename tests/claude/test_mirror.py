@@ -14,7 +14,7 @@ import pytest
 
 from segue import LOCAL, Hub, Query, claude, errors
 from segue.claude import SegueSessionStore, SessionKey
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, ToolCall, ToolResult, UserMessage
 from segue.store import open_store
 from segue.store.base import Store
@@ -44,7 +44,7 @@ class Room:
     async def texts(self, id: str = S) -> list[str]:
         """What was said in a session, as the hub tells."""
         return [
-            plain(event.body.content)
+            plain_text(event.body.content)
             async for event in self.hub.history(LOCAL, id)
             if isinstance(event.body, UserMessage | AgentMessage)
         ]

@@ -201,5 +201,5 @@ async def test_a_mark_is_that_of_an_index_that_has_all_files(tmp_path: Path) -> 
         await world.make(1, "/a", None)
         await world.source.refresh()
         os.unlink(tmp_path / "index")
-        mark = await world.source.mark()
+        mark = await world.source.change_point()
         assert await world.source.sweep(Query(), mark, "") == []

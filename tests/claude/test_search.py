@@ -74,7 +74,7 @@ async def test_every_way_finds_the_same(
         told = {}
         for session in sessions:
             events = [event async for event in hub.history(LOCAL, session.id)]
-            spoken = [(event, search_text.searchable(event.body)) for event in events]
+            spoken = [(event, search_text.searchable_text(event.body)) for event in events]
             told[session.id] = [
                 (event, search_text.tokens(shown)) for event, shown in spoken if shown
             ]
@@ -84,7 +84,7 @@ async def test_every_way_finds_the_same(
                 session.id
                 for session in sessions
                 if all(
-                    any(search_text.occurs(term, has) for _, has in told[session.id])
+                    any(search_text.words_have_term(term, has) for _, has in told[session.id])
                     for term in wanted
                 )
             ]
@@ -94,7 +94,7 @@ async def test_every_way_finds_the_same(
                 assert found.event == next(
                     event
                     for event, has in reversed(told[found.session.id])
-                    if any(search_text.occurs(term, has) for term in wanted)
+                    if any(search_text.words_have_term(term, has) for term in wanted)
                 )
 
 
@@ -102,7 +102,7 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
     for number in range(300):
         home.talk(ids.new_id(), say=f"common {number}")
     read: list[str] = []
-    stands = search_text.stands
+    stands = search_text.text_has_term
 
     def counting(term: search_text.Term, words: str) -> bool:
         read.append(words)
@@ -260,9 +260,11 @@ def test_how_often_a_term_occurs(said: str) -> None:
     for query in ("bird", "bir", "bird the", '"bird the"', '"bird bird"', "vögel", "none"):
         for term in search_text.terms(query):
             found, size = search_text.tokens(said), len(term.tokens)
-            right = sum(search_text.occurs(term, found[at : at + size]) for at in range(len(found)))
-            assert search_text.times(term, said) == right
-            assert search_text.stands(term, said) == (right > 0)
+            right = sum(
+                search_text.words_have_term(term, found[at : at + size]) for at in range(len(found))
+            )
+            assert search_text.count_occurrences(term, said) == right
+            assert search_text.text_has_term(term, said) == (right > 0)
 
 
 async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Home) -> None:

@@ -15,7 +15,7 @@ import pytest
 from segue import claude
 from segue.hub import Hub
 from segue.model import clock
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentMessage, StatusChanged, Usage, UserMessage
 from segue.model.principal import LOCAL, Principal
@@ -45,7 +45,9 @@ async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
             assert history[-1].seq == session.last_seq
             prompts = [e.body for e in history if isinstance(e.body, UserMessage)]
             words = (
-                " ".join(plain(prompts[0].content).split()[:4]).replace('"', "") if prompts else ""
+                " ".join(plain_text(prompts[0].content).split()[:4]).replace('"', "")
+                if prompts
+                else ""
             )
             if any(char.isalnum() for char in words):
                 results = await hub.search(LOCAL, Query(text=f'"{words}"', limit=1000))
@@ -343,7 +345,7 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
         assert (fork.source, fork.title) == ("segue", "T (fork)")
         bodies = [e.body async for e in hub.history(LOCAL, fork.id)]
         shown = [b for b in bodies if isinstance(b, UserMessage | AgentMessage)]
-        assert [plain(body.content) for body in shown] == ["one", "a1"]
+        assert [plain_text(body.content) for body in shown] == ["one", "a1"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -443,10 +445,10 @@ async def test_what_claude_code_writes_is_followed(
         with path.open("ab") as file:
             file.write(line[30:])
         event = await waiting
-        assert plain(event.body.content) == "more"
+        assert plain_text(event.body.content) == "more"
         append(path, assistant("a2", "u2"), user("u3", "a2"))
-        assert plain((await one()).body.content) == "a2"
-        assert plain((await one()).body.content) == "u3"
+        assert plain_text((await one()).body.content) == "a2"
+        assert plain_text((await one()).body.content) == "u3"
         await follower.aclose()  # type: ignore[attr-defined]
 
 

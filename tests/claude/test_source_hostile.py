@@ -127,7 +127,7 @@ async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
 ) -> None:
     home.talk(GOOD)
     path = home.talk(S, say="unforeseen")
-    searchable = search_text.searchable
+    searchable = search_text.searchable_text
 
     def stumbling(body: Body) -> str:
         if "unforeseen" in (found := searchable(body)):

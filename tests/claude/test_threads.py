@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from segue.hub import Hub
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import AgentMessage, AnyBody, ToolCall, Usage, UserMessage
 from segue.model.principal import LOCAL
@@ -32,7 +32,9 @@ ASIDE: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
 
 async def spoken(hub: Hub, thread: str) -> list[str]:
     bodies = [event.body async for event in hub.thread(LOCAL, S, thread)]
-    return [plain(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)]
+    return [
+        plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
+    ]
 
 
 async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
@@ -243,7 +245,7 @@ async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -
                     assert isinstance(begun, ToolCall) and begun.name in ("Task", "Agent")
                 said = [each async for each in hub.thread(LOCAL, session.id, thread.id)]
                 first = next(e.body for e in said if isinstance(e.body, UserMessage))
-                words = f'"{plain(first.content)[:60]}"'
+                words = f'"{plain_text(first.content)[:60]}"'
                 results = (await hub.search(LOCAL, Query(text=words, limit=1000))).found
                 assert session.id in {one.session.id for one in results}
                 answered += 1

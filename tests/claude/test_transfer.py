@@ -17,7 +17,7 @@ from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
 from segue.hub.sync.mirror import Mirror
 from segue.interfaces.cli.main import segue
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, UserMessage
 from segue.sources.claude.exchange import bundle, event_codec
 from segue.store.memory import MemoryStore
@@ -126,7 +126,7 @@ async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
         assert names == {listed.agent.id: "Claude Code"}
         said = [event async for event in hub.history(LOCAL, S) if event.type == "agent_message"]
         assert isinstance(said[-1].body, AgentMessage)
-        assert plain(said[-1].body.content) == "from here"
+        assert plain_text(said[-1].body.content) == "from here"
 
 
 async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> None:

@@ -15,7 +15,7 @@ def whole(session: Session, events: list[Event]) -> None:
     """A session agrees with its history, and no group of events is half there."""
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), session.id
     assert len({event.id for event in events}) == len(events), session.id
-    assert session == projection.fold(session.workspace, session.id, events)
+    assert session == projection.project(session.workspace, session.id, events)
     groups = Counter(event.body.extra.get("test", {}).get("group") for event in events)
     del groups[None]
     assert set(groups.values()) <= {3}, f"{session.id} holds a part of a change"
@@ -66,7 +66,7 @@ def _sessions(connection: sqlite3.Connection) -> None:
 def _search(connection: sqlite3.Connection) -> None:
     expected = set()
     for key, version, body in connection.execute("SELECT key, version, body FROM events"):
-        words = search_text.tokens(search_text.searchable(decode_body(body, version)))
+        words = search_text.tokens(search_text.searchable_text(decode_body(body, version)))
         expected |= {(key, place, word) for place, word in enumerate(words)}
     connection.execute(
         "CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'search', 'instance')"
@@ -102,7 +102,7 @@ async def postgres_database(url: str) -> None:
                 event = Event(seq=seq, id=id, at=at, body=decode_body(body, version))
                 assert event.type == type
                 histories.setdefault(pk, []).append(event)
-                tokens = search_text.tokens(search_text.searchable(event.body))
+                tokens = search_text.tokens(search_text.searchable_text(event.body))
                 words |= {(pk, seq, place, word) for place, word in enumerate(tokens, 1)}
             links = set()
             for row in await connection.fetch("SELECT * FROM sessions"):

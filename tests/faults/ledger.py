@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from segue.store.base import Store, copied
+from segue.store.base import Store, fork_event
 
 WORKSPACE = "local"
 
@@ -43,7 +43,7 @@ class Ledger:
 
     async def check(self, store: Store) -> None:
         """Everything acknowledged is there. Settles what was in doubt."""
-        lost = self.gone & await store.held(WORKSPACE, sorted(self.gone))
+        lost = self.gone & await store.existing_ids(WORKSPACE, sorted(self.gone))
         assert not lost, f"purged, and there again: {lost}"
         for id in self.doubtful - self.gone:
             if await store.get(WORKSPACE, id) is None:
@@ -63,7 +63,7 @@ class Ledger:
             parent, upto = self.forks.get(id, ("", 0))
             if parent in self.sessions:
                 taken = await store.events(WORKSPACE, parent, after=1, before=upto + 1, limit=10**6)
-                copies = [copied(event, id) for event in taken]
+                copies = [fork_event(event, id) for event in taken]
                 assert events[1:upto] == copies, f"fork {id} differs from its parent {parent}"
         for id, items in self.items.items():
             held = {item.id for item in await store.inbox(WORKSPACE, id)}

@@ -1,6 +1,6 @@
 """What a follower was shown, held to its promise as it comes."""
 
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, AgentThought, Event
 from segue.store.base import Delta
 
@@ -38,7 +38,7 @@ class Screen:
         self.events.append(event)
         self._stored.add(event.id)
         if isinstance(event.body, AgentMessage | AgentThought):
-            whole = plain(event.body.content)
+            whole = plain_text(event.body.content)
             shown = "".join(self.pieces.get(event.id, ()))
             assert whole.startswith(shown), f"{shown!r} was shown of {whole!r}"
             if self.writing is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from segue.hub import Hub
 from segue.model.clock import SECOND
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
     Event,
@@ -80,7 +80,9 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
             await there.until(StatusChanged, status="idle")
             screen = there.screen
             assert next(e.id for e in screen.events if isinstance(e.body, UserMessage)) == turn
-            said = [plain(body.content) for body in screen.bodies if isinstance(body, AgentMessage)]
+            said = [
+                plain_text(body.content) for body in screen.bodies if isinstance(body, AgentMessage)
+            ]
             assert said[0] == "one two three four five six seven eight nine ten"
             assert said[1:31] == [f"quick words of message {number}" for number in range(30)]
             first = next(e.id for e in screen.events if isinstance(e.body, AgentMessage))
@@ -125,7 +127,7 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
             print(f"a cancel took {took:.3f} s")
             assert ended.stop_reason == "cancelled"
             (partial,) = [body for body in there.screen.bodies if isinstance(body, AgentMessage)]
-            assert partial.partial and plain(partial.content).startswith("word ")
+            assert partial.partial and plain_text(partial.content).startswith("word ")
             session = await there.hub.get(LOCAL, there.session)
             assert (session.status, session.turn) == ("idle", None)
             # The other process is none the worse for it.

@@ -77,7 +77,7 @@ def test_a_write_that_cannot_be_kept_fails_alone(place: Place) -> None:
         done = await asyncio.gather(*writes, return_exceptions=True)
         assert isinstance(done.pop(10), SegueError)
         assert [session for session in done if isinstance(session, Exception)] == []
-        assert await store.held(WORKSPACE, names) == set(names)
+        assert await store.existing_ids(WORKSPACE, names) == set(names)
         await store.close()
 
     asyncio.run(main())

@@ -33,7 +33,7 @@ async def make(place: Place) -> str:
 
 async def holds(place: Place, *sessions: str) -> bool:
     store = await place.open()
-    found = await store.held(WORKSPACE, sessions)
+    found = await store.existing_ids(WORKSPACE, sessions)
     await store.close()
     return found == set(sessions)
 

@@ -10,7 +10,7 @@ import pytest
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import clock
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import (
     AgentMessage,
@@ -120,7 +120,7 @@ async def check_death(hub: Hub, death: dict[str, Any]) -> None:
         assert len(bodies(events, Interrupted)) == 1
     said = bodies(events, AgentMessage)
     assert [body.partial for body in said] in ([], [True], [False], [False, False])
-    assert "word by word".startswith("".join(plain(body.content) for body in said[:1]))
+    assert "word by word".startswith("".join(plain_text(body.content) for body in said[:1]))
 
 
 # The moments between steps, when a turn waits for something.
@@ -165,7 +165,7 @@ def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
             assert "ended before it did" in cut.message
             (interrupted,) = bodies(events, Interrupted)
             assert "ended before it did" in interrupted.reason
-            said = [(plain(b.content), b.partial) for b in bodies(events, AgentMessage)]
+            said = [(plain_text(b.content), b.partial) for b in bodies(events, AgentMessage)]
             assert said.pop() == ("the next one", False)
             if moment == "while streaming":
                 ((streamed, partial),) = said

@@ -14,7 +14,7 @@ from segue.agents.base import Turn
 from segue.hub import Hub
 from segue.hub.turns import engine
 from segue.model import ids
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
     Created,
@@ -192,6 +192,6 @@ def test_a_message_that_met_a_full_disk_is_stored_with_the_end_of_its_turn(
             (failed,) = bodies(events, Failed)
             assert failed.code == "StoreFull" and "full" in failed.message
             (message,) = bodies(events, AgentMessage)
-            assert plain(message.content) == "x" * 500_000
+            assert plain_text(message.content) == "x" * 500_000
 
     asyncio.run(main())

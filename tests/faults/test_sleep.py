@@ -6,7 +6,7 @@ import pytest
 
 from segue.hub import Hub
 from segue.model.clock import SECOND
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, Interrupted, UserMessage
 from segue.model.principal import LOCAL
 from segue.store.base import Delta, Store
@@ -47,7 +47,7 @@ async def streaming(hub: Hub, sleeper: Child, session: str, text: str = STREAM) 
 def cut_off(events: list[Event]) -> None:
     """The turn ends with what had been streamed of its message."""
     (cut,) = bodies(events, AgentMessage)
-    assert cut.partial and STREAM.split("/say ")[1].startswith(plain(cut.content))
+    assert cut.partial and STREAM.split("/say ")[1].startswith(plain_text(cut.content))
     assert len(bodies(events, Interrupted)) == 1
 
 
@@ -130,6 +130,8 @@ def test_a_turn_longer_than_its_lease_is_left_alone_while_its_process_lives(plac
                 await asyncio.wait([waiting], timeout=0.05)
             assert waiting.result() == "end_turn"
             events = await story(hub, session)
-            assert [plain(body.content) for body in bodies(events, AgentMessage)] == ["through"]
+            assert [plain_text(body.content) for body in bodies(events, AgentMessage)] == [
+                "through"
+            ]
 
     asyncio.run(main())

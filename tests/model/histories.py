@@ -67,14 +67,14 @@ def numbered(*given: tuple[int, AnyBody]) -> list[Event]:
 
 def row(*given: tuple[int, AnyBody], created: Any = None) -> Session:
     """The row of a session that was created at 0 and then saw this."""
-    return projection.fold("w", "i", numbered((0, created or Created(cwd="/")), *given))
+    return projection.project("w", "i", numbered((0, created or Created(cwd="/")), *given))
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     """Histories that the lifecycle allows, times going back and forth."""
     events = numbered((draw(st.integers(0, 9)), Created(cwd="/")))
-    session = projection.fold("w", "i", events)
+    session = projection.project("w", "i", events)
     for body in draw(st.lists(bodies, max_size=25)):
         at = draw(st.integers(0, 9)) * SECOND
         event = Event(seq=len(events) + 1, id=str(len(events)), at=at, body=body)

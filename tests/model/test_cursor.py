@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model import cursor as cursors
-from segue.model.cursor import Cursor, Mark, Place, decode, decode_place, encode, fingerprint
+from segue.model.cursor import (
+    ChangePoint,
+    Cursor,
+    ListPosition,
+    decode,
+    decode_list_position,
+    encode,
+    fingerprint,
+)
 from segue.model.errors import InvalidCursor
 from segue.model.query import Position, Query
 
@@ -14,7 +22,7 @@ CURSOR = Cursor(
     order="active",
     descending=True,
     position=Position(1_700_000_000_000_000, "018f4c25-df68-7752-bade-5cf11b6fd49b"),
-    marks={"": Mark(7, 9), "claude": Mark(1, 2)},
+    marks={"": ChangePoint(7, 9), "claude": ChangePoint(1, 2)},
     filters=fingerprint(Query(tag="t")),
 )
 TOKEN = encode(CURSOR, KEY, "local")
@@ -27,7 +35,9 @@ cursors_of_all_sorts = st.builds(
     position=st.builds(Position, st.integers(-(2**62), 2**62), st.text(max_size=40)),
     phase=st.sampled_from(("page", "sweep")),
     backward=st.booleans(),
-    marks=st.dictionaries(st.text(), st.builds(Mark, st.integers(0, 2**62), st.integers(0, 2**62))),
+    marks=st.dictionaries(
+        st.text(), st.builds(ChangePoint, st.integers(0, 2**62), st.integers(0, 2**62))
+    ),
     filters=st.binary(max_size=8),
 )
 
@@ -97,7 +107,7 @@ def test_filters_are_told_apart_and_paging_is_not() -> None:
 
 
 places = st.builds(
-    Place,
+    ListPosition,
     of=st.text(max_size=40),
     descending=st.booleans(),
     number=st.integers(-(2**62), 2**62),
@@ -106,12 +116,12 @@ places = st.builds(
 
 
 @given(places)
-def test_a_place_is_read_back_and_is_no_cursor(place: Place) -> None:
+def test_a_place_is_read_back_and_is_no_cursor(place: ListPosition) -> None:
     token = encode(place, KEY, "local")
-    assert decode_place(token, KEY, "local") == place
+    assert decode_list_position(token, KEY, "local") == place
     with pytest.raises(InvalidCursor):
         decode(token, KEY, "local")
     with pytest.raises(InvalidCursor):
-        decode_place(token, KEY, "other")
+        decode_list_position(token, KEY, "other")
     with pytest.raises(InvalidCursor):
-        decode_place(TOKEN, KEY, "local")
+        decode_list_position(TOKEN, KEY, "local")

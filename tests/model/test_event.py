@@ -4,14 +4,14 @@ import pytest
 
 from segue.model import codec, event
 from segue.model.content import as_content
-from segue.model.event import BODIES, Event, Foreign, Usage, UserMessage, decode_body, type_of
+from segue.model.event import BODIES, Event, Foreign, Usage, UserMessage, body_type, decode_body
 
 
 def test_every_body_has_a_name_of_its_own() -> None:
     assert len(set(BODIES.values())) == len(BODIES)
     assert BODIES["user_message"] is UserMessage
     body = UserMessage(content=as_content("hello"))
-    assert type_of(body) == Event(seq=1, id="i", at=0, body=body).type == "user_message"
+    assert body_type(body) == Event(seq=1, id="i", at=0, body=body).type == "user_message"
 
 
 def test_an_older_body_is_lifted_version_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,13 +31,13 @@ def test_an_older_body_is_lifted_version_by_version(monkeypatch: pytest.MonkeyPa
 
 def test_a_body_from_a_newer_program_is_kept_whole() -> None:
     raw = {"type": "hologram", "light": ["blue", "\ud800"]}
-    body = decode_body(codec.encode(raw), event.VERSION + 1)
+    body = decode_body(codec.encode(raw), event.BODY_VERSION + 1)
     assert body == Foreign(dialect="segue", raw=raw)
 
 
 def test_a_known_body_that_a_newer_program_made_otherwise_is_kept_whole() -> None:
     raw = {"type": "user_message", "content": "\ud800"}
-    body = decode_body(codec.encode(raw), event.VERSION + 1)
+    body = decode_body(codec.encode(raw), event.BODY_VERSION + 1)
     assert body == Foreign(dialect="segue", raw=raw)
 
 

@@ -30,15 +30,15 @@ def test_folding_a_part_and_then_the_rest_is_folding_all(
     events: list[Event], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(1, len(events)))
-    session = projection.fold("w", "i", events[:cut])
+    session = projection.project("w", "i", events[:cut])
     for event in events[cut:]:
         session = projection.apply(session, event)
-    assert session == projection.fold("w", "i", events)
+    assert session == projection.project("w", "i", events)
 
 
 @given(histories())
 def test_a_row_says_what_its_events_say(events: list[Event]) -> None:
-    session = projection.fold("w", "i", events)
+    session = projection.project("w", "i", events)
     said = [event.body for event in events]
     assert session.last_seq == len(events)
     assert session.created_at == events[0].at
@@ -58,7 +58,7 @@ def test_a_row_says_what_its_events_say(events: list[Event]) -> None:
 
 @given(histories())
 def test_what_is_open_was_begun_and_not_ended(events: list[Event]) -> None:
-    session = projection.fold("w", "i", events)
+    session = projection.project("w", "i", events)
     calls: list[str] = []
     for event in events:
         match event.body:
@@ -77,7 +77,7 @@ def test_a_title_made_automatically_never_replaces_a_persons(events: list[Event]
             case InfoChanged(title=str() | None as new, by=who):
                 if who != "auto" or by != "person":
                     title, by = new, who
-    session = projection.fold("w", "i", events)
+    session = projection.project("w", "i", events)
     assert (session.title, session.title_by) == (title, by)
 
 
@@ -126,7 +126,7 @@ def test_a_turn_lasts_until_it_stops_for_good() -> None:
 
 @given(histories(), st.integers(0, 100), st.integers(0, 100))
 def test_termination_freezes_the_duration(events: list[Event], one: int, two: int) -> None:
-    session = projection.fold("w", "i", events)
+    session = projection.project("w", "i", events)
     spans = {session.duration_seconds(at * SECOND) for at in (one, two)}
     if session.status == "terminated":
         assert session.terminated_at is not None
@@ -154,7 +154,7 @@ def test_a_fork_has_spent_and_run_nothing_of_what_it_took_over(
     upto = data.draw(st.integers(1, len(events)))
     created = Created(cwd="/", fork=ForkPoint(session="parent", seq=upto))
     child = [Event(seq=1, id="c", at=100 * SECOND, body=created), *events[1:upto]]
-    session = projection.fold("w", "child", child)
+    session = projection.project("w", "child", child)
     assert session.usage == Usage()
     assert (session.models, session.days) == ({}, {})
     assert session.running_time == 0
@@ -172,7 +172,7 @@ def test_a_fork_spends_and_runs_from_where_it_begins() -> None:
         Event(seq=4, id="4", at=104 * SECOND, body=spend),
         Event(seq=5, id="5", at=105 * SECOND, body=rest),
     ]
-    session = projection.fold("w", "child", events)
+    session = projection.project("w", "child", events)
     assert session.usage.input_tokens == 10
     assert session.running_time == 5 * SECOND
 
@@ -224,8 +224,8 @@ def test_outcomes_move_with_their_evaluations() -> None:
 
 def test_a_history_begins_with_its_creation_and_has_no_other() -> None:
     with pytest.raises(InvalidInput):
-        projection.fold("w", "i", [])
+        projection.project("w", "i", [])
     with pytest.raises(InvalidInput):
-        projection.fold("w", "i", numbered((0, HELLO)))
+        projection.project("w", "i", numbered((0, HELLO)))
     with pytest.raises(InvalidInput):
         row((1, Created(cwd="/")))

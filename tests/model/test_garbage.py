@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from segue.model.gc_pause import uncollected
+from segue.model.gc_pause import gc_paused
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -12,7 +12,7 @@ def test_collecting_goes_on_as_it_was_before(before: bool) -> None:
     was = gc.isenabled()
     try:
         (gc.enable if before else gc.disable)()
-        with pytest.raises(KeyError), uncollected():
+        with pytest.raises(KeyError), gc_paused():
             assert not gc.isenabled()
             raise KeyError
         assert gc.isenabled() is before

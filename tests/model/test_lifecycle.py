@@ -3,16 +3,16 @@ import itertools
 import pytest
 
 from segue.model.errors import IllegalTransition
-from segue.model.lifecycle import STATUSES, TRANSITIONS, Status, check
+from segue.model.lifecycle import STATUSES, TRANSITIONS, Status, check_transition
 
 
 @pytest.mark.parametrize(("before", "after"), [*itertools.product(STATUSES, STATUSES)])
 def test_a_step_is_allowed_if_the_table_has_it(before: Status, after: Status) -> None:
     if after in TRANSITIONS[before]:
-        check(before, after)
+        check_transition(before, after)
     else:
         with pytest.raises(IllegalTransition, match=f"{before} cannot become {after}"):
-            check(before, after)
+            check_transition(before, after)
 
 
 def test_the_table_knows_every_status() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.model import ansi
-from segue.model.ansi import without_codes
+from segue.model.ansi import strip_codes
 from segue.model.content import Text
 from segue.model.event import ToolResult
-from segue.model.search_text import MAX_OUTPUT, searchable
+from segue.model.search_text import MAX_TOOL_RESULT_CHARS, searchable_text
 
 
 @pytest.mark.parametrize(
@@ -33,24 +33,26 @@ from segue.model.search_text import MAX_OUTPUT, searchable
     ],
 )
 def test_codes_are_left_out_and_the_words_stay(text: str, shown: str) -> None:
-    assert without_codes(text) == shown
+    assert strip_codes(text) == shown
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\PH (Bé\n")))
 def test_no_code_is_left(text: str) -> None:
-    shown = without_codes(text)
+    shown = strip_codes(text)
     assert "\x1b" not in shown
-    assert without_codes(shown) == shown
+    assert strip_codes(shown) == shown
 
 
 def test_codes_count_nothing_towards_what_is_searched_of_an_output() -> None:
-    output = ToolResult(call_id="c", content=(Text(text="\x1b[31mab\x1b[0m" * MAX_OUTPUT),))
-    assert searchable(output) == "ab" * (MAX_OUTPUT // 2)
+    output = ToolResult(
+        call_id="c", content=(Text(text="\x1b[31mab\x1b[0m" * MAX_TOOL_RESULT_CHARS),)
+    )
+    assert searchable_text(output) == "ab" * (MAX_TOOL_RESULT_CHARS // 2)
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\PH (Bé\n")), st.integers(0, 20))
 def test_the_beginning_is_that_of_the_whole(text: str, most: int) -> None:
-    assert without_codes(text, most) == without_codes(text)[:most]
+    assert strip_codes(text, most) == strip_codes(text)[:most]
 
 
 def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
@@ -66,6 +68,6 @@ def test_of_a_long_output_no_more_is_looked_at_than_is_searched(
                 yield code
 
     monkeypatch.setattr(ansi, "_code", Counted)
-    long = "\x1b[31mab\x1b[0m" * MAX_OUTPUT
-    assert searchable(ToolResult(call_id="c", content=(Text(text=long),)))
-    assert len(seen) <= MAX_OUTPUT + 2
+    long = "\x1b[31mab\x1b[0m" * MAX_TOOL_RESULT_CHARS
+    assert searchable_text(ToolResult(call_id="c", content=(Text(text=long),)))
+    assert len(seen) <= MAX_TOOL_RESULT_CHARS + 2

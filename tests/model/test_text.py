@@ -5,15 +5,15 @@ from hypothesis import strategies as st
 from segue.model.content import Diff, Image, Resource, ResourceLink, Text, as_content
 from segue.model.event import AgentMessage, Created, InfoChanged, ToolCall, ToolResult, UserMessage
 from segue.model.search_text import (
-    MAX_OUTPUT,
-    MAX_TOKEN,
+    MAX_TOKEN_CHARS,
+    MAX_TOOL_RESULT_CHARS,
     Term,
-    occurs,
-    searchable,
+    searchable_text,
     snippet,
-    stands,
     terms,
+    text_has_term,
     tokens,
+    words_have_term,
 )
 
 
@@ -43,7 +43,7 @@ def test_words_are_folded_and_split(text: str, words: list[str]) -> None:
 @given(st.text(st.characters(codec=None)))
 def test_words_can_be_kept_anywhere(text: str) -> None:
     for word in tokens(text):
-        assert 0 < len(word) <= MAX_TOKEN
+        assert 0 < len(word) <= MAX_TOKEN_CHARS
         word.encode()  # no surrogates
         assert not set(word) & set(" \"'*:^()-\0")
 
@@ -99,13 +99,13 @@ def test_a_search_is_words_phrases_and_a_beginning(query: str, asked: list[Term]
 )
 def test_a_term_occurs_where_its_words_stand_in_a_row(query: str, found: bool) -> None:
     (term,) = terms(query)
-    assert occurs(term, tokens("one two three")) is found
+    assert words_have_term(term, tokens("one two three")) is found
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), min_size=1))
 def test_a_phrase_occurs_if_it_is_a_slice(words: list[str], phrase: list[str]) -> None:
     slices = [words[i : i + len(phrase)] for i in range(len(words))]
-    assert occurs(Term(tuple(phrase)), words) == (phrase in slices)
+    assert words_have_term(Term(tuple(phrase)), words) == (phrase in slices)
 
 
 WORDS = st.lists(st.sampled_from(["a", "ab", "aba", "b1", "A", "é", "東", "ﬁ", "x" * 63, "x" * 70]))
@@ -118,7 +118,7 @@ def test_what_stands_in_a_text_is_what_occurs_in_its_words(
     text = between.join(word for word in said if word.isascii() or not ascii_only)
     if found := tuple(tokens(" ".join(asked[:3]))):
         term = Term(found, prefix)
-        assert stands(term, text) == occurs(term, tokens(text))
+        assert text_has_term(term, text) == words_have_term(term, tokens(text))
 
 
 def test_events_are_searched_by_what_they_say() -> None:
@@ -129,19 +129,19 @@ def test_events_are_searched_by_what_they_say() -> None:
         Diff(path="/path", old="before", new="after"),
         Image(data="aW1hZ2U="),
     )
-    found = tokens(searchable(UserMessage(content=blocks)))
+    found = tokens(searchable_text(UserMessage(content=blocks)))
     assert found == ["text", "resource", "name", "file", "linked", "path"]
-    assert searchable(InfoChanged(title="A", tag="b")) == "A b"
-    assert searchable(InfoChanged(title=None, archived=True)) == ""
-    assert searchable(ToolCall(call_id="c", name="run", title="Run it")) == "Run it run"
-    assert searchable(Created(cwd="/work")) == ""
+    assert searchable_text(InfoChanged(title="A", tag="b")) == "A b"
+    assert searchable_text(InfoChanged(title=None, archived=True)) == ""
+    assert searchable_text(ToolCall(call_id="c", name="run", title="Run it")) == "Run it run"
+    assert searchable_text(Created(cwd="/work")) == ""
 
 
 def test_the_output_of_a_tool_is_searched_to_a_limit() -> None:
-    body = ToolResult(call_id="c", content=as_content("x " * MAX_OUTPUT))
-    assert len(searchable(body)) == MAX_OUTPUT
-    message = AgentMessage(content=as_content("x " * MAX_OUTPUT))
-    assert len(searchable(message)) == 2 * MAX_OUTPUT
+    body = ToolResult(call_id="c", content=as_content("x " * MAX_TOOL_RESULT_CHARS))
+    assert len(searchable_text(body)) == MAX_TOOL_RESULT_CHARS
+    message = AgentMessage(content=as_content("x " * MAX_TOOL_RESULT_CHARS))
+    assert len(searchable_text(message)) == 2 * MAX_TOOL_RESULT_CHARS
 
 
 # Snippets.
@@ -167,7 +167,7 @@ def test_marks_point_at_the_words(text: str, query: str) -> None:
 def test_a_snippet_shows_a_term_that_occurs(text: str, query: str) -> None:
     (term,) = terms(query)
     piece, marks = snippet(text, [term])
-    assert bool(marks) == occurs(term, tokens(text))
+    assert bool(marks) == words_have_term(term, tokens(text))
     assert "\n" not in piece
     assert "\t" not in piece
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from segue import LOCAL, Hub, claude, open_hub
-from segue.model.content import Image, Text, plain
+from segue.model.content import Image, Text, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -482,7 +482,7 @@ def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(c
             assert (thread.kind, thread.title) == ("general-purpose", "a job")
             async for event in hub.thread(LOCAL, id, thread.id):
                 if isinstance(event.body, UserMessage):
-                    spoken.append(plain(event.body.content))
+                    spoken.append(plain_text(event.body.content))
         found = (await hub.search(LOCAL, Query(text='"inner job"'))).found
         return seen, spoken, [each.session.id for each in found], await hub.get(LOCAL, id)
 

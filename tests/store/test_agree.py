@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids, projection, search_text
 from segue.model.content import as_content
-from segue.model.cursor import Mark
-from segue.model.end_turn import forked
+from segue.model.cursor import ChangePoint
+from segue.model.end_turn import fork_tail_events
 from segue.model.errors import SegueError
 from segue.model.event import AgentMessage, Created, Draft, ForkPoint
 from segue.model.query import Position, Query, position
@@ -114,7 +114,7 @@ class Agreement(RuleBasedStateMachine):
         if events is None:
             assert row is None
         else:
-            assert row == projection.fold(*name, events)
+            assert row == projection.project(*name, events)
 
     # Sessions.
 
@@ -175,7 +175,7 @@ class Agreement(RuleBasedStateMachine):
         tail_ids = [self.new_id() for _ in range(8)]
 
         def tail(session: Session) -> Drafts:
-            bodies = forked(session)
+            bodies = fork_tail_events(session)
             return [Draft(body=body, id=id) for body, id in zip(bodies, tail_ids, strict=False)]
 
         self.same(lambda store: store.fork(*name, child[1], upto, created, tail))
@@ -230,7 +230,7 @@ class Agreement(RuleBasedStateMachine):
         assert found == in_order
         if query.text is not None:
             wanted = search_text.terms(query.text)
-            self.same(lambda store: store.witness(room, found, wanted))
+            self.same(lambda store: store.newest_matches(room, found, wanted))
             ranked = replace(query, limit=1000)
             for hits in self.each(lambda _, store: store.ranked(room, ranked)):
                 assert {hit.session.id for hit in hits} == {row.id for row in found}
@@ -243,11 +243,11 @@ class Agreement(RuleBasedStateMachine):
         self.same(lambda store: store.page(room, query, place, backward=True))
 
     @rule(target=moments, workspace=st.sampled_from(WORKSPACES))
-    def mark(self, workspace: str) -> list[Mark]:
-        return self.each(lambda _, store: store.mark(self.room[workspace]))
+    def mark(self, workspace: str) -> list[ChangePoint]:
+        return self.each(lambda _, store: store.change_point(self.room[workspace]))
 
     @rule(workspace=st.sampled_from(WORKSPACES), moment=moments, query=sparse())
-    def sweep(self, workspace: str, moment: list[Mark], query: Query) -> None:
+    def sweep(self, workspace: str, moment: list[ChangePoint], query: Query) -> None:
         found: list[Session] = []
 
         async def next_page(number: int, store: Store) -> list[Session]:

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from segue.model import ids
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import AgentRef, AnyBody, Created, Draft, InfoChanged, StatusChanged
 from segue.model.query import Order, Position, Query
 from segue.store.sqlite import SQLiteStore
@@ -172,7 +172,7 @@ def test_a_list_of_two_filters_neither_scans_nor_sorts(few: Meter, order: Order)
 
 @every_filter
 def test_a_sweep_does_not_scan(few: Meter, asked: dict[str, Any]) -> None:
-    mark = Mark(1, 1 << 40)
+    mark = ChangePoint(1, 1 << 40)
     (statement,) = few.statements(lambda: few.reader.sweep(HERE, Query(**asked), mark, ""))
     assert not any(line.startswith("SCAN") for line in few.plan(statement))
 
@@ -218,8 +218,10 @@ def test_two_filters_cost_no_more_than_the_rows_of_the_rarer(
 
 def test_a_sweep_costs_what_changed(few: Meter, many: Meter) -> None:
     def sweep(meter: Meter) -> int:
-        low, high = meter.reader.mark(HERE)
-        return meter.steps(lambda: meter.reader.sweep(HERE, Query(), Mark(low - 20, high), ""))
+        low, high = meter.reader.change_point(HERE)
+        return meter.steps(
+            lambda: meter.reader.sweep(HERE, Query(), ChangePoint(low - 20, high), "")
+        )
 
     assert sweep(few) > 100
     assert sweep(many) <= 1.5 * sweep(few)

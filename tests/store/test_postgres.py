@@ -14,7 +14,7 @@ from segue.model import errors, ids, projection
 from segue.model.event import AgentRef, Created, Draft, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.store.base import Drafts, Signal, copied
+from segue.store.base import Drafts, Signal, fork_event
 from segue.store.postgres import PostgresStore, sessions
 from segue.store.postgres import connection as connections
 from segue.store.postgres import watch as watching
@@ -100,7 +100,7 @@ async def test_a_copy_on_another_server_is_swept_as_the_original(url: str) -> No
     async with raw(url) as connection:  # as if its transactions had been numbered elsewhere
         await connection.execute("UPDATE sessions SET change = change + 1e12, born = born + 1e12")
     async with opened(url) as store:
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await say(store, touched, "more")
         swept = await store.sweep(HERE, Query(), mark, "")
         assert [session.id for session in swept] == [touched.id]
@@ -148,12 +148,12 @@ async def test_more_events_than_one_statement_carries_are_written_whole(
         )
         events = await store.events(HERE, made.id)
         assert [event.seq for event in events] == list(range(1, made.last_seq + 1))
-        assert projection.fold(HERE, made.id, events) == made
+        assert projection.project(HERE, made.id, events) == made
         copy = await store.load("there", made.id, events)
         assert await store.events("there", copy.id) == events
         created = Draft(body=Created(cwd="/fork"))
         fork = await store.fork(HERE, made.id, ids.new_id(), 30, created, lambda _: [said("z")])
-        copies = [copied(event, fork.id) for event in events[1:30]]
+        copies = [fork_event(event, fork.id) for event in events[1:30]]
         assert (await store.events(HERE, fork.id))[1:30] == copies
         assert {row.id for row in await store.page(HERE, Query(text="19 h "))} == {made.id, fork.id}
 
@@ -260,14 +260,14 @@ async def test_a_slow_transaction_is_swept_though_it_began_before_the_mark(url: 
         sql = "UPDATE sessions SET change = pg_current_xact_id()::text::bigint WHERE id = $1"
         await connection.execute(sql, slow.id)
         await say(store, quick, "before the mark, by a later transaction")
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         new = await make(store)
         await transaction.commit()
         await say(store, new, "of no concern to who pages since before it was made")
         swept = {session.id for session in await store.sweep(HERE, Query(), mark, "")}
         assert slow.id in swept
         assert new.id not in swept
-        later = await store.mark(HERE)
+        later = await store.change_point(HERE)
         assert await store.sweep(HERE, Query(), later, "") == []
 
 

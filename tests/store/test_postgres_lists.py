@@ -170,12 +170,15 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
         await fill(connection, analyzed=analyzed)
         rows = "sessions_pkey", "search_pkey"
         for call, wanted in (
-            (store.sweep(HERE, Query(), await store.mark(HERE), ""), {"sessions_change", *rows}),
+            (
+                store.sweep(HERE, Query(), await store.change_point(HERE), ""),
+                {"sessions_change", *rows},
+            ),
             (store.stale(HERE, "active", 2000, 5), {"sessions_active"}),
             (store.stale(HERE, "archived", 2000, 5), {"sessions_inactive"}),
             (store.events(HERE, made.id, after=1), {"sessions_id", "events_pkey"}),
             (
-                store.witness(HERE, [made], search_text.terms("hello")),
+                store.newest_matches(HERE, [made], search_text.terms("hello")),
                 {"sessions_id", "search_pkey", "events_pkey"},
             ),
             (store.page(HERE, Query(text="word7 ")), {*rows}),

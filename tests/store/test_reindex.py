@@ -54,7 +54,7 @@ async def check(path: Path) -> None:
     assert len(await found(store, '"failed"')) >= 4 and not await found(store, "31mfailed")
     every = await store.page(HERE, Query(limit=100, archived="include"))
     events = [event for session in every for event in await store.events(HERE, session.id)]
-    said = [search_text.searchable(event.body) for event in events]
+    said = [search_text.searchable_text(event.body) for event in events]
     assert indexed(path) == sorted(word for each in said for word in search_text.tokens(each))
     for session in every:
         await store.purge(HERE, session.id, anyway)
@@ -181,7 +181,7 @@ async def test_postgres_is_gone_over_by_those_who_open_it(
     url = fresh_database_url
     store = await PostgresStore.open(url)
     with monkeypatch.context() as before:
-        before.setattr(search_text, "searchable", partial(search_text.searchable, codes=True))
+        before.setattr(search_text, "searchable", partial(search_text.searchable_text, codes=True))
         made = {session.id for session in await fill(store)}
     assert (await found(store, "31mfailed"), await found(store, '"failed"')) == (made, set())
     async with store._database._pool.acquire() as connection:

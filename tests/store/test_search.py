@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from segue.model import ids, search_text
 from segue.model.content import as_content
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import AnyBody, Created, Draft, UserMessage
 from segue.model.query import Query, position
 from segue.model.session import Session
@@ -60,9 +60,9 @@ async def compare(memory: Store, other: Store, workspace: str, query: Query, bac
     hits = await other.ranked(workspace, replace(query, limit=1000))
     assert {hit.session.id for hit in hits} == {session.id for session in found}
     terms = search_text.terms(query.text or "")
-    shown = await memory.witness(workspace, found, terms)
-    assert await other.witness(workspace, found, terms) == shown
-    ever = Mark(0, 1 << 60)
+    shown = await memory.newest_matches(workspace, found, terms)
+    assert await other.newest_matches(workspace, found, terms) == shown
+    ever = ChangePoint(0, 1 << 60)
     swept = await memory.sweep(workspace, query, ever, "")
     assert await other.sweep(workspace, query, ever, "") == swept
 
@@ -120,9 +120,9 @@ async def test_snippets_ask_the_index_for_nothing_that_the_search_knew(
     asked: list[str] = []
     found = await sqlite.page("room", Query(text="alph"))
     sqlite.reader._connection.set_trace_callback(asked.append)
-    shown = await sqlite.witness("room", found, search_text.terms("alph"))
+    shown = await sqlite.newest_matches("room", found, search_text.terms("alph"))
     sqlite.reader._connection.set_trace_callback(None)
-    assert [search_text.searchable(event.body) for event in shown if event] == [
+    assert [search_text.searchable_text(event.body) for event in shown if event] == [
         "alpha",
         "alpha beta",
     ]
@@ -134,10 +134,10 @@ async def test_what_a_search_knew_is_forgotten_at_a_change(sqlite: SQLiteStore) 
     await fill(sqlite, "room", [["alpha"], ["alphabet"]])
     query, terms = Query(text="alpha"), search_text.terms("alpha")
     before = await sqlite.page("room", query)
-    await sqlite.witness("room", before, terms)
+    await sqlite.newest_matches("room", before, terms)
     said = UserMessage(content=as_content("alphas again"))
     await sqlite.change("room", before[1].id, lambda _: [Draft(body=said)])
     after = await sqlite.page("room", query)
     assert [each.id for each in after] == [before[1].id, before[0].id]
-    newest, _ = await sqlite.witness("room", after, terms)
+    newest, _ = await sqlite.newest_matches("room", after, terms)
     assert newest is not None and newest.body == said

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from segue.model import ids
-from segue.model.content import Content, Text, as_content, plain
+from segue.model.content import Content, Text, as_content, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -247,7 +247,7 @@ class Turn:
     @property
     def text(self) -> str:
         """The prompt's text."""
-        return plain(self.prompt)
+        return plain_text(self.prompt)
 
     @property
     def cwd(self) -> str:

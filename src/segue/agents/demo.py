@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 from segue.model import ids
-from segue.model.content import Diff, Text, as_content, plain
+from segue.model.content import Diff, Text, as_content, plain_text
 from segue.model.event import (
     AgentMessage,
     Compacted,
@@ -262,7 +262,7 @@ class _Performance:
         call = await self._turn.tool(name, title=f"{name} (custom)", input=given, custom=True)
         result = (await self._turn.result(call))[0].body
         assert isinstance(result, ToolResult)
-        told = plain(result.content) or "nothing in words"
+        told = plain_text(result.content) or "nothing in words"
         await self._speak(f"{name} {result.status}: {told}")
 
     async def _mcp(self, text: str) -> None:
@@ -312,7 +312,7 @@ class _Performance:
         self._asked = asked.id
 
     async def _system(self, _: str) -> None:
-        await self._speak(plain(self._turn.system) or "There was no system message.")
+        await self._speak(plain_text(self._turn.system) or "There was no system message.")
 
     async def _retry(self, text: str) -> None:
         turn = self._turn.id

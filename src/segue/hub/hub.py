@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from segue.agents.registry import CLAUDE_CODE, AgentRegistry
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
-from segue.model.end_turn import closing
+from segue.model.end_turn import end_turn_events
 from segue.model.errors import InvalidInput, NoAgent, NotFound
 from segue.model.event import (
     AgentRef,
@@ -514,7 +514,7 @@ def _given_up(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
     if session.stop_reason != "budget_reached":
         return []
     rest = StatusChanged(status="idle", stop_reason="cancelled")
-    settled = closing(session, "what the budget cut short was given up")
+    settled = end_turn_events(session, "what the budget cut short was given up")
     return [Draft(id=cancel_id, body=Interrupted()), *settled, rest]
 
 

@@ -21,7 +21,7 @@ def _code() -> re.Pattern[str]:
     )
 
 
-def without_codes(text: str, most: int | None = None) -> str:
+def strip_codes(text: str, most: int | None = None) -> str:
     """A text without them, or so many characters of that. Where one moves the cursor, a word ends.
 
     No more is looked at than is needed: programs colour outputs of any length.

@@ -82,7 +82,7 @@ def as_content(value: str | Block | Iterable[Block]) -> Content:
     return tuple(value)
 
 
-def worded(block: Block) -> str:
+def describe_block(block: Block) -> str:
     """A block in words: its text or, of what is none, what it is called."""
     match block:
         case Text() | Resource(text=str()):
@@ -100,7 +100,7 @@ def worded(block: Block) -> str:
             return f"[{block.dialect}]"
 
 
-def plain(content: Sequence[Block], separator: str = "\n\n") -> str:
+def plain_text(content: Sequence[Block], separator: str = "\n\n") -> str:
     """The text in some content, blocks of other kinds left out."""
     parts = []
     for block in content:

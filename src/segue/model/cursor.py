@@ -26,7 +26,7 @@ _VERSION = 1
 _MAC = 16
 
 
-class Mark(NamedTuple):
+class ChangePoint(NamedTuple):
     """A moment in a list's changes: rows with `change >= low` may have changed since, and rows
     with `born >= high` were made after it."""
 
@@ -42,11 +42,11 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     position: Position
     phase: Literal["page", "sweep"] = "page"
     backward: bool = False
-    marks: dict[str, Mark] = {}
+    marks: dict[str, ChangePoint] = {}
     filters: bytes = b""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ListPosition(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A place in another list: `of` says which one, as `events:` and the id of a session."""
 
     of: str
@@ -58,7 +58,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 T = TypeVar("T")
 
 _cursors = msgspec.msgpack.Decoder(Cursor)
-_places = msgspec.msgpack.Decoder(Place)
+_places = msgspec.msgpack.Decoder(ListPosition)
 
 
 @lru_cache(maxsize=64)  # every page of a list asks for the same one
@@ -67,7 +67,7 @@ def fingerprint(query: Query) -> bytes:
     return blake2b(codec.encode(query.filters()), digest_size=8).digest()
 
 
-def encode(cursor: Cursor | Place, key: bytes, workspace: str) -> str:
+def encode(cursor: Cursor | ListPosition, key: bytes, workspace: str) -> str:
     payload = bytes([_VERSION]) + msgspec.msgpack.encode(cursor)
     token = payload + _sign(payload, key, workspace)
     return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
@@ -78,7 +78,7 @@ def decode(token: str, key: bytes, workspace: str) -> Cursor:
     return _decode(token, key, workspace, _cursors)
 
 
-def decode_place(token: str, key: bytes, workspace: str) -> Place:
+def decode_list_position(token: str, key: bytes, workspace: str) -> ListPosition:
     """The same for a place."""
     return _decode(token, key, workspace, _places)
 

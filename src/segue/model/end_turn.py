@@ -14,7 +14,9 @@ from .lifecycle import StopReason
 from .session import Session
 
 
-def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -> list[AnyBody]:
+def end_turn_events(
+    session: Session, why: str, stop_reason: StopReason = "cancelled"
+) -> list[AnyBody]:
     """The events that end an open turn: questions withdrawn, calls closed, outcomes settled.
 
     `why` is told of whatever had to be cut short. Nothing for a session that is at rest. An outcome
@@ -47,9 +49,9 @@ def closing(session: Session, why: str, stop_reason: StopReason = "cancelled") -
     return bodies
 
 
-def forked(session: Session) -> list[AnyBody]:
+def fork_tail_events(session: Session) -> list[AnyBody]:
     """What a fork adds after the events that it took over: at rest, and on no state."""
-    bodies = closing(session, "the session was forked here")
+    bodies = end_turn_events(session, "the session was forked here")
     if session.stop_reason == "budget_reached":  # what that cut short goes on in the parent alone
         bodies.append(StatusChanged(status="idle", stop_reason="cancelled"))
     if session.archived_at is not None or session.deleted_at is not None:

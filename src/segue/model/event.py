@@ -17,7 +17,7 @@ from . import codec
 from .content import Content
 from .lifecycle import Status, StopReason
 
-VERSION = 1  # of the format that bodies are written in
+BODY_VERSION = 1  # of the format that bodies are written in
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,19 +102,19 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     extra: dict[str, Any] = {}
 
     @property
-    def is_left(self) -> bool:
+    def is_off_branch(self) -> bool:
         """Whether this is on a branch that the conversation had left when it was taken in."""
         return "left" in self.extra
 
     @property
-    def begins_turn(self) -> bool:
+    def starts_turn(self) -> bool:
         """Whether this is the prompt of a turn that was had elsewhere."""
         return "begins" in self.extra
 
 
-LEFT = {"left": True}  # the `extra` of those on such a branch
-BEGINS = {"begins": True}  # and of such a prompt
-ELSEWHERE = "elsewhere"  # in the `extra` of a tool call that the agent leaves to others
+OFF_BRANCH = {"left": True}  # the `extra` of those on such a branch
+STARTS_TURN = {"begins": True}  # and of such a prompt
+RUN_BY_OTHERS = "elsewhere"  # in the `extra` of a tool call that the agent leaves to others
 
 
 class Created(Body, frozen=True, tag="created"):
@@ -407,7 +407,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        return type_of(self.body)
+        return body_type(self.body)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -428,17 +428,17 @@ _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
 _decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
 
 
-def type_of(body: Body) -> str:
+def body_type(body: Body) -> str:
     """The name of a body's kind, as stored: `user_message` …"""
     return _TAGS[type(body)]
 
 
-def decode_body(data: bytes, version: int = VERSION) -> AnyBody:
+def decode_body(data: bytes, version: int = BODY_VERSION) -> AnyBody:
     """A stored body; one from an older program is lifted, one from a newer is kept as Foreign."""
-    if version == VERSION:
+    if version == BODY_VERSION:
         return _decode(data)
     raw = _decode_raw(data)
-    while version < VERSION:
+    while version < BODY_VERSION:
         if lift := UPCASTS.get((raw["type"], version)):
             raw = lift(raw)
         version += 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """For while thousands of values are made that all stay, and that no cycle is among.
 
     To look through them again and again takes longer than to make them.

@@ -36,7 +36,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 
 
-def check(before: Status, after: Status) -> None:
+def check_transition(before: Status, after: Status) -> None:
     """Raise IllegalTransition unless `after` may follow `before`."""
     if after not in TRANSITIONS[before]:
         raise IllegalTransition(f"a session that is {before} cannot become {after}")

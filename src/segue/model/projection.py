@@ -64,7 +64,7 @@ Changes = dict[str, Any]
 B = TypeVar("B", bound=Body)
 
 
-def fold(workspace: str, id: str, events: Iterable[Event]) -> Session:
+def project(workspace: str, id: str, events: Iterable[Event]) -> Session:
     """The row that a whole history comes to."""
     rest = iter(events)
     first = next(rest, None)
@@ -133,7 +133,7 @@ def _created(session: Session, event: Event, body: Created) -> Changes:
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
     changes: Changes = {"messages": session.messages + 1}
-    if body.begins_turn and session.turn is None:
+    if body.starts_turn and session.turn is None:
         changes["turns"] = session.turns + 1
     if not _inherited(session, event):
         day = str(event.at // clock.DAY)
@@ -199,7 +199,7 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
     status = body.status
     if status == "terminated" and _inherited(session, event):
         status = "idle"  # the parent had ended; its fork goes on from there
-    lifecycle.check(session.status, status)
+    lifecycle.check_transition(session.status, status)
     changes: Changes = {
         "status": status,
         "stop_reason": body.stop_reason,

@@ -14,8 +14,8 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from .ansi import without_codes
-from .content import Block, Diff, ResourceLink, plain
+from .ansi import strip_codes
+from .content import Block, Diff, ResourceLink, plain_text
 from .event import (
     AgentMessage,
     AgentThought,
@@ -31,11 +31,11 @@ from .event import (
     UserMessage,
 )
 
-MAX_TEXT = 256_000  # characters of one event that are searchable
-MAX_OUTPUT = 16_000  # of one tool result
-_MOST: dict[type, int | None] = {ToolResult: MAX_OUTPUT, InfoChanged: None}
-MAX_TOKEN = 64
-MIN_PREFIX = 2
+MAX_EVENT_CHARS = 256_000  # characters of one event that are searchable
+MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
+_MOST: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
+MAX_TOKEN_CHARS = 64
+MIN_PREFIX_CHARS = 2
 
 # Letters and digits; scripts written without spaces one by one, the rest in runs.
 _CJK = "\u1100-\u11ff\u2e80-\u2fdf\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -65,7 +65,7 @@ def tokens(text: str) -> list[str]:
         found = _ASCII_TOKEN.findall(text.lower())
     else:
         found = _token().findall(unicodedata.normalize("NFKC", text).casefold())
-    return [token[:MAX_TOKEN] for token in found]
+    return [token[:MAX_TOKEN_CHARS] for token in found]
 
 
 def terms(query: str) -> list[Term]:
@@ -79,12 +79,12 @@ def terms(query: str) -> list[Term]:
         words = tuple(tokens(match[0]))
         if words:
             open_ended = match[2] is not None and match.end() == len(query)
-            long_enough = len(words[-1]) >= MIN_PREFIX
+            long_enough = len(words[-1]) >= MIN_PREFIX_CHARS
             found.append(Term(words, prefix=open_ended and long_enough))
     return found
 
 
-def occurs(term: Term, words: Sequence[str]) -> bool:
+def words_have_term(term: Term, words: Sequence[str]) -> bool:
     """Whether a term occurs in a text's words: what every store's index is held to."""
     size = len(term.tokens)
     *exact, last = term.tokens
@@ -96,20 +96,20 @@ def occurs(term: Term, words: Sequence[str]) -> bool:
     return False
 
 
-def stands(term: Term, text: str) -> bool:
+def text_has_term(term: Term, text: str) -> bool:
     """Whether a term occurs in a text: what `occurs` says of its words, without taking them all."""
     if not text.isascii():
         folded = unicodedata.normalize("NFKC", text).casefold()
-        return all(token in folded for token in term.tokens) and occurs(term, tokens(text))
+        return all(token in folded for token in term.tokens) and words_have_term(term, tokens(text))
     return any(_places(term, text.lower()))
 
 
-def times(term: Term, text: str) -> int:
+def count_occurrences(term: Term, text: str) -> int:
     """How often a term occurs in a text."""
     if text.isascii():
         return sum(1 for _ in _places(term, text.lower()))
     size, words = len(term.tokens), tokens(text)
-    return sum(occurs(term, words[at : at + size]) for at in range(len(words) - size + 1))
+    return sum(words_have_term(term, words[at : at + size]) for at in range(len(words) - size + 1))
 
 
 def _places(term: Term, folded: str) -> Iterator[range]:
@@ -118,7 +118,7 @@ def _places(term: Term, folded: str) -> Iterator[range]:
     if first not in folded:
         return
     alone = len(term.tokens) == 1
-    begun = (alone and term.prefix) or len(first) == MAX_TOKEN
+    begun = (alone and term.prefix) or len(first) == MAX_TOKEN_CHARS
     row = None if alone else _row(term)
     for place in _standing(first, begun, folded, len(folded)):
         if row is None or row.match(folded, place.start):
@@ -128,25 +128,27 @@ def _places(term: Term, folded: str) -> Iterator[range]:
 @lru_cache(64)
 def _row(term: Term) -> re.Pattern[str]:
     """The words of a term in a row, in ASCII."""
-    words = [token + ("[a-z0-9]*" if len(token) == MAX_TOKEN else "") for token in term.tokens]
+    words = [
+        token + ("[a-z0-9]*" if len(token) == MAX_TOKEN_CHARS else "") for token in term.tokens
+    ]
     end = "" if term.prefix else "(?![a-z0-9])"
     return re.compile("[^a-z0-9]+".join(words) + end)
 
 
-def has_begun(prefix: str, text: str) -> bool:
+def has_word_with_prefix(prefix: str, text: str) -> bool:
     """Whether a word of a text begins so."""
     if text.isascii():
         return any(_standing(prefix, True, text.lower(), 0))
     return any(word.startswith(prefix) for word in tokens(text))
 
 
-def searchable(body: Body, *, codes: bool = False) -> str:
+def searchable_text(body: Body, *, codes: bool = False) -> str:
     """The text by which an event can be found; empty for most kinds.
 
     Without the codes that drive terminals, unless an older index is asked about, which has them.
     """
-    said, most = _said(body), _MOST.get(type(body), MAX_TEXT)
-    return said[:most] if codes else without_codes(said, most)
+    said, most = _said(body), _MOST.get(type(body), MAX_EVENT_CHARS)
+    return said[:most] if codes else strip_codes(said, most)
 
 
 def _said(body: Body) -> str:
@@ -169,7 +171,7 @@ def _said(body: Body) -> str:
 
 
 def _text(content: Sequence[Block]) -> str:
-    parts = [plain(content)]
+    parts = [plain_text(content)]
     for block in content:
         if isinstance(block, Diff):
             parts.append(block.path)
@@ -204,7 +206,7 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
 def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
     """The words of terms, each with whether others that it begins will do."""
     return frozenset(
-        (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN)
+        (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN_CHARS)
         for term in wanted
         for index, token in enumerate(term.tokens)
     )

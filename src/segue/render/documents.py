@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 from segue.model.ansi import strip_colors
-from segue.model.content import Block, Diff, plain
+from segue.model.content import Block, Diff, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -88,13 +88,13 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
     match item.event.body:
         case UserMessage() | SystemMessage() as body if item.kind in INSERTED_LABELS:
             yield f"**{INSERTED_LABELS[item.kind]}** {item.text}".rstrip()
-            yield _fence(plain(body.content), "")
+            yield _fence(plain_text(body.content), "")
         case UserMessage() | AgentMessage() as body:
             author = "You" if isinstance(body, UserMessage) else "Agent"
             yield f"## {author} · {format.stamp(item.event.at)}"
             yield from _block_paragraphs(body.content)
         case AgentThought() as body:
-            yield _quote(plain(body.content))
+            yield _quote(plain_text(body.content))
         case SystemMessage() as body:
             yield "## System"
             yield from _block_paragraphs(body.content)
@@ -117,7 +117,7 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             )
         case Compacted() as body:
             yield "---"
-            yield _close_fence(f"*Context compacted.* {plain(body.summary)}".strip())
+            yield _close_fence(f"*Context compacted.* {plain_text(body.summary)}".strip())
         case _ if item.text:
             yield f"*{item.text}*"
 
@@ -153,7 +153,7 @@ def _block_paragraphs(content: tuple[Block, ...]) -> Iterator[str]:
         if isinstance(block, Diff):
             yield _diff(block)
         else:
-            yield _close_fence(plain((block,))) or f"*({block.__struct_config__.tag})*"
+            yield _close_fence(plain_text((block,))) or f"*({block.__struct_config__.tag})*"
 
 
 def _tool_paragraphs(parts: list[ToolPart]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from segue.model.content import Block, Diff, Text, plain
+from segue.model.content import Block, Diff, Text, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -113,7 +113,7 @@ def _item(event: Event) -> Item | None:
         case AgentMessage():
             return Item("agent", event)
         case AgentThought():
-            return Item("thought", event) if plain(event.body.content).strip() else None
+            return Item("thought", event) if plain_text(event.body.content).strip() else None
         case Created(fork=None):
             return Item("begun", event, text="Begun")
         case PlanChanged():

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from segue.model import ids
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
@@ -44,7 +44,7 @@ class Source(Protocol):
         ...
 
     async def get(self, id: str) -> Session | None: ...
-    async def between(self, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
         """As `Store.between`."""
         ...
 
@@ -54,8 +54,8 @@ class Source(Protocol):
         """As `Store.page`."""
         ...
 
-    async def mark(self) -> Mark: ...
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]: ...
+    async def change_point(self) -> ChangePoint: ...
+    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]: ...
     async def events(
         self,
         id: str,
@@ -84,7 +84,7 @@ class Source(Protocol):
         ...
 
     async def locate(self, id: str, event_id: str) -> int | None: ...
-    async def witness(
+    async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]: ...
     async def occurrences(

@@ -13,17 +13,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from segue.model import ids, projection
-from segue.model.cursor import Mark
-from segue.model.end_turn import closing, forked
+from segue.model.cursor import ChangePoint
 from segue.model.event import AnyBody, Body, Draft, Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState
 
-__all__ = ["closing", "forked"]  # the usual tails of a fork, for whoever writes a store
-
 Drafts = Sequence[AnyBody | Draft]
-Decide = Callable[[Session], Drafts]
+EventDecider = Callable[[Session], Drafts]
 InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
 MAX_SEQ = (1 << 24) - 1  # events in one session
@@ -68,7 +65,7 @@ class Signal(NamedTuple):
     session: str
 
 
-class Hit(NamedTuple):
+class SearchHit(NamedTuple):
     """A session that a search found, and the newest event in it that shows why."""
 
     session: Session
@@ -76,7 +73,7 @@ class Hit(NamedTuple):
     score: float = 0.0
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """An API key as the store knows it: never the key itself."""
 
     id: str
@@ -130,10 +127,10 @@ class Store(Protocol):
         """A new session from its first events; Conflict if the id is taken."""
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
-    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         """Which of these ids the store holds, on any state."""
 
-    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         """Sessions with ids from `low` to `high`, both included, by id, on any state."""
 
     async def directories(self, workspace: str) -> set[str]:
@@ -143,7 +140,7 @@ class Store(Protocol):
         self,
         workspace: str,
         id: str,
-        decide: Decide,
+        decide: EventDecider,
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
@@ -164,7 +161,7 @@ class Store(Protocol):
         """
 
     async def fork(
-        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
         """A new session: `created`, copies of the events up to `upto`, then what `tail` adds.
 
@@ -202,16 +199,18 @@ class Store(Protocol):
         `backward` gives those just before the position, still in the query's order.
         """
 
-    async def mark(self, workspace: str) -> Mark:
+    async def change_point(self, workspace: str) -> ChangePoint:
         """The present moment in the store's changes."""
 
-    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(
+        self, workspace: str, query: Query, mark: ChangePoint, after: str
+    ) -> list[Session]:
         """Sessions that changed since `mark` and are older than it, by id, from above `after`."""
 
-    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+    async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         """The sessions that match `query.text` best, best first."""
 
-    async def witness(
+    async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         """For each session, the newest event in which one of the terms occurs."""
@@ -255,13 +254,13 @@ class Store(Protocol):
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         """The pieces of messages still being written, in order."""
 
-    async def tell(self, workspace: str, id: str, seq: int) -> None:
+    async def ack(self, workspace: str, id: str, seq: int) -> None:
         """Note that somebody has been told of a session's events up to this one.
 
         It need not survive a crash, and no event comes of it.
         """
 
-    async def told(self, workspace: str, id: str) -> int:
+    async def acked_seq(self, workspace: str, id: str) -> int:
         """The highest seq that `tell` was given; 0 if none."""
 
     def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
@@ -269,9 +268,9 @@ class Store(Protocol):
 
     # beside the sessions
 
-    async def put_key(self, key: Key) -> None: ...
-    async def find_key(self, digest: bytes) -> Key | None: ...
-    async def keys(self, workspace: str | None = None) -> list[Key]: ...
+    async def put_key(self, key: ApiKey) -> None: ...
+    async def find_key(self, digest: bytes) -> ApiKey | None: ...
+    async def keys(self, workspace: str | None = None) -> list[ApiKey]: ...
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool: ...
 
     async def put_record(
@@ -323,32 +322,32 @@ class Store(Protocol):
 # What every store does with drafts before it writes them.
 
 
-def begin(workspace: str, id: str, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
+def start_session(workspace: str, id: str, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
     """A new session's row and events."""
-    events = number(drafts, 0, at)
-    return projection.fold(workspace, id, events), events
+    events = number_drafts(drafts, 0, at)
+    return projection.project(workspace, id, events), events
 
 
-def extend(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
+def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
     """A session's row and new events, after some drafts."""
-    events = number(drafts, session.last_seq, at)
+    events = number_drafts(drafts, session.last_seq, at)
     for event in events:
         session = projection.apply(session, event)
     return session, events
 
 
 # Events that are looked for by their ids: other events name them, or count them once.
-NAMED = ("model_asked", "model_called", "permission_asked")
+TYPES_THAT_KEEP_IDS = ("model_asked", "model_called", "permission_asked")
 
 
-def copied(event: Event, fork: str) -> Event:
+def fork_event(event: Event, fork: str) -> Event:
     """An event as a fork takes it over: under an id of its own."""
-    if event.type in NAMED:
+    if event.type in TYPES_THAT_KEEP_IDS:
         return event
     return msgspec.structs.replace(event, id=ids.fork_event_id(fork, event.id))
 
 
-def number(drafts: Drafts, last: int, at: int) -> list[Event]:
+def number_drafts(drafts: Drafts, last: int, at: int) -> list[Event]:
     """Drafts with their places, ids and times."""
     # By id, so that one given twice is added once.
     events: dict[str, Event] = {}

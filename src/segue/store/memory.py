@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection, search_text
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import Draft, Event
 from segue.model.query import Position, Query, matches, position
 from segue.model.search_text import Term
@@ -25,20 +25,20 @@ from segue.model.session import Session, SessionState, decode_session
 
 from .base import (
     MAX_SEQ,
-    Decide,
+    ApiKey,
     Delta,
     Drafts,
-    Hit,
+    EventDecider,
     InboxItem,
     InboxKind,
-    Key,
     Lease,
     Record,
+    SearchHit,
     Signal,
     Store,
-    begin,
-    copied,
-    extend,
+    append_drafts,
+    fork_event,
+    start_session,
 )
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
@@ -56,7 +56,7 @@ class _Entry:
     lease: Lease | None = None
     inbox: list[InboxItem] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
-    told: int = 0
+    acked_seq: int = 0
 
 
 class MemoryStore(Store):
@@ -68,7 +68,7 @@ class MemoryStore(Store):
         self._change = 0
         self._number = 0
         self._listeners: list[Callable[[Signal], None]] = []
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, ApiKey] = {}
         self._records: dict[tuple[str, str, str], list[Record]] = {}
         self._parts: dict[tuple[str, str], dict[int, bytes]] = {}
         self._begun: dict[tuple[str, str], int] = {}
@@ -84,11 +84,11 @@ class MemoryStore(Store):
     # sessions and their history
 
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
-        session, events = begin(workspace, id, drafts, clock.now())
+        session, events = start_session(workspace, id, drafts, clock.now())
         return self._insert(session, events)
 
     async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return self._insert(projection.fold(workspace, id, events), events, new=False)
+        return self._insert(projection.project(workspace, id, events), events, new=False)
 
     def _insert(self, session: Session, events: Iterable[Event], *, new: bool = True) -> Session:
         name = session.workspace, session.id
@@ -109,10 +109,10 @@ class MemoryStore(Store):
         entry = self._entries.get((workspace, id))
         return entry.session if entry else None
 
-    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         return {id for id in ids if (workspace, id) in self._entries}
 
-    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         found = [id for space, id in self._entries if space == workspace and low <= id <= high]
         return [self._entries[workspace, id].session for id in sorted(found)[:limit]]
 
@@ -124,7 +124,7 @@ class MemoryStore(Store):
         self,
         workspace: str,
         id: str,
-        decide: Decide,
+        decide: EventDecider,
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
@@ -141,7 +141,7 @@ class MemoryStore(Store):
             for draft in decide(entry.session)
             if not isinstance(draft, Draft) or draft.id not in held
         ]
-        session, events = extend(entry.session, drafts, at)
+        session, events = append_drafts(entry.session, drafts, at)
         if session.last_seq > MAX_SEQ:
             raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
         row, kept = _kept_row(session), [_kept(added) for added in events]
@@ -157,19 +157,19 @@ class MemoryStore(Store):
         return session, events
 
     async def fork(
-        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
         parent = self._find(workspace, id)
         if not 1 <= upto <= parent.session.last_seq:
             last = parent.session.last_seq
             raise errors.InvalidInput(f"session {id} has events 1 to {last}, no {upto}")
         at = clock.now()
-        session, events = begin(workspace, new_id, [created], at)
+        session, events = start_session(workspace, new_id, [created], at)
         for taken in parent.events:
             if 1 < taken.seq <= upto:
                 session = projection.apply(session, taken)
-                events.append(copied(taken, new_id))
-        session, added = extend(session, tail(session), at)
+                events.append(fork_event(taken, new_id))
+        session, added = append_drafts(session, tail(session), at)
         return self._insert(session, events + added)
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
@@ -228,10 +228,12 @@ class MemoryStore(Store):
         found = found[: query.limit]
         return found[::-1] if backward else found
 
-    async def mark(self, workspace: str) -> Mark:
-        return Mark(self._change + 1, self._change + 1)
+    async def change_point(self, workspace: str) -> ChangePoint:
+        return ChangePoint(self._change + 1, self._change + 1)
 
-    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(
+        self, workspace: str, query: Query, mark: ChangePoint, after: str
+    ) -> list[Session]:
         found = [
             entry.session
             for entry in self._matching(workspace, query)
@@ -239,17 +241,17 @@ class MemoryStore(Store):
         ]
         return sorted(found, key=lambda session: session.id)[: query.limit]
 
-    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+    async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         if query.text is None:
             return []
         wanted = search_text.terms(query.text)
         hits = []
         for entry in self._matching(workspace, query):
             best = max(entry.events, key=lambda each: _score(wanted, each))
-            hits.append(Hit(entry.session, best, _score(wanted, best)))
+            hits.append(SearchHit(entry.session, best, _score(wanted, best)))
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[: query.limit]
 
-    async def witness(
+    async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         entries = [self._entries.get((workspace, session.id)) for session in sessions]
@@ -264,7 +266,7 @@ class MemoryStore(Store):
             event.seq
             for event in (entry.events[::-1] if entry and terms else ())
             if (before is None or event.seq < before)
-            and all(search_text.occurs(term, _words(event)) for term in terms)
+            and all(search_text.words_have_term(term, _words(event)) for term in terms)
         ]
         return found[:limit]
 
@@ -353,12 +355,12 @@ class MemoryStore(Store):
         entry.inbox = [item for item in entry.inbox if item.number not in dropped]
         return dropped
 
-    async def tell(self, workspace: str, id: str, seq: int) -> None:
+    async def ack(self, workspace: str, id: str, seq: int) -> None:
         entry = self._find(workspace, id)
-        entry.told = max(entry.told, seq)
+        entry.acked_seq = max(entry.acked_seq, seq)
 
-    async def told(self, workspace: str, id: str) -> int:
-        return self._find(workspace, id).told
+    async def acked_seq(self, workspace: str, id: str) -> int:
+        return self._find(workspace, id).acked_seq
 
     async def waiting(self, before: int) -> list[tuple[str, str]]:
         at = clock.now()
@@ -397,13 +399,13 @@ class MemoryStore(Store):
 
     # beside the sessions
 
-    async def put_key(self, key: Key) -> None:
+    async def put_key(self, key: ApiKey) -> None:
         self._keys[key.id] = key
 
-    async def find_key(self, digest: bytes) -> Key | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         return next((key for key in self._keys.values() if key.digest == digest), None)
 
-    async def keys(self, workspace: str | None = None) -> list[Key]:
+    async def keys(self, workspace: str | None = None) -> list[ApiKey]:
         found = [key for key in self._keys.values() if workspace in (None, key.workspace)]
         return sorted(found, key=lambda key: key.id)
 
@@ -524,18 +526,22 @@ def _kept(added: Event) -> Event:
 def _mentions(wanted: Sequence[Term], entry: _Entry) -> bool:
     """Whether every term occurs in some event. Nothing is asked by a text without words."""
     texts = [_words(each) for each in entry.events]
-    found = [any(search_text.occurs(term, words) for words in texts) for term in wanted]
+    found = [any(search_text.words_have_term(term, words) for words in texts) for term in wanted]
     return bool(found) and all(found)
 
 
 def _score(wanted: Sequence[Term], each: Event) -> float:
     """How much of an event is about the terms; 0 if none of them occurs in it."""
     words = _words(each)
-    return sum(search_text.occurs(term, words) for term in wanted) / len(words) if words else 0.0
+    return (
+        sum(search_text.words_have_term(term, words) for term in wanted) / len(words)
+        if words
+        else 0.0
+    )
 
 
 def _words(each: Event) -> list[str]:
-    return search_text.tokens(search_text.searchable(each.body))
+    return search_text.tokens(search_text.searchable_text(each.body))
 
 
 def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from segue.agents.acp import AcpAgent, processes
 from segue.hub import Hub
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import Event, PermissionAsked
 from segue.model.principal import LOCAL, Principal
 from segue.store.base import Delta
@@ -67,7 +67,7 @@ async def opened(hub: Hub, command: str, cwd: Path, id: str | None = None) -> tu
 
 async def said(hub: Hub, id: str) -> list[str]:
     found = await hub.events(LOCAL, id, types=["agent_message"])
-    return [plain(event.body.content) for event in found]
+    return [plain_text(event.body.content) for event in found]
 
 
 async def opened_in_child(hub: Hub, id: str) -> list[str]:
@@ -237,7 +237,7 @@ async def test_what_is_seen_in_a_terminal_is_the_call_s_result(tmp_path: Path) -
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
         assert await hub.run(LOCAL, id, "terminal") == "end_turn"
         (result,) = await hub.events(LOCAL, id, types=["tool_result"])
-        assert plain(result.body.content) == "grün\nmore"
+        assert plain_text(result.body.content) == "grün\nmore"
         await hold.close()
 
 

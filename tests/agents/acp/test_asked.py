@@ -15,7 +15,7 @@ import pytest
 
 from segue.acp.rpc import RpcError
 from segue.hub import Hub
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import ConfigChanged, Event, PermissionAsked
 from segue.model.principal import LOCAL
 from segue.store.memory import MemoryStore
@@ -44,7 +44,7 @@ class Talk:
             if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                 break
         said = await self.hub.events(LOCAL, self.id, types=["agent_message"])
-        found: list[Any] = json.loads(plain(said[-1].body.content))
+        found: list[Any] = json.loads(plain_text(said[-1].body.content))
         return found
 
 

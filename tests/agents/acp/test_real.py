@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from segue.acp.client import AcpClient
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import ConfigChanged
 from segue.model.principal import LOCAL
 from segue.model.query import Query
@@ -122,4 +122,4 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
         await hub.take_in(LOCAL, row.id)
         assert await said(hub, row.id) == ["Here I am."]
         (asked,) = await hub.events(LOCAL, row.id, types=["user_message"])
-        assert plain(asked.body.content) == "Are you there?"
+        assert plain_text(asked.body.content) == "Are you there?"

@@ -12,7 +12,7 @@ from common import WORKSPACE, open_place, run, say
 
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.end_turn import forked
+from segue.model.end_turn import fork_tail_events
 from segue.model.errors import NotFound
 from segue.model.event import AnyBody, Created, Draft, Event, ForkPoint, InfoChanged, UserMessage
 from segue.model.query import Query
@@ -98,7 +98,7 @@ class Writing:
             memory_store_ids=session.memory_store_ids,
             fork=ForkPoint(session=id, seq=upto),
         )
-        await self.store.fork(WORKSPACE, id, new_id, upto, Draft(body=made), forked)
+        await self.store.fork(WORKSPACE, id, new_id, upto, Draft(body=made), fork_tail_events)
         say("fork", session=new_id, of=id, upto=upto)
         self.sessions.append(new_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, UserMessage
 
 LEAD = "This conversation was begun elsewhere."
@@ -20,7 +20,7 @@ def primer(history: Sequence[Event]) -> str:
     for event in history:
         if isinstance(event.body, UserMessage | AgentMessage):
             who = "User" if isinstance(event.body, UserMessage) else "You"
-            if said := plain(event.body.content):
+            if said := plain_text(event.body.content):
                 lines.append(f"{who}: {said}")
     if not lines:
         return ""

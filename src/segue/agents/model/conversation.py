@@ -40,7 +40,7 @@ from segue.model.content import (
     Resource,
     ResourceLink,
     Text,
-    plain,
+    plain_text,
 )
 from segue.model.event import (
     AgentMessage,
@@ -93,7 +93,7 @@ class Conversation:
             return  # another thread's
         match body:
             case UserMessage():
-                self.latest = clean(plain(body.content)) or self.latest
+                self.latest = clean(plain_text(body.content)) or self.latest
                 self._say(UserPromptPart(content=_prompt(body.content)), body.content)
             case SystemMessage():
                 self._say(SystemPromptPart(content=_words(body.content)), body.content)
@@ -101,7 +101,7 @@ class Conversation:
                 if text := _words(body.content):
                     self._answer(TextPart(content=text), text)
             case AgentThought() if not body.partial and DIALECT in body.extra:
-                part = ThinkingPart(content=clean(plain(body.content)), **body.extra[DIALECT])
+                part = ThinkingPart(content=clean(plain_text(body.content)), **body.extra[DIALECT])
                 self._answer(part, part.content)
             case ToolCall():
                 self._call(body)
@@ -198,7 +198,7 @@ class Conversation:
     def _compact(self, body: Compacted) -> None:
         self._turns, self._open = [], {}
         self._counted, self._size = 0, 0.0
-        summary = plain(body.summary)
+        summary = plain_text(body.summary)
         self._say(UserPromptPart(content=f"[What happened so far]\n\n{summary}"), body.summary)
 
 

@@ -21,7 +21,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from segue.agents.base import Turn
 from segue.agents.tools import BUILT_IN, ToolContext, ToolError
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import OutcomeDefined, Usage
 
 from .conversation import wanted
@@ -121,4 +121,4 @@ async def _looked(context: ToolContext, call: ToolCallPart) -> ToolReturnPart:
         result = await tool.use(context, tool.read(call.args_as_dict()))
     except (ToolError, ValueError) as error:
         return told(str(error), "failed")
-    return told(plain(result.content) or "[a picture]", "success")
+    return told(plain_text(result.content) or "[a picture]", "success")

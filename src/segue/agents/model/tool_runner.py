@@ -25,7 +25,7 @@ from segue.agents.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.event import (
-    ELSEWHERE,
+    RUN_BY_OTHERS,
     Event,
     Location,
     SystemMessage,
@@ -182,7 +182,7 @@ class Toolbox:
 
     def _marks(self, offer: Offer, override: PermissionOverride) -> dict[str, Any]:
         """What doors show and take into account of a call that may be done."""
-        given_away = {ELSEWHERE: True} if self._given_away(offer) else {}
+        given_away = {RUN_BY_OTHERS: True} if self._given_away(offer) else {}
         decided = permission_extra(
             self._turn.session, _key(offer), offer.kind, offer.policy, override
         )

@@ -101,7 +101,7 @@ async def _unlike_its_history(hub: Reading, session: Session) -> str | None:
         return None  # a source's, or purged since
     try:
         events = [event async for event in hub._read(session.workspace, session.id, None, 0)]
-        if projection.fold(session.workspace, session.id, events) == stored:
+        if projection.project(session.workspace, session.id, events) == stored:
             return None
         # It may have grown between the two reads.
         if await hub.store.get(session.workspace, session.id) != stored:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
 from segue.model.principal import Principal, check_workspace
-from segue.store.base import Key, Store
+from segue.store.base import ApiKey, Store
 
 PREFIX = "sk-segue-"
 
@@ -23,12 +23,12 @@ class Keys:
 
     async def create(
         self, workspace: str, name: str = "", *, expires_at: int | None = None
-    ) -> tuple[Key, str]:
+    ) -> tuple[ApiKey, str]:
         """A new key and its secret, which is shown this once."""
         import secrets
 
         secret = PREFIX + secrets.token_urlsafe(32)
-        key = Key(
+        key = ApiKey(
             id=ids.new_id(),
             workspace=check_workspace(workspace),
             name=name,
@@ -47,7 +47,7 @@ class Keys:
             raise Unauthorized("this API key is not valid here")
         return Principal(workspace=key.workspace, key_id=key.id)
 
-    async def list(self, workspace: str | None = None) -> tuple[Key, ...]:
+    async def list(self, workspace: str | None = None) -> tuple[ApiKey, ...]:
         """The keys of a workspace, or of all."""
         return tuple(await self._store.keys(workspace))
 

@@ -14,7 +14,7 @@ from segue.hub.resources.records import Records
 from segue.model import clock, ids
 from segue.model.errors import Conflict, NotFound, Unauthorized
 from segue.model.principal import Principal
-from segue.store.base import Key, Record
+from segue.store.base import ApiKey, Record
 
 from .keys import Keys
 
@@ -107,7 +107,7 @@ class Visits:
                 raise Unauthorized(f"the key you signed in with {why}")
         return record, Principal(workspace=workspace, local=body["local"], key_id=key_id)
 
-    async def _key(self, workspace: str, key_id: str) -> Key | None:
+    async def _key(self, workspace: str, key_id: str) -> ApiKey | None:
         keys = await self._keys.list(workspace)
         return next((key for key in keys if key.id == key_id), None)
 

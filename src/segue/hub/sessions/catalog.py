@@ -11,13 +11,13 @@ from segue.event_loop import run_in_thread
 from segue.hub.sync import exchange
 from segue.model import clock, search_text
 from segue.model import cursor as cursors
-from segue.model.cursor import Place
+from segue.model.cursor import ListPosition
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Created, Event
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session, Thread
-from segue.store.base import Delta, Hit, Record
+from segue.store.base import Delta, Record, SearchHit
 
 from . import directories, resolve
 from .lookup import Base
@@ -61,22 +61,26 @@ class Reading(Base):
         """
         return await resolve.named(self, principal, name, trash=trash, titles=titles)
 
-    async def mark(self, principal: Principal, place: Place) -> str:
+    async def mark(self, principal: Principal, place: ListPosition) -> str:
         """A place in a list of anything but sessions, as a cursor."""
         return cursors.encode(place, await self.store.cursor_key(), principal.workspace)
 
-    async def marked(self, principal: Principal, token: str) -> Place:
+    async def marked(self, principal: Principal, token: str) -> ListPosition:
         """The place that a cursor of `mark` names; InvalidCursor for anything else."""
-        return cursors.decode_place(token, await self.store.cursor_key(), principal.workspace)
+        return cursors.decode_list_position(
+            token, await self.store.cursor_key(), principal.workspace
+        )
 
-    async def between(
+    async def in_id_range(
         self, principal: Principal, low: str, high: str, *, limit: int = 50
     ) -> Sequence[Session]:
         """Sessions with ids from `low` to `high`, by id, on any shelf."""
-        found = await self.store.between(principal.workspace, low, high, limit)
+        found = await self.store.in_id_range(principal.workspace, low, high, limit)
         for source in await self._sources(principal):
-            theirs = await source.between(low, high, limit)
-            copied = await self.store.held(principal.workspace, [each.id for each in theirs])
+            theirs = await source.in_id_range(low, high, limit)
+            copied = await self.store.existing_ids(
+                principal.workspace, [each.id for each in theirs]
+            )
             found += [each for each in theirs if each.id not in copied]
         return sorted(found, key=lambda session: session.id)[:limit]
 
@@ -130,7 +134,7 @@ class Reading(Base):
         found = []
         for seq in seqs:
             for event in await self.events(principal, id, after=seq - 1, before=seq + 1, limit=1):
-                found.append(_found(Hit(session, event), wanted))
+                found.append(_found(SearchHit(session, event), wanted))
         return found
 
     async def find_in_threads(
@@ -144,9 +148,9 @@ class Reading(Base):
         found: list[tuple[Thread, Found]] = []
         for thread in await self.threads(principal, id):
             async for event in self.thread(principal, id, thread.id):
-                said = search_text.searchable(event.body)
-                if said and all(search_text.stands(term, said) for term in wanted):
-                    found.append((thread, _found(Hit(session, event), wanted)))
+                said = search_text.searchable_text(event.body)
+                if said and all(search_text.text_has_term(term, said) for term in wanted):
+                    found.append((thread, _found(SearchHit(session, event), wanted)))
                     if len(found) == limit:
                         return found
         return found
@@ -194,7 +198,7 @@ class Reading(Base):
         _, source = await self._find(principal, id)
         if source is None:
             async for event in self._read(principal.workspace, id, None, 0):
-                if not event.body.is_left:
+                if not event.body.is_off_branch:
                     yield event
         else:
             async for event in source.conversation(id):
@@ -246,12 +250,12 @@ class Reading(Base):
         """Note, for all processes, that somebody was told of a session's events up to this one."""
         _, source = await self._find(principal, id)
         if source is None:
-            await self.store.tell(principal.workspace, id, seq)
+            await self.store.ack(principal.workspace, id, seq)
 
     async def told(self, principal: Principal, id: str) -> int:
         """How far somebody has been told; 0 for sessions that a source keeps."""
         _, source = await self._find(principal, id)
-        return 0 if source is not None else await self.store.told(principal.workspace, id)
+        return 0 if source is not None else await self.store.acked_seq(principal.workspace, id)
 
     async def follow(
         self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
@@ -341,24 +345,26 @@ class Reading(Base):
         found = await run_in_thread(lambda: directories.directories(cwd, True))
         return replace(query, directories=found)
 
-    async def _ranked(self, principal: Principal, query: Query) -> Sequence[Hit]:
+    async def _ranked(self, principal: Principal, query: Query) -> Sequence[SearchHit]:
         hits = await self.store.ranked(principal.workspace, query)
         for source in await self._sources(principal):
             found = await source.ranked(query)
-            copied = await self.store.held(principal.workspace, [hit[0].id for hit in found])
-            hits += [Hit(*hit) for hit in found if hit[0].id not in copied]
+            copied = await self.store.existing_ids(
+                principal.workspace, [hit[0].id for hit in found]
+            )
+            hits += [SearchHit(*hit) for hit in found if hit[0].id not in copied]
         return sorted(hits, key=lambda hit: -hit.score)[: query.limit]
 
     async def _witnessed(
         self, principal: Principal, sessions: Sequence[Session], wanted: Sequence[search_text.Term]
-    ) -> Sequence[Hit]:
+    ) -> Sequence[SearchHit]:
         sources = await self._sources(principal)
         stored = {session.id for session in sessions}
         if sources:
-            stored = await self.store.held(principal.workspace, list(stored))
+            stored = await self.store.existing_ids(principal.workspace, list(stored))
         events: dict[str, Event | None] = {}
         mine = [session for session in sessions if session.id in stored]
-        found = await self.store.witness(principal.workspace, mine, wanted)
+        found = await self.store.newest_matches(principal.workspace, mine, wanted)
         events.update(zip((session.id for session in mine), found, strict=True))
         for source in sources:
             theirs = [
@@ -366,9 +372,9 @@ class Reading(Base):
                 for session in sessions
                 if session.source == source.name and session.id not in stored
             ]
-            found = await source.witness(theirs, wanted)
+            found = await source.newest_matches(theirs, wanted)
             events.update(zip((session.id for session in theirs), found, strict=True))
-        return [Hit(session, events.get(session.id)) for session in sessions]
+        return [SearchHit(session, events.get(session.id)) for session in sessions]
 
     async def list(
         self,
@@ -402,7 +408,7 @@ async def _counted(events: AsyncIterator[Event], session: Session) -> AsyncItera
         yield event if event.seq == seq else replace(event, seq=seq)
 
 
-def _found(hit: Hit, wanted: Sequence[search_text.Term]) -> Found:
-    shown = "" if hit.event is None else search_text.searchable(hit.event.body)
+def _found(hit: SearchHit, wanted: Sequence[search_text.Term]) -> Found:
+    shown = "" if hit.event is None else search_text.searchable_text(hit.event.body)
     snippet, marks = search_text.snippet(shown, wanted)
     return Found(hit.session, hit.event, snippet, marks, hit.score)

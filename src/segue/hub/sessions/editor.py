@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from segue.hub.sync import exchange
 from segue.model import clock, ids, projection
-from segue.model.end_turn import closing, forked
+from segue.model.end_turn import end_turn_events, fork_tail_events
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import (
     AgentRef,
@@ -28,7 +28,7 @@ from segue.model.event import (
 from segue.model.principal import Principal
 from segue.model.session import Session
 from segue.sources.base import Ability, Source
-from segue.store.base import Decide, copied
+from segue.store.base import EventDecider, fork_event
 
 from . import directories
 from . import retention as retaining
@@ -218,7 +218,7 @@ class Editing(Base):
         )
 
         def tail(session: Session) -> list[AnyBody]:
-            bodies = forked(session)
+            bodies = fork_tail_events(session)
             if name is not None:
                 bodies.append(InfoChanged(title=name))
             elif (known := session.title or (parent.title if source else None)) is not None:
@@ -234,10 +234,10 @@ class Editing(Base):
         with spooled(self.data_dir) as taken:
             async for event in source.conversation(id):
                 if 1 < event.seq <= upto:
-                    taken.add(copied(replace(event, seq=taken.count + 2), new_id))
+                    taken.add(fork_event(replace(event, seq=taken.count + 2), new_id))
             point = ForkPoint(session=id, seq=taken.count + 1)
             taken.first = _new_event(1, replace(created, fork=point))
-            session = projection.fold(workspace, new_id, taken)
+            session = projection.project(workspace, new_id, taken)
             for body in tail(session):
                 taken.add(_new_event(taken.count + 2, body))
             return await self.store.load(workspace, new_id, taken)
@@ -263,7 +263,7 @@ class Editing(Base):
                 differs = differs or isinstance(event.body, ConfigChanged)
                 read.add(await brought.settled(event))
             if differs:
-                for body in _arrived(projection.fold(principal.workspace, id, read)):
+                for body in _arrived(projection.project(principal.workspace, id, read)):
                     read.add(_new_event(read.count + 1, body))
             if await self.store.get(principal.workspace, id) is not None:
                 raise Conflict(f"session {id} exists already", session=id)
@@ -322,7 +322,7 @@ class Editing(Base):
                 await self._source_info(principal, source, id, InfoChanged(deleted=True))
 
     async def _change(
-        self, principal: Principal, id: str, decide: Decide
+        self, principal: Principal, id: str, decide: EventDecider
     ) -> tuple[Session, Sequence[Event]]:
         try:
             return await self.store.change(principal.workspace, id, decide)
@@ -388,7 +388,7 @@ def _arrived(session: Session) -> list[AnyBody]:
     bodies: list[AnyBody] = []
     if session.turn is not None:
         why = "the session was copied while this turn ran"
-        bodies += [Interrupted(reason=why), *closing(session, why, "error")]
+        bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
     if session.options.get(ALWAYS_ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
         bodies.append(ConfigChanged(mode="default", options={ALWAYS_ALLOWED: []}))
     return bodies

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from segue.model import cursor as cursors
-from segue.model.cursor import Cursor, Mark
+from segue.model.cursor import ChangePoint, Cursor
 from segue.model.errors import InvalidCursor, InvalidInput
 from segue.model.query import Position, Query, position
 from segue.model.session import Session
@@ -38,8 +38,8 @@ class _List(Protocol):
     def page(
         self, query: Query, after: Position | None, backward: bool
     ) -> Awaitable[list[Session]]: ...
-    def mark(self) -> Awaitable[Mark]: ...
-    def sweep(self, query: Query, mark: Mark, after: str) -> Awaitable[list[Session]]: ...
+    def change_point(self) -> Awaitable[ChangePoint]: ...
+    def sweep(self, query: Query, mark: ChangePoint, after: str) -> Awaitable[list[Session]]: ...
 
 
 class _Stored:
@@ -54,10 +54,10 @@ class _Stored:
     ) -> Awaitable[list[Session]]:
         return self._store.page(self._workspace, query, after, backward)
 
-    def mark(self) -> Awaitable[Mark]:
-        return self._store.mark(self._workspace)
+    def change_point(self) -> Awaitable[ChangePoint]:
+        return self._store.change_point(self._workspace)
 
-    def sweep(self, query: Query, mark: Mark, after: str) -> Awaitable[list[Session]]:
+    def sweep(self, query: Query, mark: ChangePoint, after: str) -> Awaitable[list[Session]]:
         return self._store.sweep(self._workspace, query, mark, after)
 
 
@@ -69,8 +69,8 @@ class _Unshadowed:
         self._source = source
         self._store = store
 
-    async def mark(self) -> Mark:
-        return await self._source.mark()
+    async def change_point(self) -> ChangePoint:
+        return await self._source.change_point()
 
     async def page(self, query: Query, after: Position | None, backward: bool) -> list[Session]:
         found: list[Session] = []
@@ -82,7 +82,7 @@ class _Unshadowed:
                 return found[-query.limit :] if backward else found[: query.limit]
             after = position(rows[0] if backward else rows[-1], query.order)
 
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
         found: list[Session] = []
         while True:
             rows = await self._source.sweep(query, mark, after)
@@ -92,7 +92,7 @@ class _Unshadowed:
             after = rows[-1].id
 
     async def _visible(self, rows: Sequence[Session]) -> list[Session]:
-        copied = await self._store.held(self._source.workspace, [row.id for row in rows])
+        copied = await self._store.existing_ids(self._source.workspace, [row.id for row in rows])
         return [row for row in rows if row.id not in copied]
 
 
@@ -143,7 +143,7 @@ class Pager:
         if cursor is None:
             marks = {}
             if query.order == "active":
-                marks = {each.name: await each.mark() for each in self._lists}
+                marks = {each.name: await each.change_point() for each in self._lists}
             here = Cursor(
                 order=query.order,
                 descending=query.descending,

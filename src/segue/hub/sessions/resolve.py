@@ -56,7 +56,7 @@ async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> 
     bounds = ids.prefix_range(name, "sesn") if len(_digits(name)) >= MIN_PREFIX else None
     if bounds is None:
         return []
-    found = await hub.between(principal, *bounds, limit=_PAGE)
+    found = await hub.in_id_range(principal, *bounds, limit=_PAGE)
     return [session for session in found if (session.state == "trashed") == trash]
 
 

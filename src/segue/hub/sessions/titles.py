@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from segue.model.content import Content, plain
+from segue.model.content import Content, plain_text
 
 MAX_TITLE = 80
 # Lines that say nothing by themselves: mark-up, fences, rules.
@@ -20,7 +20,7 @@ def title_from(content: Content) -> str | None:
     A command (`/help`) gives the title only where nothing else does.
     """
     command: str | None = None
-    for line in plain(content, "\n").splitlines():
+    for line in plain_text(content, "\n").splitlines():
         line = clean(_LEAD.sub("", line))
         if not line or _EMPTY.match(line):
             continue

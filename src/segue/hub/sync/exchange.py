@@ -101,7 +101,7 @@ def _told(number: int) -> Iterator[None]:
 
 def line_of(each: Event) -> bytes:
     """An event as a line."""
-    line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.VERSION, body=each.body)
+    line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.BODY_VERSION, body=each.body)
     return codec.encode(line) + b"\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query
@@ -47,18 +47,18 @@ class MemorySource:
     async def get(self, id: str) -> Session | None:
         return await self.kept.get(self.workspace, id)
 
-    async def between(self, low: str, high: str, limit: int) -> list[Session]:
-        return await self.kept.between(self.workspace, low, high, limit)
+    async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
+        return await self.kept.in_id_range(self.workspace, low, high, limit)
 
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
         return await self.kept.page(self.workspace, query, after, backward)
 
-    async def mark(self) -> Mark:
-        return await self.kept.mark(self.workspace)
+    async def change_point(self) -> ChangePoint:
+        return await self.kept.change_point(self.workspace)
 
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
         return await self.kept.sweep(self.workspace, query, mark, after)
 
     async def events(self, id: str, **options: Any) -> list[Event]:
@@ -78,10 +78,10 @@ class MemorySource:
     async def locate(self, id: str, event_id: str) -> int | None:
         return await self.kept.locate(self.workspace, id, event_id)
 
-    async def witness(
+    async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
-        return await self.kept.witness(self.workspace, sessions, terms)
+        return await self.kept.newest_matches(self.workspace, sessions, terms)
 
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int

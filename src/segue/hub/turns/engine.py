@@ -20,7 +20,7 @@ from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
 from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
 from segue.model import clock, ids
-from segue.model.end_turn import closing
+from segue.model.end_turn import end_turn_events
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from segue.model.event import AnyBody, Draft, Interrupted, ModelAsked
 from segue.model.lifecycle import StopReason
@@ -316,7 +316,7 @@ class _Driver:
             if current.turn is None:
                 return []
             why = "the process that ran this turn ended before it did"
-            return [*cut, Interrupted(reason=why), *closing(current, why, "error")]
+            return [*cut, Interrupted(reason=why), *end_turn_events(current, why, "error")]
 
         await self._store.change(*self._name, decide, lease=self._lease)
 

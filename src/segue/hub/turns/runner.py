@@ -15,7 +15,7 @@ from segue.hub.history.follow import Live, Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from
 from segue.model import codec, ids
-from segue.model.end_turn import closing
+from segue.model.end_turn import end_turn_events
 from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError
 from segue.model.event import (
     AnyBody,
@@ -150,7 +150,7 @@ class Running:
         self._session, self._local, self._mode = session, prompt.local, prompt.mode
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
         if not prompt.later:
-            await self._store.tell(*self._name, self._first)
+            await self._store.ack(*self._name, self._first)
         system = () if prompt.system is None else prompt.system.content
         outcome = await self._unsettled() if prompt.resumes else prompt.outcome
         turn = Turn(self, prompt.content, turn_id, self._tools, outcome, system)
@@ -335,7 +335,7 @@ class Running:
             why = reached(self.session)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            return [*tail, *closing(session, why, stop)]
+            return [*tail, *end_turn_events(session, why, stop)]
 
         session, _ = await self._store.change(*self._name, decide, lease=self._lease)
         self._live.written(self._name)
@@ -392,7 +392,9 @@ class Running:
             start = None if whole else _compaction(page)
             pages.append(page[start:])
             if start is not None or len(page) < PAGE:
-                return [each for page in reversed(pages) for each in page if not each.body.is_left]
+                return [
+                    each for page in reversed(pages) for each in page if not each.body.is_off_branch
+                ]
 
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None

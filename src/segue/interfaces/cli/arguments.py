@@ -68,7 +68,7 @@ def _complete(
         bounds = ids.prefix_range(begun, "sesn")
         trash = context.info_name == "restore"
         if bounds is not None:
-            near = where.read(lambda hub, who: hub.between(who, *bounds))
+            near = where.read(lambda hub, who: hub.in_id_range(who, *bounds))
             found = [session for session in near if (session.state == "trashed") == trash]
         elif not begun:
             query = Query(limit=30, trash=trash)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from segue import claude
 from segue.hub import Hub
 from segue.model import ids
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
@@ -147,7 +147,7 @@ async def _kept(hub: Hub, session_id: str) -> Session:
 async def _info(hub: Hub, session: Session) -> SessionInfo:
     first = await hub.events(LOCAL, session.id, types=("user_message",), limit=1)
     said = first[0].body if first else None
-    prompt = truncate(plain(said.content)) if isinstance(said, UserMessage) else None
+    prompt = truncate(plain_text(said.content)) if isinstance(said, UserMessage) else None
     return SessionInfo(
         session_id=session.id,
         summary=session.title or prompt or "",

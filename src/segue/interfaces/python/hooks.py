@@ -19,7 +19,7 @@ import msgspec
 from segue.agents.base import Turn
 from segue.agents.permission import PermissionOverride
 from segue.agents.turn_hooks import HookedCall, PostToolDecision, PreToolDecision
-from segue.model.content import Text, plain
+from segue.model.content import Text, plain_text
 from segue.model.errors import AgentFailed, InvalidInput
 from segue.model.event import ToolResult
 from segue.model.session import Session
@@ -109,7 +109,7 @@ class ProgramHooks:
     ) -> PostToolDecision:
         failed = result.status != "completed"
         event = "PostToolUseFailure" if failed else "PostToolUse"
-        told = {"error": plain(result.content)} if failed else {"tool_response": _told(result)}
+        told = {"error": plain_text(result.content)} if failed else {"tool_response": _told(result)}
         asked = _Asked(event, turn.session, turn.session.mode, call, **told)
         context: list[str] = []
         output: str | None = None
@@ -233,7 +233,7 @@ def _pattern(matcher: str) -> re.Pattern[str]:
 def _told(result: ToolResult) -> Any:
     """What a tool gave: words, or blocks where there is more than words."""
     words = all(isinstance(block, Text) for block in result.content)
-    return plain(result.content) if words else result_block(result)["content"]
+    return plain_text(result.content) if words else result_block(result)["content"]
 
 
 def _json(value: Any) -> str:

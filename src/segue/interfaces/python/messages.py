@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from segue.model.content import plain
+from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -139,7 +139,7 @@ class Tally:
         self._began = event.at if self._began is None else self._began
         match body:
             case AgentMessage():
-                self._said = plain(body.content)
+                self._said = plain_text(body.content)
             case ToolCall():
                 self._called[body.call_id] = body
             case ModelCalled():

@@ -24,7 +24,7 @@ from segue.hub import Hub
 from segue.hub.sessions import directories
 from segue.hub.turns.inbox import Said
 from segue.model import ids
-from segue.model.content import Block, Content, as_content, plain
+from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
@@ -188,7 +188,9 @@ class SDKSession:
         if self._hooks is None:
             return None
         session = await hub.get(LOCAL, self.session_id)
-        context = await self._hooks.prompted(session, self._mode or session.mode, plain(content))
+        context = await self._hooks.prompted(
+            session, self._mode or session.mode, plain_text(content)
+        )
         return None if context is None else Said(id=ids.new_id(), content=as_content(context))
 
     async def _turn(self, hub: Hub, begin: int) -> AsyncGenerator[Message, None]:

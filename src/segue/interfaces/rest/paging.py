@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segue.model.cursor import Place
+from segue.model.cursor import ListPosition
 from segue.model.errors import InvalidCursor
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ PREFIX = "page_"
 async def encode_page(
     request: RestRequest, of: str, number: int, text: str = "", *, descending: bool = False
 ) -> str:
-    place = Place(of=of, descending=descending, number=number, text=text)
+    place = ListPosition(of=of, descending=descending, number=number, text=text)
     return PREFIX + await request.hub.mark(request.principal, place)
 
 

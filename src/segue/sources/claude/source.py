@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, StoreCorrupt
 from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query
@@ -238,20 +238,20 @@ class ClaudeSource:
             lambda index: finding.page(index, self.origin, query, after, backward)
         )
 
-    async def between(self, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
         await self.refresh()
         return await self._answer(
-            lambda index: finding.between(index, self.origin, low, high, limit)
+            lambda index: finding.in_id_range(index, self.origin, low, high, limit)
         )
 
-    async def mark(self) -> Mark:
-        return await self._answer(lambda index: index.mark())
+    async def change_point(self) -> ChangePoint:
+        return await self._answer(lambda index: index.change_point())
 
-    def noted(self) -> Mark:
+    def noted(self) -> ChangePoint:
         """The same of what the index has by now: whatever is found later is news."""
-        return self._ask(lambda index: index.mark())
+        return self._ask(lambda index: index.change_point())
 
-    async def sweep(self, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
         return await self._answer(
             lambda index: finding.sweep(index, self.origin, query, mark, after)
         )
@@ -263,7 +263,7 @@ class ClaudeSource:
             (hit.session, self._histories.event(hit.session, hit.spot), hit.score) for hit in best
         ]
 
-    async def witness(
+    async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         ids = [session.id for session in sessions]
@@ -391,7 +391,7 @@ class ClaudeSource:
             self._watching.add_done_callback(self._ending.discard)
             self._watching = None
 
-    def tell(self, since: Mark) -> Mark:
+    def tell(self, since: ChangePoint) -> ChangePoint:
         """Tell those who watch what changed since a moment; gives the next one."""
         now = self.noted()
         changed = set(self._ask(lambda index: index.changed(since)))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from segue.model import clock, codec, errors
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState
-from segue.sqlite_wal import log_changes
+from segue.sqlite_wal import enable_wal
 
 if TYPE_CHECKING:
     from .terms import Words
@@ -252,11 +252,11 @@ class Index:
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
         return row and bytes(row[0])
 
-    def mark(self) -> Mark:
+    def change_point(self) -> ChangePoint:
         change = self.change()
-        return Mark(change + 1, change + 1)
+        return ChangePoint(change + 1, change + 1)
 
-    def changed(self, mark: Mark) -> list[str]:
+    def changed(self, mark: ChangePoint) -> list[str]:
         """The sessions that changed since a moment, and those that went."""
         sql = "SELECT id FROM files WHERE change >= ? UNION SELECT id FROM gone WHERE change >= ?"
         return [id for (id,) in self.execute(sql, (mark.low, mark.low))]
@@ -354,7 +354,7 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise sqlite3.DatabaseError("another format")
     os.chmod(path, 0o600)
     connection.execute("PRAGMA page_size = 16384")  # texts are long, and most of what is written
-    log_changes(connection, BUSY_SECONDS)
+    enable_wal(connection, BUSY_SECONDS)
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from segue.model import codec, search_text
-from segue.model.cursor import Mark
-from segue.model.gc_pause import uncollected
+from segue.model.cursor import ChangePoint
+from segue.model.gc_pause import gc_paused
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState
@@ -50,7 +50,7 @@ def page(
 ) -> list[Session]:
     """Up to a page of sessions after a position, in the query's order."""
     walk = Walk(index, origin, query, after, backward)
-    with uncollected():
+    with gc_paused():
         if query.text is None:
             rows = list(islice(walk("row"), query.limit))
         else:
@@ -120,7 +120,9 @@ def first(words: Words, walk: Walk, limit: int) -> list[int]:
             return found
 
 
-def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) -> list[Session]:
+def sweep(
+    index: Index, origin: Origin, query: Query, mark: ChangePoint, after: str
+) -> list[Session]:
     """Sessions that changed since a mark and are older than it, by id."""
     shelves = [SHELVES[shelf] for shelf, _, _ in _arms(origin, query)]
     where = ["shown", "change >= ?", "born < ?", "id > ?"]
@@ -136,7 +138,7 @@ def sweep(index: Index, origin: Origin, query: Query, mark: Mark, after: str) ->
         return _sessions(origin, list(islice(right, query.limit)))
 
 
-def between(index: Index, origin: Origin, low: str, high: str, limit: int) -> list[Session]:
+def in_id_range(index: Index, origin: Origin, low: str, high: str, limit: int) -> list[Session]:
     """Sessions by id, on any shelf."""
     sql = "SELECT row FROM files WHERE id BETWEEN ? AND ? AND shown ORDER BY id LIMIT ?"
     return _sessions(origin, [row for (row,) in index.execute(sql, (low, high, limit))])

@@ -84,7 +84,7 @@ def _by_texts(words: Words, files: list[int], terms: list[Term]) -> Iterator[tup
             read += len(texts)
             for key, said in decoded(texts):
                 total += len(said)
-                times = [search_text.times(term, said) for term in terms]
+                times = [search_text.count_occurrences(term, said) for term in terms]
                 if any(times):
                     hits.append(_Hit(key, len(said), times))
     having = [sum(hit.times[number] > 0 for hit in hits) for number in range(len(terms))]

@@ -125,7 +125,7 @@ class Words:
         missing = list(self._left)
         for texts in self.texts(pk) if missing else ():
             for term in _possible(missing, texts):
-                if any(search_text.stands(term, words) for _, words in decoded(texts)):
+                if any(search_text.text_has_term(term, words) for _, words in decoded(texts)):
                     missing.remove(term)
                     self._met[term] += 1
             if not missing:
@@ -142,7 +142,7 @@ class Words:
         for texts in self.texts(pk, known) if self._left else ():
             if possible := _possible(self._left, texts):
                 for key, words in decoded(texts):
-                    if any(search_text.stands(term, words) for term in possible):
+                    if any(search_text.text_has_term(term, words) for term in possible):
                         return key
         if self._left and self._unread(pk, known):
             for term in tuple(self._left):

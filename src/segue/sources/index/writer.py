@@ -15,7 +15,7 @@ from segue.model.session import Session
 from .database import MOST, SHELVES, Item, Key, Text, decode
 
 _LETTERS = bytes(ord("a") if chr(code).isalnum() else 0 for code in range(256))
-_LONG_WORD = b"a" * (search_text.MAX_TOKEN + 1)
+_LONG_WORD = b"a" * (search_text.MAX_TOKEN_CHARS + 1)
 
 
 class Writing:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from segue.model import search_text
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
-from segue.store.base import Hit
+from segue.store.base import SearchHit
 
 from . import tsquery
 from .connection import Database, Row
@@ -49,7 +49,7 @@ class Lists:
         found = [decode_session(row) for _, _, row in rows]
         return found[::-1] if backward else found
 
-    async def mark(self, workspace: str) -> Mark:
+    async def change_point(self, workspace: str) -> ChangePoint:
         """The present moment in the store's changes.
 
         A counter in a row would make all writers wait for each other, and numbers of a sequence do
@@ -62,9 +62,11 @@ class Lists:
                    pg_snapshot_xmax(pg_current_snapshot())::text::bigint
         """
         ((low, high),) = await self._database.fetch(sql)
-        return Mark(low, high)
+        return ChangePoint(low, high)
 
-    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(
+        self, workspace: str, query: Query, mark: ChangePoint, after: str
+    ) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
         arms = query_sql.checks(query)
         wanted = None if query.text is None else search_text.terms(query.text)
@@ -191,7 +193,7 @@ class Lists:
         queries = [tsquery.query(term) for term in wanted]
         return await self._database.fetch(sql, *statement.args, queries, limit)
 
-    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+    async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         wanted = search_text.terms(query.text or "")
         arms = query_sql.checks(query)
         if not wanted or not arms:
@@ -226,9 +228,11 @@ class Lists:
         rows = await self._database.fetch(
             sql, *statement.args, tsquery.any_of(wanted), queries, query.limit
         )
-        return [Hit(decode_session(row), as_event(found), score) for row, score, *found in rows]
+        return [
+            SearchHit(decode_session(row), as_event(found), score) for row, score, *found in rows
+        ]
 
-    async def witness(
+    async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         if not terms:

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from segue.model import clock, codec, errors
 from segue.model.query import Position
-from segue.store.base import Key, Record
+from segue.store.base import ApiKey, Record
 
 from .connection import Connection, Database
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
-_decode_key: codec.Decoder[Key] = codec.Decoder(Key)
+_decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
 _decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
@@ -23,18 +23,18 @@ class Beside:
 
     _database: Database
 
-    async def put_key(self, key: Key) -> None:
+    async def put_key(self, key: ApiKey) -> None:
         sql = """
             INSERT INTO keys (id, workspace, digest, row) VALUES ($1, $2, $3, $4)
             ON CONFLICT (id) DO UPDATE SET workspace = $2, digest = $3, row = $4
         """
         await self._database.write(sql, key.id, key.workspace, key.digest, codec.encode(key))
 
-    async def find_key(self, digest: bytes) -> Key | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         rows = await self._database.fetch("SELECT row FROM keys WHERE digest = $1", digest)
         return _decode_key(rows[0][0]) if rows else None
 
-    async def keys(self, workspace: str | None = None) -> list[Key]:
+    async def keys(self, workspace: str | None = None) -> list[ApiKey]:
         sql = "SELECT row FROM keys WHERE $1::text IS NULL OR workspace = $1 ORDER BY id"
         return [_decode_key(row) for (row,) in await self._database.fetch(sql, workspace)]
 

@@ -62,7 +62,7 @@ async def _step(connection: Any) -> bool | None:
         place, count = (session, seq), count + 1
         if body is not None and (said := _said(body, version)):
             coloured.append(
-                (session, seq, list(vectors(search_text.tokens(search_text.searchable(said)))))
+                (session, seq, list(vectors(search_text.tokens(search_text.searchable_text(said)))))
             )
             held += len(body)
             if held > HELD:
@@ -82,7 +82,7 @@ def _said(body: bytes, version: int) -> event.AnyBody | None:
         said = event.decode_body(body, version)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None  # damaged
-    return said if ESCAPE in search_text.searchable(said, codes=True) else None
+    return said if ESCAPE in search_text.searchable_text(said, codes=True) else None
 
 
 async def _replace(connection: Any, events: Sequence[tuple[int, int, Sequence[str]]]) -> None:

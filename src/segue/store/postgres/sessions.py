@@ -13,7 +13,16 @@ from typing import Any
 from segue.model import clock, codec, errors, event, projection, search_text
 from segue.model.event import Draft, Event
 from segue.model.session import Session, decode_session
-from segue.store.base import MAX_SEQ, NAMED, Decide, Drafts, Lease, Signal, begin, extend
+from segue.store.base import (
+    MAX_SEQ,
+    TYPES_THAT_KEEP_IDS,
+    Drafts,
+    EventDecider,
+    Lease,
+    Signal,
+    append_drafts,
+    start_session,
+)
 from segue.store.query_sql import STATE_CODES, columns
 
 from .connection import Connection, Database, Row
@@ -52,11 +61,11 @@ class Sessions:
     _watcher: Watcher
 
     async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
-        session, events = begin(workspace, id, drafts, clock.now())
+        session, events = start_session(workspace, id, drafts, clock.now())
         return await self._insert(session, events, _CHANGE)
 
     async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return await self._insert(projection.fold(workspace, id, events), events, "0")
+        return await self._insert(projection.project(workspace, id, events), events, "0")
 
     async def _insert(self, session: Session, events: Iterable[Event], born: str) -> Session:
         batches = _batches(events)
@@ -81,11 +90,11 @@ class Sessions:
         rows = await self._database.fetch(sql, workspace, id)
         return decode_session(rows[0][0]) if rows else None
 
-    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         sql = "SELECT id FROM sessions WHERE workspace = $1 AND id = ANY($2)"
         return {id for (id,) in await self._database.fetch(sql, workspace, list(ids))}
 
-    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         sql = "SELECT row FROM sessions WHERE workspace = $1 AND id BETWEEN $2 AND $3"
         sql += " ORDER BY id LIMIT $4"
         rows = await self._database.fetch(sql, workspace, low, high, limit)
@@ -102,7 +111,7 @@ class Sessions:
         self,
         workspace: str,
         id: str,
-        decide: Decide,
+        decide: EventDecider,
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
@@ -117,7 +126,7 @@ class Sessions:
             drafts = await _unknown(connection, pk, decide(session))
             if not drafts:
                 return session, []
-            after, events = extend(session, drafts, clock.now())
+            after, events = append_drafts(session, drafts, clock.now())
             if after.last_seq > MAX_SEQ:
                 raise errors.InvalidInput(
                     f"a session holds at most {MAX_SEQ} events; fork it to go on"
@@ -135,7 +144,7 @@ class Sessions:
         return session, events
 
     async def fork(
-        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
         async def fork(connection: Connection) -> Session:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2"
@@ -143,17 +152,17 @@ class Sessions:
             if not 1 <= upto <= row.last_seq:
                 raise errors.InvalidInput(f"session {id} has events 1 to {row.last_seq}, no {upto}")
             at = clock.now()
-            session, first = begin(workspace, new_id, [created], at)
+            session, first = start_session(workspace, new_id, [created], at)
             sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
             async for copied in connection.cursor(sql, parent, upto, prefetch=_COPIED):
                 session = projection.apply(session, as_event(copied))
-            session, added = extend(session, tail(session), at)
+            session, added = append_drafts(session, tail(session), at)
             (batch,) = _batches(first)
             insertion = _insertion(session, batch, _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
             # They came here to be folded; the copies are made where the originals are.
             named = (pk, parent, upto)
-            await connection.execute(_COPY_EVENTS, *named, new_id, NAMED)
+            await connection.execute(_COPY_EVENTS, *named, new_id, TYPES_THAT_KEEP_IDS)
             await connection.execute(_COPY_SEARCH, *named)
             await _add(connection, pk, _batches(added))
             return session
@@ -383,7 +392,7 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
     words = [
         (added.seq, part, vector)
         for added, _ in batch
-        if (found := search_text.searchable(added.body))
+        if (found := search_text.searchable_text(added.body))
         for part, vector in enumerate(vectors(search_text.tokens(found)))
     ]
     return (
@@ -392,7 +401,7 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
         [added.at for added, _ in batch],
         [added.type for added, _ in batch],
         [body for _, body in batch],
-        event.VERSION,
+        event.BODY_VERSION,
         [seq for seq, _, _ in words],
         [part for _, part, _ in words],
         [vector for _, _, vector in words],

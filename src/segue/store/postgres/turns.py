@@ -130,13 +130,14 @@ class Turns:
             raise not_found(id)
         return {number for (number,) in rows if number is not None}
 
-    async def tell(self, workspace: str, id: str, seq: int) -> None:
-        sql = "UPDATE sessions SET told = greatest(told, $3) WHERE workspace = $1 AND id = $2"
+    async def ack(self, workspace: str, id: str, seq: int) -> None:
+        sql = "UPDATE sessions SET acked_seq = greatest(acked_seq, $3)"
+        sql += " WHERE workspace = $1 AND id = $2"
         if not await self._database.write(f"{sql} RETURNING pk", workspace, id, seq):
             raise not_found(id)
 
-    async def told(self, workspace: str, id: str) -> int:
-        sql = "SELECT told FROM sessions WHERE workspace = $1 AND id = $2"
+    async def acked_seq(self, workspace: str, id: str) -> int:
+        sql = "SELECT acked_seq FROM sessions WHERE workspace = $1 AND id = $2"
         rows = await self._database.fetch(sql, workspace, id)
         if not rows:
             raise not_found(id)

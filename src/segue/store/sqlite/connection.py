@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from segue.model import errors
-from segue.sqlite_wal import log_changes
+from segue.sqlite_wal import enable_wal
 from segue.store import migrations
 
 from . import fts_index
@@ -115,7 +115,7 @@ def prepare(path: Path) -> None:
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             path.chmod(0o600)
-            log_changes(connection, BUSY_SECONDS)
+            enable_wal(connection, BUSY_SECONDS)
             connection.execute("PRAGMA synchronous = FULL")
             _migrate(connection, path)
             _reindex(connection, path)

@@ -63,7 +63,9 @@ def _bare(execute: Execute, key: int, version: int, body: bytes) -> None:
         said = event.decode_body(body, version)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return  # damaged, and by what it is found nobody knows
-    before, after = (_tokens(search_text.searchable(said, codes=codes)) for codes in (True, False))
+    before, after = (
+        _tokens(search_text.searchable_text(said, codes=codes)) for codes in (True, False)
+    )
     if before != after:
         _remove(execute, key, before)
         _add(execute, key, after)
@@ -75,14 +77,14 @@ def _reached(execute: Execute) -> int:
 
 
 def _words(execute: Execute, key: int, body: event.AnyBody) -> str:
-    found = search_text.searchable(body, codes=True)
+    found = search_text.searchable_text(body, codes=True)
     if ESCAPE in found and key <= _reached(execute):
-        found = search_text.searchable(body)
+        found = search_text.searchable_text(body)
     return _tokens(found)
 
 
 def _tokens(found: str) -> str:
-    if found.isascii() and max(map(len, found.split()), default=0) <= search_text.MAX_TOKEN:
+    if found.isascii() and max(map(len, found.split()), default=0) <= search_text.MAX_TOKEN_CHARS:
         return found  # in ASCII the index finds the very same words, and sooner
     return " ".join(search_text.tokens(found))
 

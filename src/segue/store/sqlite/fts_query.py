@@ -212,7 +212,7 @@ class Wanted:
         # Most that do not have it are plain ASCII, in which nothing stands for other letters.
         if body.isascii() and b"\\u" not in body and begun.encode() not in body.lower():
             return False
-        shown = search_text.searchable(event.decode_body(body, version))
+        shown = search_text.searchable_text(event.decode_body(body, version))
         if len(self._term.tokens) == 1:
-            return search_text.has_begun(begun, shown)
-        return search_text.occurs(self._term, search_text.tokens(shown))
+            return search_text.has_word_with_prefix(begun, shown)
+        return search_text.words_have_term(self._term, search_text.tokens(shown))

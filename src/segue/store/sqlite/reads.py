@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from segue.model import clock, codec, errors, event, search_text
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
-from segue.store.base import MAX_SEQ, Delta, Hit, InboxItem, Key, Lease, Record
+from segue.store.base import MAX_SEQ, ApiKey, Delta, InboxItem, Lease, Record, SearchHit
 
 from .connection import connect, translated
 from .fts_query import Wanted, expression
@@ -37,7 +37,7 @@ _build = query_sql.Builder(numbered=False, indexed_by=True)
 _last = itemgetter(-1)
 _decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
-_decode_key: codec.Decoder[Key] = codec.Decoder(Key)
+_decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
 _decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
@@ -72,11 +72,11 @@ class Reader:
         found = self.execute(sql, (workspace, id)).fetchone()
         return decode_session(found[0]) if found else None
 
-    def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+    def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
         return {id for id in ids if self.execute(sql, (workspace, id)).fetchone()}
 
-    def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+    def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         sql = "SELECT row FROM sessions INDEXED BY sessions_id"
         sql += " WHERE workspace = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
         return [decode_session(row) for (row,) in self.execute(sql, (workspace, low, high, limit))]
@@ -156,11 +156,11 @@ class Reader:
             found = _sessions(list(map(_last, self.execute(*statement).fetchall())))
         return found[::-1] if backward else found
 
-    def mark(self, workspace: str) -> Mark:
+    def change_point(self, workspace: str) -> ChangePoint:
         (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
-        return Mark(change + 1, change + 1)
+        return ChangePoint(change + 1, change + 1)
 
-    def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    def sweep(self, workspace: str, query: Query, mark: ChangePoint, after: str) -> list[Session]:
         # Costs the rows that changed since the first page, of which there are few.
         arms = query_sql.checks(query)
         wanted = search_text.terms(query.text) if query.text is not None else None
@@ -288,7 +288,7 @@ class Reader:
         finally:
             self.execute("COMMIT")
 
-    def ranked(self, workspace: str, query: Query) -> list[Hit]:
+    def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         wanted = search_text.terms(query.text or "")
         arms = query_sql.checks(query)
         if not wanted or not arms:
@@ -297,7 +297,7 @@ class Reader:
         sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
         ranking = self.execute(sql, (" OR ".join(map(expression, wanted)),))
         seen: set[int] = set()
-        hits: list[Hit] = []
+        hits: list[SearchHit] = []
         # Batch by batch until the page is full: the best may all be another workspace's.
         while batch := ranking.fetchmany(RANKED):
             best: dict[int, tuple[int, float]] = {}
@@ -315,12 +315,12 @@ class Reader:
                 if pk in whole:
                     sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
                     witness = _event(self.execute(sql, (key,)).fetchone())
-                    hits.append(Hit(decode_session(rows[pk]), witness, score))
+                    hits.append(SearchHit(decode_session(rows[pk]), witness, score))
                     if len(hits) == query.limit:
                         return hits
         return hits
 
-    def witness(
+    def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         newest: dict[int, int] = {}
@@ -400,8 +400,8 @@ class Reader:
             for message, kind, offset, data in self.execute(sql, (self.pk(workspace, id),))
         ]
 
-    def told(self, workspace: str, id: str) -> int:
-        sql = "SELECT told FROM sessions WHERE workspace = ? AND id = ?"
+    def acked_seq(self, workspace: str, id: str) -> int:
+        sql = "SELECT acked_seq FROM sessions WHERE workspace = ? AND id = ?"
         found = self.execute(sql, (workspace, id)).fetchone()
         if found is None:
             raise errors.NotFound(f"no session {id}", session=id)
@@ -409,11 +409,11 @@ class Reader:
 
     # beside the sessions
 
-    def find_key(self, digest: bytes) -> Key | None:
+    def find_key(self, digest: bytes) -> ApiKey | None:
         found = self.execute("SELECT row FROM keys WHERE digest = ?", (digest,)).fetchone()
         return _decode_key(found[0]) if found else None
 
-    def keys(self, workspace: str | None = None) -> list[Key]:
+    def keys(self, workspace: str | None = None) -> list[ApiKey]:
         sql = "SELECT row FROM keys WHERE ? IS NULL OR workspace = ? ORDER BY id"
         return [_decode_key(row) for (row,) in self.execute(sql, (workspace, workspace))]
 

@@ -8,21 +8,21 @@ from typing import Any, Self
 
 import msgspec
 
-from segue.model.cursor import Mark
+from segue.model.cursor import ChangePoint
 from segue.model.event import Draft, Event
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState
 from segue.store.base import (
-    Decide,
+    ApiKey,
     Delta,
     Drafts,
-    Hit,
+    EventDecider,
     InboxItem,
     InboxKind,
-    Key,
     Lease,
     Record,
+    SearchHit,
     Signal,
     Store,
 )
@@ -84,13 +84,13 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.get(workspace, id)
 
-    async def held(self, workspace: str, ids: Sequence[str]) -> set[str]:
+    async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         with translated(self.path):
-            return self.reader.held(workspace, ids)
+            return self.reader.existing_ids(workspace, ids)
 
-    async def between(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
+    async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
         with translated(self.path):
-            return self.reader.between(workspace, low, high, limit)
+            return self.reader.in_id_range(workspace, low, high, limit)
 
     async def directories(self, workspace: str) -> set[str]:
         with translated(self.path):
@@ -110,23 +110,25 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.page(workspace, query, after, backward)
 
-    async def mark(self, workspace: str) -> Mark:
+    async def change_point(self, workspace: str) -> ChangePoint:
         with translated(self.path):
-            return self.reader.mark(workspace)
+            return self.reader.change_point(workspace)
 
-    async def sweep(self, workspace: str, query: Query, mark: Mark, after: str) -> list[Session]:
+    async def sweep(
+        self, workspace: str, query: Query, mark: ChangePoint, after: str
+    ) -> list[Session]:
         with translated(self.path):
             return self.reader.sweep(workspace, query, mark, after)
 
-    async def ranked(self, workspace: str, query: Query) -> list[Hit]:
+    async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         with translated(self.path):
             return self.reader.ranked(workspace, query)
 
-    async def witness(
+    async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         with translated(self.path):
-            return self.reader.witness(workspace, sessions, terms)
+            return self.reader.newest_matches(workspace, sessions, terms)
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
@@ -160,15 +162,15 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.deltas(workspace, id)
 
-    async def told(self, workspace: str, id: str) -> int:
+    async def acked_seq(self, workspace: str, id: str) -> int:
         with translated(self.path):
-            return self.reader.told(workspace, id)
+            return self.reader.acked_seq(workspace, id)
 
-    async def find_key(self, digest: bytes) -> Key | None:
+    async def find_key(self, digest: bytes) -> ApiKey | None:
         with translated(self.path):
             return self.reader.find_key(digest)
 
-    async def keys(self, workspace: str | None = None) -> list[Key]:
+    async def keys(self, workspace: str | None = None) -> list[ApiKey]:
         with translated(self.path):
             return self.reader.keys(workspace)
 
@@ -206,7 +208,7 @@ class SQLiteStore(Store):
         self,
         workspace: str,
         id: str,
-        decide: Decide,
+        decide: EventDecider,
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
@@ -216,7 +218,7 @@ class SQLiteStore(Store):
         )
 
     async def fork(
-        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+        self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
         return await self._writer.run(
             lambda tx: writes.fork(tx, workspace, id, new_id, upto, created, tail)
@@ -247,10 +249,10 @@ class SQLiteStore(Store):
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
         await self._writer.run(lambda tx: writes.put_deltas(tx, lease, deltas), durable=False)
 
-    async def tell(self, workspace: str, id: str, seq: int) -> None:
-        await self._writer.run(lambda tx: writes.tell(tx, workspace, id, seq), durable=False)
+    async def ack(self, workspace: str, id: str, seq: int) -> None:
+        await self._writer.run(lambda tx: writes.ack(tx, workspace, id, seq), durable=False)
 
-    async def put_key(self, key: Key) -> None:
+    async def put_key(self, key: ApiKey) -> None:
         await self._writer.run(lambda tx: writes.put_key(tx, key))
 
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool:

@@ -10,18 +10,18 @@ from segue.model.event import Draft, Event
 from segue.model.session import Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
-    Decide,
+    ApiKey,
     Delta,
     Drafts,
+    EventDecider,
     InboxItem,
     InboxKind,
-    Key,
     Lease,
     Record,
     Signal,
-    begin,
-    copied,
-    extend,
+    append_drafts,
+    fork_event,
+    start_session,
 )
 from segue.store.query_sql import columns
 
@@ -32,13 +32,13 @@ _KEPT_TOMBSTONES = 100_000
 
 
 def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
-    session, events = begin(workspace, id, drafts, tx.at)
+    session, events = start_session(workspace, id, drafts, tx.at)
     insert(tx, session, events)
     return session
 
 
 def load(tx: Transaction, workspace: str, id: str, events: Iterable[Event]) -> Session:
-    session = projection.fold(workspace, id, events)
+    session = projection.project(workspace, id, events)
     insert(tx, session, events, new=False)
     return session
 
@@ -81,7 +81,7 @@ def change(
     tx: Transaction,
     workspace: str,
     id: str,
-    decide: Decide,
+    decide: EventDecider,
     lease: Lease | None,
     consume: Sequence[int],
 ) -> tuple[Session, list[Event]]:
@@ -95,7 +95,7 @@ def change(
     drafts = [draft for draft in decide(session) if not _held(tx, pk, draft)]
     if not drafts:
         return session, []
-    after, events = extend(session, drafts, tx.at)
+    after, events = append_drafts(session, drafts, tx.at)
     if after.last_seq > MAX_SEQ:
         raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
     _add_events(tx, pk, events)
@@ -116,18 +116,24 @@ def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
 
 
 def fork(
-    tx: Transaction, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: Decide
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    new_id: str,
+    upto: int,
+    created: Draft,
+    tail: EventDecider,
 ) -> Session:
     pk, parent = find(tx, workspace, id)
     if not 1 <= upto <= parent.last_seq:
         raise errors.InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
-    session, events = begin(workspace, new_id, [created], tx.at)
+    session, events = start_session(workspace, new_id, [created], tx.at)
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
         taken = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
         session = projection.apply(session, taken)
-        events.append(copied(taken, new_id))
-    session, added = extend(session, tail(session), tx.at)
+        events.append(fork_event(taken, new_id))
+    session, added = append_drafts(session, tail(session), tx.at)
     insert(tx, session, events + added)
     return session
 
@@ -167,7 +173,7 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
         key = pk << 24 | added.seq
         tx.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-            (key, added.id, added.at, added.type, event.VERSION, codec.encode(added.body)),
+            (key, added.id, added.at, added.type, event.BODY_VERSION, codec.encode(added.body)),
         )
         fts_index.add(tx.execute, key, added.body)
 
@@ -260,8 +266,8 @@ def put_deltas(tx: Transaction, lease: Lease, deltas: Sequence[Delta]) -> None:
     tx.signals.append(Signal("deltas", lease.workspace, lease.session))
 
 
-def tell(tx: Transaction, workspace: str, id: str, seq: int) -> None:
-    sql = "UPDATE sessions SET told = max(told, ?) WHERE workspace = ? AND id = ?"
+def ack(tx: Transaction, workspace: str, id: str, seq: int) -> None:
+    sql = "UPDATE sessions SET acked_seq = max(acked_seq, ?) WHERE workspace = ? AND id = ?"
     if not tx.execute(sql, (seq, workspace, id)).rowcount:
         raise errors.NotFound(f"no session {id}", session=id)
 
@@ -269,7 +275,7 @@ def tell(tx: Transaction, workspace: str, id: str, seq: int) -> None:
 # Beside the sessions.
 
 
-def put_key(tx: Transaction, key: Key) -> None:
+def put_key(tx: Transaction, key: ApiKey) -> None:
     sql = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)"
     tx.execute(sql, (key.id, key.workspace, key.digest, codec.encode(key)))
 

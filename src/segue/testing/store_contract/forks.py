@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from segue.model import ids
-from segue.model.end_turn import forked
+from segue.model.end_turn import fork_tail_events
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import (
     AnyBody,
@@ -24,7 +24,7 @@ from segue.model.event import (
     Usage,
 )
 from segue.model.session import Session
-from segue.store.base import Decide, Store
+from segue.store.base import EventDecider, Store
 
 from .harness import (
     HERE,
@@ -49,7 +49,11 @@ from .harness import (
 
 
 async def fork(
-    store: Store, parent: Session, upto: int, tail: Decide = forked, id: str | None = None
+    store: Store,
+    parent: Session,
+    upto: int,
+    tail: EventDecider = fork_tail_events,
+    id: str | None = None,
 ) -> Session:
     point = ForkPoint(session=parent.id, seq=upto)
     created = Draft(body=Created(cwd=parent.cwd, fork=point))

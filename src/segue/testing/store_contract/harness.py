@@ -138,7 +138,7 @@ async def check_fold(store: Store, session: Session) -> None:
     """The row that is stored is what the stored events come to."""
     events = await history(store, session)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    row = projection.fold(session.workspace, session.id, events)
+    row = projection.project(session.workspace, session.id, events)
     assert await store.get(session.workspace, session.id) == row
 
 

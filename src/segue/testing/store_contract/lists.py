@@ -322,17 +322,17 @@ class ListContract(Contract):
 
     async def test_a_sweep_has_the_older_sessions_that_changed_since(self, store: Store) -> None:
         changed, _ = await make(store), await make(store)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         assert await store.sweep(HERE, Query(), mark, "") == []
         changed = await add(store, changed, user("more"))
         young = await make(store)
         await add(store, young, user("more"))
         assert await store.sweep(HERE, Query(), mark, "") == [changed]
-        assert await store.sweep(HERE, Query(), await store.mark(HERE), "") == []
+        assert await store.sweep(HERE, Query(), await store.change_point(HERE), "") == []
 
     async def test_any_change_of_a_row_is_swept(self, store: Store) -> None:
         rows = [await make(store) for _ in range(3)]
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await add(store, rows[0], titled("A"))
         await add(store, rows[1], InfoChanged(archived=True))
         await add(store, rows[2], InfoChanged(deleted=True))
@@ -343,7 +343,7 @@ class ListContract(Contract):
 
     async def test_a_sweep_goes_on_by_id_page_by_page(self, store: Store) -> None:
         rows = [await make(store, cwd=("/a", "/b")[i % 2]) for i in range(5)]
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         for row in rows[::-1]:
             await add(store, row, user("more"))
         names = sorted(ids_of(rows))
@@ -355,7 +355,7 @@ class ListContract(Contract):
 
     async def test_a_sweep_keeps_to_its_filters(self, store: Store) -> None:
         library = await a_library(store)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         after = [await add(store, row, InfoChanged(metadata={"seen": "1"})) for row in library]
         for asked in QUESTIONS:
             query = Query(**asked)
@@ -364,13 +364,13 @@ class ListContract(Contract):
 
     async def test_a_loaded_session_is_swept_as_if_it_were_old(self, store: Store) -> None:
         events = await store.events(THERE, (await make(store, workspace=THERE)).id)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         loaded = await store.load(HERE, ids.new_id(), events)
         assert await store.sweep(HERE, Query(), mark, "") == [loaded]
 
     async def test_a_purged_session_is_not_swept(self, store: Store) -> None:
         made = await make(store)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await add(store, made, user("more"))
         await store.purge(HERE, made.id, anyway)
         assert await store.sweep(HERE, Query(), mark, "") == []

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from segue.model import ids
 from segue.model.errors import Conflict
 from segue.model.query import Position
-from segue.store.base import Key, Record, Store
+from segue.store.base import ApiKey, Record, Store
 
 from .harness import FAR, HERE, THERE, Contract, OpenStore, at
 
 
-def a_key(name: str, workspace: str = HERE) -> Key:
-    return Key(
+def a_key(name: str, workspace: str = HERE) -> ApiKey:
+    return ApiKey(
         id=ids.new_id(),
         workspace=workspace,
         name=name,

@@ -19,7 +19,7 @@ from segue.model.event import (
     ToolResult,
 )
 from segue.model.query import Query, position
-from segue.model.search_text import occurs, searchable, terms, tokens
+from segue.model.search_text import searchable_text, terms, tokens, words_have_term
 from segue.store.base import Store
 
 from .harness import (
@@ -112,7 +112,9 @@ class TextContract(Contract):
         for text in ("", " ", "?!", '"', '""', "*", "-", "'", "()"):
             assert await listed(store, text=text) == []
             assert await store.ranked(HERE, Query(text=text)) == []
-            assert await store.sweep(HERE, Query(text=text), await store.mark(HERE), "") == []
+            assert (
+                await store.sweep(HERE, Query(text=text), await store.change_point(HERE), "") == []
+            )
 
     async def test_words_of_a_query_language_are_words(self, store: Store) -> None:
         made = await make(store, user("either OR neither AND not NEAR it; tokens:x"))
@@ -206,8 +208,8 @@ class TextContract(Contract):
         assert hit.session == made
         assert hit.event in await history(store, made)
         assert hit.event is not None
-        words = tokens(searchable(hit.event.body))
-        assert any(occurs(term, words) for term in terms("alpha beta"))
+        words = tokens(searchable_text(hit.event.body))
+        assert any(words_have_term(term, words) for term in terms("alpha beta"))
 
     async def test_ranking_finds_what_the_list_finds(self, store: Store) -> None:
         one = await make(store, user("alpha"), agent("beta"), tagged("t"))
@@ -236,7 +238,7 @@ class TextContract(Contract):
         two = await make(store, user("alpha 4"))
         three = await make(store, user("delta 5"))
         rows = [two, three, one, two]
-        events = await store.witness(HERE, rows, terms("alpha beta"))
+        events = await store.newest_matches(HERE, rows, terms("alpha beta"))
         shown = [texts([event]) if event else None for event in events]
         assert shown == [["alpha 4"], None, ["beta 2"], ["alpha 4"]]
 
@@ -247,20 +249,20 @@ class TextContract(Contract):
             ("redd", "reddish"),
             ("red ", "green red"),
         ):
-            (event,) = await store.witness(HERE, [made], terms(text))
+            (event,) = await store.newest_matches(HERE, [made], terms(text))
             assert event is not None
             assert texts([event]) == [shown]
 
     async def test_there_is_no_witness_for_nothing(self, store: Store) -> None:
         made = await make(store, user("word"))
-        assert await store.witness(HERE, [], terms("word")) == []
-        assert await store.witness(HERE, [made], []) == [None]
+        assert await store.newest_matches(HERE, [], terms("word")) == []
+        assert await store.newest_matches(HERE, [made], []) == [None]
 
     async def test_a_session_that_went_meanwhile_has_no_witness(self, store: Store) -> None:
         gone = await make(store, user("word"))
         made = await make(store, user("word"))
         await store.purge(HERE, gone.id, lambda _: None)
-        first, second = await store.witness(HERE, [gone, made], terms("word"))
+        first, second = await store.newest_matches(HERE, [gone, made], terms("word"))
         assert first is None
         assert second is not None
 
@@ -289,7 +291,7 @@ class TextContract(Contract):
 
     async def test_an_unknown_word_sweeps_nothing(self, store: Store) -> None:
         made = await make(store, user("word"))
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await add(store, made, user("another"))
         for text, wanted in (("word another", [made.id]), ("absent", [])):
             assert ids_of(await store.sweep(HERE, Query(text=text), mark, "")) == wanted

@@ -75,8 +75,8 @@ class SessionContract(Contract):
         archived = await make(store, InfoChanged(archived=True))
         trashed = await make(store, InfoChanged(deleted=True))
         known = ids_of([live, archived, trashed])
-        assert await store.held(HERE, [*known, ids.new_id()]) == set(known)
-        assert await store.held(HERE, []) == set()
+        assert await store.existing_ids(HERE, [*known, ids.new_id()]) == set(known)
+        assert await store.existing_ids(HERE, []) == set()
 
     async def test_between_gives_the_sessions_of_a_range_of_ids_on_any_shelf(
         self, store: Store
@@ -89,9 +89,9 @@ class SessionContract(Contract):
             for id, body in zip(reversed(ids[:3]), shelved, strict=True)
         ]
         await make(store, id=ids[4])
-        assert await store.between(HERE, ids[0], ids[3], 10) == made[::-1]
-        assert ids_of(await store.between(HERE, ids[0], ids[4], 2)) == ids[:2]
-        assert await store.between(HERE, ids[1], ids[0], 10) == []
+        assert await store.in_id_range(HERE, ids[0], ids[3], 10) == made[::-1]
+        assert ids_of(await store.in_id_range(HERE, ids[0], ids[4], 2)) == ids[:2]
+        assert await store.in_id_range(HERE, ids[1], ids[0], 10) == []
 
     async def test_a_store_in_order_has_nothing_wrong(self, store: Store) -> None:
         await make(store, user("hello"))
@@ -119,11 +119,11 @@ class SessionContract(Contract):
         assert lease is not None
         item = await store.put_inbox(THERE, made.id, "prompt", "p", {})
         assert await store.get(HERE, made.id) is None
-        assert await store.held(HERE, [made.id]) == set()
+        assert await store.existing_ids(HERE, [made.id]) == set()
         assert await listed(store) == []
         assert await found(store, "secret") == set()
         assert await store.ranked(HERE, Query(text="secret")) == []
-        assert await store.witness(HERE, [made], search_text.terms("secret")) == [None]
+        assert await store.newest_matches(HERE, [made], search_text.terms("secret")) == [None]
         assert await store.stale(HERE, "active", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None
         for call in (
@@ -148,7 +148,7 @@ class SessionContract(Contract):
 
     async def test_changes_elsewhere_are_not_swept_here(self, store: Store) -> None:
         made = await make(store, workspace=THERE)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await add(store, made, user("more"))
         assert await store.sweep(HERE, Query(), mark, "") == []
 
@@ -193,14 +193,14 @@ class SessionContract(Contract):
 
     async def test_a_change_of_nothing_changes_nothing(self, store: Store) -> None:
         made = await make(store)
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         assert await store.change(HERE, made.id, nothing) == (made, [])
         assert await store.sweep(HERE, Query(), mark, "") == []
 
     async def test_a_decision_that_fails_leaves_nothing(self, store: Store) -> None:
         made = await make(store)
         item = await store.put_inbox(HERE, made.id, "prompt", "p", {})
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         with pytest.raises(Refused):
             await store.change(HERE, made.id, refuse, consume=[item.number])
         assert await store.get(HERE, made.id) == made
@@ -259,7 +259,7 @@ class SessionContract(Contract):
         events = await history(store, made)
         copy = await store.load(THERE, made.id, events)
         assert await history(store, copy) == events
-        assert copy == projection.fold(THERE, made.id, events) == replace(made, workspace=THERE)
+        assert copy == projection.project(THERE, made.id, events) == replace(made, workspace=THERE)
         assert await store.get(THERE, made.id) == copy
         assert ids_of(await store.page(THERE, Query(text="two"))) == [made.id]
 
@@ -282,16 +282,16 @@ class SessionContract(Contract):
         made = await make(store, user("word"), tagged("t"), memory_store_ids=("m",))
         await store.acquire(HERE, made.id, "holder", 0)
         await store.put_inbox(HERE, made.id, "prompt", "p", {})
-        mark = await store.mark(HERE)
+        mark = await store.change_point(HERE)
         await store.purge(HERE, made.id, anyway)
         assert await store.get(HERE, made.id) is None
-        assert await store.held(HERE, [made.id]) == set()
+        assert await store.existing_ids(HERE, [made.id]) == set()
         with pytest.raises(NotFound):
             await store.events(HERE, made.id)
         for query in ({}, {"tag": "t"}, {"memory_store_id": "m"}, {"text": "word"}):
             assert await listed(store, **query) == []
         assert await store.ranked(HERE, Query(text="word")) == []
-        assert await store.witness(HERE, [made], search_text.terms("word")) == [None]
+        assert await store.newest_matches(HERE, [made], search_text.terms("word")) == [None]
         assert await store.sweep(HERE, Query(), mark, "") == []
         assert await store.stale(HERE, "active", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None

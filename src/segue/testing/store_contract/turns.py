@@ -338,21 +338,21 @@ class TurnContract(Contract):
         self, store: Store, open_store: OpenStore
     ) -> None:
         made = await make(store)
-        assert await store.told(HERE, made.id) == 0
+        assert await store.acked_seq(HERE, made.id) == 0
         for seq, told in ((7, 7), (3, 7), (9, 9)):
-            await store.tell(HERE, made.id, seq)
-            assert await store.told(HERE, made.id) == told
+            await store.ack(HERE, made.id, seq)
+            assert await store.acked_seq(HERE, made.id) == told
         other = await open_store()
         try:
-            assert await other.told(HERE, made.id) == 9
+            assert await other.acked_seq(HERE, made.id) == 9
         finally:
             await other.close()
         assert await store.get(HERE, made.id) == made
         for name in ((HERE, ids.new_id()), (THERE, made.id)):
             with pytest.raises(NotFound):
-                await store.tell(*name, 1)
+                await store.ack(*name, 1)
             with pytest.raises(NotFound):
-                await store.told(*name)
+                await store.acked_seq(*name)
 
     async def test_a_lost_lease_puts_no_deltas(self, store: Store) -> None:
         made = await make(store)

@@ -13,7 +13,7 @@ from segue.hub import Found
 from segue.model import clock
 from segue.model.event import Event, SystemMessage, Usage, UserMessage
 from segue.model.session import Session
-from segue.store.base import Key
+from segue.store.base import ApiKey
 
 
 def session_fields(session: Session) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def event_fields(event: Event) -> dict[str, Any]:
     }
 
 
-def key_fields(key: Key) -> dict[str, Any]:
+def key_fields(key: ApiKey) -> dict[str, Any]:
     """An API key without what opens anything."""
     return {
         "id": key.id,

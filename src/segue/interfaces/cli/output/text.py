@@ -12,7 +12,7 @@ from segue.hub import Found
 from segue.interfaces.cli.durations import age
 from segue.model import clock
 from segue.model.ansi import strip_colors
-from segue.model.content import Content, Text, plain, worded
+from segue.model.content import Content, Text, describe_block, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -149,7 +149,9 @@ def _user_text(message: UserMessage) -> str | None:
             case "note":
                 note = f"-- note to the model: {one_line(part.line)} --"
                 lines.append(click.style(note, dim=True))
-    lines += [safe(worded(block)) for block in message.content if not isinstance(block, Text)]
+    lines += [
+        safe(describe_block(block)) for block in message.content if not isinstance(block, Text)
+    ]
     return "\n".join(lines) or None
 
 
@@ -167,8 +169,8 @@ def thread_text(thread: Thread) -> str:
 
 def printable(content: Content) -> str:
     """Text that cannot move the cursor or ring the bell, differences as such."""
-    parts = [plain(content)]
-    parts += [worded(block) for block in content if getattr(block, "text", None) is None]
+    parts = [plain_text(content)]
+    parts += [describe_block(block) for block in content if getattr(block, "text", None) is None]
     return safe("\n".join(part for part in parts if part))
 
 

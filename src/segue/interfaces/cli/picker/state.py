@@ -152,7 +152,7 @@ class Choices:
     def _search(self) -> None:
         bounds = ids.prefix_range(self.typed.strip(), "sesn")
         if bounds is not None and len(self.typed) >= MIN_PREFIX:
-            named = self._ask(lambda hub, who: hub.between(who, *bounds, limit=PAGE))
+            named = self._ask(lambda hub, who: hub.in_id_range(who, *bounds, limit=PAGE))
             state = "archived" if self.archived else "active"
             self._add("", [session for session in named if session.state == state])
         self._more()
@@ -193,5 +193,5 @@ def _place(row: Row) -> tuple[str, int, int | None]:
 def _words(typed: str) -> str:
     """What to search for: not for the last word while it is one letter, which begins too many."""
     rest, _, last = typed.rpartition(" ")
-    words = rest if len(last) < search_text.MIN_PREFIX and last.isascii() else typed
+    words = rest if len(last) < search_text.MIN_PREFIX_CHARS and last.isascii() else typed
     return words if search_text.terms(words) else ""

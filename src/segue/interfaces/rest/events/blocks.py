@@ -10,7 +10,16 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, to_builtins
 
 from segue.interfaces.rest.schemas.requests import Body
-from segue.model.content import Block, Content, Image, Other, Resource, ResourceLink, Text, worded
+from segue.model.content import (
+    Block,
+    Content,
+    Image,
+    Other,
+    Resource,
+    ResourceLink,
+    Text,
+    describe_block,
+)
 
 _DIALECT = "rest"
 UNTITLED = "document"  # the address, elsewhere, of a document that came without a title
@@ -132,7 +141,7 @@ def write(content: Sequence[Block]) -> list[dict[str, Any]]:
 
 def words(content: Sequence[Block]) -> list[dict[str, Any]]:
     """Content where only text may stand."""
-    return [_text(worded(block)) for block in content]
+    return [_text(describe_block(block)) for block in content]
 
 
 def _write(block: Block) -> dict[str, Any]:
@@ -155,7 +164,7 @@ def _write(block: Block) -> dict[str, Any]:
             return _document(block, type="url", url=block.uri)
         case Other(dialect="rest", raw=raw) if isinstance(raw, dict):
             return raw
-    return _text(worded(block))
+    return _text(describe_block(block))
 
 
 def _came_as(block: Image | Resource) -> str | None:

@@ -19,7 +19,7 @@ from segue.interfaces.rest.schemas.session import budget, thread_id, usage
 from segue.model import clock, ids, projection
 from segue.model.errors import SegueError
 from segue.model.event import (
-    ELSEWHERE,
+    RUN_BY_OTHERS,
     AgentMessage,
     AgentThought,
     AnyBody,
@@ -221,7 +221,7 @@ class View:
             kind, name = "agent.mcp_tool_result", "mcp_tool_use_id"
         elif call is not None and call.custom:
             kind, name = "user.custom_tool_result", "custom_tool_use_id"
-        elif "rest" in body.extra or (call is not None and call.extra.get(ELSEWHERE)):
+        elif "rest" in body.extra or (call is not None and call.extra.get(RUN_BY_OTHERS)):
             # Given through this door, or there was none and nobody is to come up with one.
             kind = "user.tool_result"
         return _event(
@@ -241,7 +241,7 @@ class View:
         if allowed and body.input is not None and asked.call_id is not None:
             # With another input, which whoever runs it elsewhere does not know of.
             call = await self._lookups.called(asked.call_id, event.seq)
-            allowed = call is None or ELSEWHERE not in call.extra
+            allowed = call is None or RUN_BY_OTHERS not in call.extra
         return _event(
             event,
             "user.tool_confirmation",

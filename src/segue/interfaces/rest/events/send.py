@@ -236,7 +236,7 @@ async def _result(
     called = await Lookups(request.hub, request.principal, session.id).shown_as(named)
     # Another tool's result is the client's to give only while the turn waits for it.
     waits = called is not None and called.custom == custom
-    others = custom or (called is not None and called.extra.get(event.ELSEWHERE))
+    others = custom or (called is not None and called.extra.get(event.RUN_BY_OTHERS))
     if called is None or not waits or not (others or called.call_id in session.pending):
         field = "custom_tool_use_id" if custom else "tool_use_id"
         raise InvalidInput(f"{field}: {named} does not wait for a result")

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from segue.interfaces.web import rows, templates
 from segue.interfaces.web.request import WebRequest
 from segue.model import search_text
-from segue.model.content import Audio, Block, Image, Resource, plain
+from segue.model.content import Audio, Block, Image, Resource, plain_text
 from segue.model.errors import NotFound
 from segue.model.event import Event, Foreign, ToolCall, ToolResult, UserMessage
 from segue.model.session import Session
@@ -174,7 +174,7 @@ def text_of(session: Session, event: Event) -> Response:
 
 
 def _text(*content: Block | None) -> str:
-    return plain([block for block in content if block is not None])
+    return plain_text([block for block in content if block is not None])
 
 
 async def blob(request: WebRequest) -> Response:
@@ -240,7 +240,7 @@ def _filling(parts: list[Chunk]) -> list[Chunk]:
     for at in range(len(parts) - 1, -1, -1):
         for item in parts[at].items:
             said = item.kind in ("user", "agent")
-            lines += 3 + (len(plain(item.event.body.content)) // 100 if said else 0)  # type: ignore[union-attr]  # both have content
+            lines += 3 + (len(plain_text(item.event.body.content)) // 100 if said else 0)  # type: ignore[union-attr]  # both have content
         if lines >= SCREEN:
             return parts[at:]
     return parts

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import ids
-from segue.model.content import Content, Other, plain
+from segue.model.content import Content, Other, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -150,7 +150,7 @@ class Translator:
         if not isinstance(message, dict):
             return []
         if entry.get("isApiErrorMessage"):
-            why = replace_lone_surrogates(plain(blocks.content(message.get("content"))))
+            why = replace_lone_surrogates(plain_text(blocks.content(message.get("content"))))
             code = entry.get("error")
             return [Failed(message=why, code=code if isinstance(code, str) else "unknown")]
         said = list(_said_by_agent(message.get("content")))

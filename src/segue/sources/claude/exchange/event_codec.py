@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.event import (
-    BEGINS,
-    LEFT,
+    STARTS_TURN,
+    OFF_BRANCH,
     AgentRef,
     AnyBody,
     ConfigChanged,
@@ -28,7 +28,7 @@ from segue.model.event import (
     ModelCalled,
     UserMessage,
 )
-from segue.model.search_text import searchable
+from segue.model.search_text import searchable_text
 from segue.model.session import Session
 from segue.sources.claude.events.translator import Translator
 from segue.sources.claude.format import jsonl, sidecar
@@ -140,12 +140,12 @@ def drafts_from_lines(
                 told["line"] = line.text
             bodies = _bodies(events, entry, told)
             if path:  # an agent's, which is found by its words but is not the session's to tell
-                words = "\n".join(filter(None, (searchable(event.body) for event in events)))
+                words = "\n".join(filter(None, (searchable_text(event.body) for event in events)))
                 bodies = [replace(_foreign(entry, path, told), words=words)]
             elif isinstance(bodies[0], UserMessage) and sidecar.is_human_prompt(entry):
-                bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **BEGINS})
+                bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **STARTS_TURN})
             if line.left:
-                bodies = [replace(body, extra={**body.extra, **LEFT}) for body in bodies]
+                bodies = [replace(body, extra={**body.extra, **OFF_BRANCH}) for body in bodies]
             for part, body in enumerate(bodies):
                 id = _id(path, entry, body, part)
                 if taken is not None and id in taken:

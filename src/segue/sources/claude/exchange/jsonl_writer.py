@@ -24,7 +24,7 @@ from segue.model.content import (
     Resource,
     ResourceLink,
     Text,
-    plain,
+    plain_text,
 )
 from segue.model.event import (
     AgentMessage,
@@ -183,7 +183,7 @@ class Composer:
             level="info",
             compactMetadata=told,
         )
-        summary = {"role": "user", "content": plain(body.summary) or "(no summary was kept)"}
+        summary = {"role": "user", "content": plain_text(body.summary) or "(no summary was kept)"}
         yield self._entry(
             event,
             "user",
@@ -267,9 +267,9 @@ def _thought(body: AgentThought, read: bool) -> list[Entry]:
     signature = (body.extra.get(DIALECT) or {}).get("signature")
     signed = isinstance(signature, str) and signature
     if signed or read:
-        made = {"type": "thinking", "thinking": plain(body.content)}
+        made = {"type": "thinking", "thinking": plain_text(body.content)}
         return [{**made, "signature": signature} if signed else made]
-    return [{"type": "text", "text": f"<thinking>\n{plain(body.content)}\n</thinking>"}]
+    return [{"type": "text", "text": f"<thinking>\n{plain_text(body.content)}\n</thinking>"}]
 
 
 def _name(text: str) -> str:

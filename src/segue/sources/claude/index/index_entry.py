@@ -54,7 +54,7 @@ def take(descriptor: int, path: str, key: Key, state: bytes | None, workspace: s
     def texts() -> Iterator[Text]:
         own = transcript_summary.scan(descriptor, known)
         for seq, body in chain(own, subagent_threads.read(path, known, beside)):
-            if words := search_text.searchable(body):
+            if words := search_text.searchable_text(body):
                 yield Text(seq, words.encode("utf-8", "surrogatepass"), tokens(words))
         taken.item = _item(path, key, known, workspace)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from segue.model.gc_pause import uncollected
+from segue.model.gc_pause import gc_paused
 from segue.sources.claude.format import safe_io, sidecar
 from segue.sources.claude.format.paths import (
     ClaudeHome,
@@ -46,7 +46,7 @@ def list_sessions(
     if directory is not None:
         projects = projects_for_directory(home, directory, worktrees)
     start = max(0, offset)
-    with uncollected():
+    with gc_paused():
         if limit is None or limit <= 0:
             return _all(projects, programmatic)[start:]
         return _first(projects, start + limit, programmatic)[start:]
