@@ -25,9 +25,8 @@ from segue.agents.model import ModelAgents, Settings
 from segue.agents.registry import AgentRegistry
 from segue.agents.tools import BUILT_IN, PathGuard, ToolContext
 from segue.hub import Hub
-from segue.model.event import AgentMessage, Event, ModelAsked, ToolCall, ToolResult
+from segue.model.event import AgentMessage, Delta, Event, ModelAsked, ToolCall, ToolResult
 from segue.model.principal import LOCAL
-from segue.store.base import Delta
 from segue.store.sqlite import SQLiteStore
 
 CHUNK_US, CALL_MS, CANCEL_MS = 100.0, 5.0, 1000.0

@@ -19,8 +19,9 @@ ALLOWED = {
     "acp": {"model"},
     "sqlite_wal": set(),
     "event_loop": set(),
+    "gc_pause": set(),
     "store": {"model", "sqlite_wal"},
-    "sources": {"model", "sqlite_wal"},
+    "sources": {"model", "gc_pause", "sqlite_wal"},
     "agents": {"model", "acp"},
     "encryption": {"model"},
     "http": {"model"},
@@ -48,12 +49,12 @@ KNOWN_CYCLES = {
 }
 
 MAX_MODULES = 16  # in a package, besides __init__.py
-KNOWN_LARGE_PACKAGES = {"interfaces/rest/handlers", "model"}
+KNOWN_LARGE_PACKAGES = {"interfaces/rest/handlers"}
 
 # What every interface may import, apart from its own modules. The CLI may import `server` too.
 INTERFACES_MAY_IMPORT = ("hub", "model", "render", "acp", "http", "agents.base", "factory.open_hub")
 KNOWN_INTERFACE_IMPORTS = {
-    "acp": {"agents.mcp", "factory.memory_hub", "store.base"},
+    "acp": {"agents.mcp", "factory.memory_hub"},
     "cli": {
         "agents.model.models",
         "agents.model.settings",
@@ -71,7 +72,6 @@ KNOWN_INTERFACE_IMPORTS = {
         "sources.claude.format.paths",
         "sources.claude.format.processes",
         "sources.claude.format.safe_io",
-        "store.base",
     },
     "python": {
         "agents.mcp",
@@ -89,8 +89,8 @@ KNOWN_INTERFACE_IMPORTS = {
         "sources.claude.sdk.sdk_types",
         "store.base",
     },
-    "rest": {"agents.registry", "store.base"},
-    "web": {"factory.data_dir", "store.base"},
+    "rest": {"agents.registry"},
+    "web": {"factory.data_dir"},
 }
 
 # Modules of the core and of interfaces that know Claude Code by name.

@@ -7,9 +7,8 @@ import pytest
 
 from segue.hub.turns.runner import PAGE
 from segue.model.content import Image, Text, as_content
-from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Event
+from segue.model.event import AgentMessage, AgentRef, Compacted, ConfigChanged, Delta, Event
 from segue.model.principal import LOCAL, Principal
-from segue.store.base import Delta
 
 from .conftest import PATIENCE, House, of, said
 from .provider import Cut, Fail, Garbage, Provider, Say, Stop, Think, Use, Wait

@@ -144,7 +144,8 @@ def comes_back(data: bytes) -> None:
     drafts = event_codec.creation_drafts("-w", S, kept_lines, "/")
     drafts += event_codec.drafts_from_lines(S, "", kept_lines, 1, set())
     stored = [
-        replace(event, body=decode_body(codec.encode(event.body))) for event in number_drafts(drafts, 0, 1)
+        replace(event, body=decode_body(codec.encode(event.body)))
+        for event in number_drafts(drafts, 0, 1)
     ]
     session = projection.project("local", S, stored)
     assert [line.data() for line in transcript_writer.transcript_lines(session, stored)] == lines

@@ -134,7 +134,7 @@ async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
             raise TypeError("nobody foresaw this")
         return found
 
-    monkeypatch.setattr(search_text, "searchable", stumbling)
+    monkeypatch.setattr(search_text, "searchable_text", stumbling)
     async with opened(home) as hub:
         for _ in range(2):
             assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]

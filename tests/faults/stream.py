@@ -1,8 +1,7 @@
 """What a follower was shown, held to its promise as it comes."""
 
 from segue.model.content import plain_text
-from segue.model.event import AgentMessage, AgentThought, Event
-from segue.store.base import Delta
+from segue.model.event import AgentMessage, AgentThought, Delta, Event
 
 
 class Screen:

@@ -11,6 +11,7 @@ from segue.model.clock import SECOND
 from segue.model.content import plain_text
 from segue.model.event import (
     AgentMessage,
+    Delta,
     Event,
     InfoChanged,
     PermissionAnswered,
@@ -20,7 +21,6 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.store.base import Delta
 from tests.faults.processes import PATIENCE, Child, Place, child
 from tests.faults.stream import Screen
 

@@ -14,6 +14,7 @@ from segue.model.content import plain_text
 from segue.model.errors import NotFound
 from segue.model.event import (
     AgentMessage,
+    Delta,
     Event,
     Interrupted,
     PermissionAsked,
@@ -23,7 +24,6 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.principal import LOCAL
-from segue.store.base import Delta
 from tests.faults.processes import PATIENCE, Place, child
 from tests.faults.rest import at_rest, ends
 from tests.faults.stream import Screen

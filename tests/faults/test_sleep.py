@@ -7,9 +7,9 @@ import pytest
 from segue.hub import Hub
 from segue.model.clock import SECOND
 from segue.model.content import plain_text
-from segue.model.event import AgentMessage, Event, Interrupted, UserMessage
+from segue.model.event import AgentMessage, Delta, Event, Interrupted, UserMessage
 from segue.model.principal import LOCAL
-from segue.store.base import Delta, Store
+from segue.store.base import Store
 from tests.faults.processes import PATIENCE, Child, Place, child
 from tests.faults.rest import at_rest
 from tests.faults.takeover import WORKSPACE, bodies, expired, recovered, rested, story

@@ -16,6 +16,7 @@ from segue.model.content import as_content
 from segue.model.errors import InvalidInput, LeaseLost, NoAgent, NotFound
 from segue.model.event import (
     AgentRef,
+    Delta,
     Event,
     Failed,
     PermissionAnswered,
@@ -25,7 +26,6 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
-from segue.store.base import Delta
 
 MakeHub = Callable[..., Hub]
 

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 
+from segue.hub.turns.end_turn import end_turn_events, fork_tail_events
 from segue.model import projection
-from segue.model.end_turn import end_turn_events, fork_tail_events
 from segue.model.event import AnyBody, Event, InfoChanged, StatusChanged, ToolResult
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session

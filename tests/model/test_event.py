@@ -21,7 +21,7 @@ def test_an_older_body_is_lifted_version_by_version(monkeypatch: pytest.MonkeyPa
     def from_2(raw: dict[str, Any]) -> dict[str, Any]:
         return {"type": raw["type"], "content": [{"type": "text", "text": raw["words"]}]}
 
-    monkeypatch.setattr(event, "VERSION", 3)
+    monkeypatch.setattr(event, "BODY_VERSION", 3)
     monkeypatch.setitem(event.UPCASTS, ("user_message", 1), from_1)
     monkeypatch.setitem(event.UPCASTS, ("user_message", 2), from_2)
     hello = UserMessage(content=as_content("hello"))

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from segue.model.gc_pause import gc_paused
+from segue.gc_pause import gc_paused
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -23,15 +23,15 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
+from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import clock, ids, projection, search_text
 from segue.model.content import as_content
 from segue.model.cursor import ChangePoint
-from segue.model.end_turn import fork_tail_events
 from segue.model.errors import SegueError
-from segue.model.event import AgentMessage, Created, Draft, ForkPoint
+from segue.model.event import AgentMessage, Created, Delta, Draft, Drafts, ForkPoint
 from segue.model.query import Position, Query, position
 from segue.model.session import Session
-from segue.store.base import Delta, Drafts, InboxItem, Lease, Store
+from segue.store.base import InboxItem, Lease, Store
 from segue.store.memory import MemoryStore
 from tests.store.strategies import NOON, Happening, creations, happenings, sparse, texts, times
 

@@ -11,10 +11,10 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from segue.model import errors, ids, projection
-from segue.model.event import AgentRef, Created, Draft, InfoChanged
+from segue.model.event import AgentRef, Created, Draft, Drafts, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.store.base import Drafts, Signal, fork_event
+from segue.store.base import Signal, fork_event
 from segue.store.postgres import PostgresStore, sessions
 from segue.store.postgres import connection as connections
 from segue.store.postgres import watch as watching

@@ -181,7 +181,9 @@ async def test_postgres_is_gone_over_by_those_who_open_it(
     url = fresh_database_url
     store = await PostgresStore.open(url)
     with monkeypatch.context() as before:
-        before.setattr(search_text, "searchable", partial(search_text.searchable_text, codes=True))
+        before.setattr(
+            search_text, "searchable_text", partial(search_text.searchable_text, codes=True)
+        )
         made = {session.id for session in await fill(store)}
     assert (await found(store, "31mfailed"), await found(store, '"failed"')) == (made, set())
     async with store._database._pool.acquire() as connection:

@@ -16,9 +16,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from segue.agents.registry import CLAUDE_CODE, AgentRegistry
+from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
-from segue.model.end_turn import end_turn_events
 from segue.model.errors import InvalidInput, NoAgent, NotFound
 from segue.model.event import (
     AgentRef,
@@ -33,9 +33,10 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
+from segue.model.record import Record
 from segue.model.session import Session
 from segue.sources.base import Source, agent_id
-from segue.store.base import Lease, Record, Store
+from segue.store.base import Lease, Store
 
 from .sessions.catalog import Reading
 from .sessions.editor import Editing, at_rest

@@ -7,7 +7,7 @@ reader lifts older versions to today's with `UPCASTS`, and keeps what it does no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -416,6 +416,19 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     body: AnyBody
     id: str | None = None
     at: int | None = None
+
+
+Drafts = Sequence[AnyBody | Draft]
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a message that is still being written: `text` belongs at `offset` of it."""
+
+    session: str
+    message: str
+    kind: Literal["message", "thought", "output"]
+    offset: int
+    text: str
 
 
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}

@@ -25,6 +25,22 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 LOCAL = Principal(workspace="local", local=True)
 
 
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key as the store knows it: never the key itself."""
+
+    id: str
+    workspace: str
+    name: str
+    digest: bytes
+    hint: str
+    created_at: int
+    revoked_at: int | None = None
+    expires_at: int | None = None
+
+    def is_valid(self, now: int) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
 def check_workspace(name: str) -> str:
     """The name, if a workspace may have it."""
     if not _NAME.fullmatch(name):

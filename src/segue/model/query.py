@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from .errors import InvalidInput
+from .event import Event
 from .lifecycle import STATUSES, Status
 from .session import Session, SessionState
 
@@ -84,6 +85,14 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def filters(self) -> Query:
         """The filters alone, without page size and order: what a cursor may be bound to."""
         return msgspec.structs.replace(self, limit=50, order="active", descending=True)
+
+
+class SearchHit(NamedTuple):
+    """A session that a search found, and the newest event in it that shows why."""
+
+    session: Session
+    event: Event | None
+    score: float = 0.0
 
 
 def position(session: Session, order: Order) -> Position:

@@ -14,12 +14,13 @@ import msgspec
 
 from segue.model import ids, projection
 from segue.model.cursor import ChangePoint
-from segue.model.event import AnyBody, Body, Draft, Event
-from segue.model.query import Position, Query
+from segue.model.event import Body, Delta, Draft, Drafts, Event
+from segue.model.principal import ApiKey
+from segue.model.query import Position, Query, SearchHit
+from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState
 
-Drafts = Sequence[AnyBody | Draft]
 EventDecider = Callable[[Session], Drafts]
 InboxKind = Literal["prompt", "cancel", "answer", "result"]
 
@@ -47,59 +48,12 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any] = {}
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a message that is still being written: `text` belongs at `offset` of it."""
-
-    session: str
-    message: str
-    kind: Literal["message", "thought", "output"]
-    offset: int
-    text: str
-
-
 class Signal(NamedTuple):
     """Something happened to a session, here or in another process."""
 
     kind: Literal["events", "inbox", "deltas", "purged"]
     workspace: str
     session: str
-
-
-class SearchHit(NamedTuple):
-    """A session that a search found, and the newest event in it that shows why."""
-
-    session: Session
-    event: Event | None
-    score: float = 0.0
-
-
-class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key as the store knows it: never the key itself."""
-
-    id: str
-    workspace: str
-    name: str
-    digest: bytes
-    hint: str
-    created_at: int
-    revoked_at: int | None = None
-    expires_at: int | None = None
-
-    def is_valid(self, now: int) -> bool:
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A named thing that sessions refer to: an agent, an environment … Each version is kept."""
-
-    workspace: str
-    kind: str
-    id: str
-    version: int
-    created_at: int
-    updated_at: int
-    archived_at: int | None = None
-    body: dict[str, Any] = {}
 
 
 class Store(Protocol):

@@ -18,22 +18,19 @@ from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection, search_text
 from segue.model.cursor import ChangePoint
-from segue.model.event import Draft, Event
-from segue.model.query import Position, Query, matches, position
+from segue.model.event import Delta, Draft, Drafts, Event
+from segue.model.principal import ApiKey
+from segue.model.query import Position, Query, SearchHit, matches, position
+from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 
 from .base import (
     MAX_SEQ,
-    ApiKey,
-    Delta,
-    Drafts,
     EventDecider,
     InboxItem,
     InboxKind,
     Lease,
-    Record,
-    SearchHit,
     Signal,
     Store,
     append_drafts,

@@ -16,9 +16,8 @@ import pytest
 from segue.agents.acp import AcpAgent, processes
 from segue.hub import Hub
 from segue.model.content import plain_text
-from segue.model.event import Event, PermissionAsked
+from segue.model.event import Delta, Event, PermissionAsked
 from segue.model.principal import LOCAL, Principal
-from segue.store.base import Delta
 from segue.store.sqlite import SQLiteStore
 
 PROGRAMS = Path(__file__).parent / "programs"

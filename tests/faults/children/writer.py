@@ -10,9 +10,9 @@ from typing import Any
 
 from common import WORKSPACE, open_place, run, say
 
+from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import ids
 from segue.model.content import as_content
-from segue.model.end_turn import fork_tail_events
 from segue.model.errors import NotFound
 from segue.model.event import AnyBody, Created, Draft, Event, ForkPoint, InfoChanged, UserMessage
 from segue.model.query import Query

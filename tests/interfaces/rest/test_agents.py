@@ -8,7 +8,7 @@ import pytest
 
 from segue.agents.demo import DemoAgent
 from segue.model import ids
-from segue.store.base import Record
+from segue.model.record import Record
 from tests.interfaces.rest.api import open_api
 
 BASH = {"name": "bash", "enabled": False}

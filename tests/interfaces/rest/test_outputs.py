@@ -11,7 +11,7 @@ from segue.agents.base import Turn
 from segue.model import ids
 from segue.model.event import ConfigChanged
 from segue.model.lifecycle import StopReason
-from segue.store.base import Record
+from segue.model.record import Record
 from tests.agents.provider import Provider
 from tests.interfaces.rest.api import message, open_api
 from tests.interfaces.rest.hand import Hand, registry_with

@@ -12,7 +12,7 @@ import pytest
 from segue.agents.registry import AgentRegistry
 from segue.hub.resources.skills import unpacked
 from segue.model import ids
-from segue.store.base import Record
+from segue.model.record import Record
 from tests.agents.provider import Provider, Use
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.hand import Act, Hand, registry_with

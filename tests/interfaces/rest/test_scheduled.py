@@ -10,7 +10,7 @@ from anthropic import Anthropic
 from segue.interfaces.rest.handlers.scheduler import Scheduler
 from segue.model import clock, ids
 from segue.model.errors import StoreFull
-from segue.store.base import Record
+from segue.model.record import Record
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.hand import Hand, registry_with

@@ -19,7 +19,7 @@ from segue.agents.base import Turn
 from segue.hub.resources.work_queue import kind
 from segue.model import clock, ids
 from segue.model.lifecycle import StopReason
-from segue.store.base import Record
+from segue.model.record import Record
 from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages

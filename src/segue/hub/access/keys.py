@@ -9,8 +9,8 @@ from hashlib import sha256
 
 from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
-from segue.model.principal import Principal, check_workspace
-from segue.store.base import ApiKey, Store
+from segue.model.principal import ApiKey, Principal, check_workspace
+from segue.store.base import Store
 
 PREFIX = "sk-segue-"
 

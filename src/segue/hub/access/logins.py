@@ -13,8 +13,8 @@ from typing import Any
 from segue.hub.resources.records import Records
 from segue.model import clock, ids
 from segue.model.errors import Conflict, NotFound, Unauthorized
-from segue.model.principal import Principal
-from segue.store.base import ApiKey, Record
+from segue.model.principal import ApiKey, Principal
+from segue.model.record import Record
 
 from .keys import Keys
 

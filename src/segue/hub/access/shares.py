@@ -8,7 +8,7 @@ from segue.hub.resources.records import Records
 from segue.model import ids
 from segue.model.errors import Conflict, NotFound
 from segue.model.principal import Principal
-from segue.store.base import Record
+from segue.model.record import Record
 
 _KIND = "share"
 

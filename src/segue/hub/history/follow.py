@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from segue.model.errors import NotFound
-from segue.model.event import Event
+from segue.model.event import Delta, Event
 from segue.sources.base import Source
-from segue.store.base import Delta, Signal, Store
+from segue.store.base import Signal, Store
 
 CHUNK = 500
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from segue.encryption import SecretBox
 from segue.model import clock
 from segue.model.errors import Conflict
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record
 
 from .records import Records
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import NotFound
-from segue.store.base import Record, Store
+from segue.model.record import Record
+from segue.store.base import Store
 
 from .records import Records
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.store.base import Record
+from segue.model.record import Record
 
 from .records import Records, new
 

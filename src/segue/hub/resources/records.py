@@ -12,8 +12,9 @@ from segue.model import clock, ids
 from segue.model.errors import Conflict, NotFound
 from segue.model.event import AgentRef
 from segue.model.query import Position
+from segue.model.record import Record
 from segue.sources.base import agent_id as source_agent_id
-from segue.store.base import Record, Store
+from segue.store.base import Store
 
 _BATCH = 200
 # Where the built-in agent's record has the model that was configured when its version was made.

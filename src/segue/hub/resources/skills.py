@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.store.base import Record, Store
+from segue.model.record import Record
+from segue.store.base import Store
 
 from .files import ARCHIVE, Files
 from .records import Records, new

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from segue.model import clock
 from segue.model.errors import Conflict, SegueError
 from segue.model.query import Position
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record, Store
+from segue.store.base import Store
 
 from .records import Records, environment_id, new
 

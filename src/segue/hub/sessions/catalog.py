@@ -13,11 +13,11 @@ from segue.model import clock, search_text
 from segue.model import cursor as cursors
 from segue.model.cursor import ListPosition
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Created, Event
+from segue.model.event import Created, Delta, Event
 from segue.model.principal import Principal
-from segue.model.query import Query
+from segue.model.query import Query, SearchHit
+from segue.model.record import Record
 from segue.model.session import Session, Thread
-from segue.store.base import Delta, Record, SearchHit
 
 from . import directories, resolve
 from .lookup import Base

@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from segue.hub.sync import exchange
+from segue.hub.turns.end_turn import end_turn_events, fork_tail_events
 from segue.model import clock, ids, projection
-from segue.model.end_turn import end_turn_events, fork_tail_events
 from segue.model.errors import Busy, Conflict, InvalidInput, NotFound, ReadOnly
 from segue.model.event import (
     AgentRef,

@@ -12,9 +12,10 @@ from segue.hub.resources.records import Records
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
 from segue.model.principal import Principal
+from segue.model.record import Record
 from segue.model.session import Session
 from segue.sources.base import Source, agent_id
-from segue.store.base import Record, Store
+from segue.store.base import Store
 
 if TYPE_CHECKING:
     from segue.encryption import SecretBox

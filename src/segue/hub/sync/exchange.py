@@ -16,8 +16,8 @@ import msgspec
 from segue.model import codec, event
 from segue.model.errors import InvalidInput
 from segue.model.event import Event
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record
 
 FORMAT = 1
 

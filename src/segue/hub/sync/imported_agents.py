@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from segue.hub.resources.records import Records
 from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, Created, Event
-from segue.store.base import Record
+from segue.model.record import Record
 
 _KINDS = ("default", "demo", "model")  # those that start nothing
 _OURS = frozenset({"command", "config", "base_url"})  # what only this workspace says

@@ -7,12 +7,12 @@ from typing import Any
 
 from segue.model.cursor import ChangePoint
 from segue.model.errors import NotFound, ReadOnly
-from segue.model.event import Event, InfoChanged
+from segue.model.event import Drafts, Event, InfoChanged
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 from segue.sources.base import Ability
-from segue.store.base import Drafts, Signal
+from segue.store.base import Signal
 from segue.store.memory import MemoryStore
 
 

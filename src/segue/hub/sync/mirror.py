@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from segue.hub.sessions.editor import at_rest
 from segue.model import clock, ids
 from segue.model.errors import Busy, Conflict, NotFound
-from segue.model.event import AgentRef, AnyBody, Created, Draft, Event, Foreign, InfoChanged
+from segue.model.event import AgentRef, AnyBody, Created, Draft, Drafts, Event, Foreign, InfoChanged
 from segue.model.query import Query, position
 from segue.model.session import Session, Thread
 from segue.sources.claude.events.translator import Translator
@@ -35,7 +35,7 @@ from segue.sources.claude.exchange.transcript_line import TranscriptLine
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import is_uuid, project_key
 from segue.sources.claude.sdk import sdk_summary
-from segue.store.base import Drafts, Store
+from segue.store.base import Store
 
 _TELLING = ("tool_call", "tool_result", "foreign")  # what tells of agents
 _CHUNK = 100  # events or lines at a time; some are long

@@ -19,8 +19,8 @@ from typing import Any
 from segue.agents.base import Agent, NoTools, SupportsRelease, Tools, Turn
 from segue.agents.turn_hooks import HOOKS_KEY
 from segue.hub.history.follow import Name
+from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids
-from segue.model.end_turn import end_turn_events
 from segue.model.errors import Conflict, LeaseLost, NoAgent, NotFound, SegueError, StoreError
 from segue.model.event import AnyBody, Draft, Interrupted, ModelAsked
 from segue.model.lifecycle import StopReason

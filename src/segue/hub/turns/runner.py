@@ -14,12 +14,13 @@ from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, s
 from segue.hub.history.follow import Live, Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from
+from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
-from segue.model.end_turn import end_turn_events
 from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError
 from segue.model.event import (
     AnyBody,
     Compacted,
+    Delta,
     Draft,
     Event,
     Failed,
@@ -36,7 +37,7 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
-from segue.store.base import Delta, InboxItem, Lease, Store
+from segue.store.base import InboxItem, Lease, Store
 
 from .budgets import reached
 from .inbox import RESUME, Prompt, Result

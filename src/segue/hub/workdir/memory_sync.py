@@ -23,7 +23,7 @@ import msgspec
 from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
 from segue.hub.resources.memories import MAX_BYTES, Actor, Memories
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.store.base import Record
+from segue.model.record import Record
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCKED = 0o444

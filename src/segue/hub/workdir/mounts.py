@@ -20,8 +20,9 @@ from segue.model import ids
 from segue.model.errors import InvalidInput
 from segue.model.event import Failed
 from segue.model.query import Query
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record, Store
+from segue.store.base import Store
 
 from .git_clone import clone
 

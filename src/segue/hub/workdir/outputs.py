@@ -20,8 +20,8 @@ from segue.hub.resources.files import PART, Files
 from segue.hub.resources.records import Records
 from segue.hub.sessions.directories import OUTPUTS as PLACE
 from segue.model import ids
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record
 
 MAX_BYTES = 500 * 1024 * 1024
 MOST = 500

@@ -29,8 +29,9 @@ from segue.hub.resources.skills import MAIN, Skills
 from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound, SegueError
 from segue.model.event import Failed
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record, Store
+from segue.store.base import Store
 
 from .memory_sync import Kept, Mounted, remember
 from .mounts import Mounts

@@ -21,6 +21,7 @@ from segue.model import ids
 from segue.model.content import Content
 from segue.model.errors import NotFound, SegueError
 from segue.model.event import (
+    Delta,
     Event,
     Failed,
     PermissionAnswered,
@@ -33,7 +34,6 @@ from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.projection import apply
 from segue.model.session import Session
-from segue.store.base import Delta
 
 from .permissions import Questions
 

@@ -15,6 +15,7 @@ from segue.model.event import (
     AgentThought,
     Compacted,
     ConfigChanged,
+    Delta,
     Event,
     Failed,
     InfoChanged,
@@ -26,7 +27,6 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.session import Session
-from segue.store.base import Delta
 
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block

@@ -18,6 +18,7 @@ from segue.model.event import (
     AgentThought,
     Compacted,
     ConfigChanged,
+    Delta,
     Event,
     Failed,
     InfoChanged,
@@ -30,7 +31,6 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
-from segue.store.base import Delta
 
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block

@@ -11,6 +11,7 @@ from segue.model.event import (
     AgentMessage,
     AgentThought,
     Compacted,
+    Delta,
     Event,
     Failed,
     ModelCalled,
@@ -21,7 +22,6 @@ from segue.model.event import (
 )
 from segue.model.lifecycle import StopReason
 from segue.sources.claude.exchange.jsonl_writer import agent_blocks, result_block, usage
-from segue.store.base import Delta
 
 ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "error_during_execution"]
 

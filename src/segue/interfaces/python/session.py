@@ -26,9 +26,8 @@ from segue.hub.turns.inbox import Said
 from segue.model import ids
 from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
-from segue.model.event import PermissionAsked, ToolCall
+from segue.model.event import Delta, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
-from segue.store.base import Delta
 
 from .hooks import ProgramHooks
 from .messages import Message, SystemMessage, Tally, ended, message, partial

@@ -9,7 +9,7 @@ from segue.hub.resources.records import agent_id
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.query import Position
-from segue.store.base import Record
+from segue.model.record import Record
 
 from . import paging
 from .request import RestRequest

@@ -19,14 +19,13 @@ from starlette.responses import Response, StreamingResponse
 
 from segue.model import clock, codec, ids
 from segue.model.errors import NotFound, Unauthorized
-from segue.model.event import Event
+from segue.model.event import Delta, Event
 from segue.model.session import Session
 from segue.render import format
 from segue.render.chunks import SessionView
 from segue.render.items import build_items
 from segue.render.markdown import markdown
 from segue.render.pairing import Pairs, PairTracker, find_outcomes
-from segue.store.base import Delta
 
 from . import rows, templates
 from .filters import Filters

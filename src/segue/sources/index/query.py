@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from segue.gc_pause import gc_paused
 from segue.model import codec, search_text
 from segue.model.cursor import ChangePoint
-from segue.model.gc_pause import gc_paused
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState

@@ -13,11 +13,10 @@ from typing import Any
 from segue.model import search_text
 from segue.model.cursor import ChangePoint
 from segue.model.event import Event
-from segue.model.query import Position, Query
+from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
-from segue.store.base import SearchHit
 
 from . import tsquery
 from .connection import Database, Row

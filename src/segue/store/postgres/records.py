@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import clock, codec, errors
+from segue.model.principal import ApiKey
 from segue.model.query import Position
-from segue.store.base import ApiKey, Record
+from segue.model.record import Record
 
 from .connection import Connection, Database
 

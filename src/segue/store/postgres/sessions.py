@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from segue.model import clock, codec, errors, event, projection, search_text
-from segue.model.event import Draft, Event
+from segue.model.event import Draft, Drafts, Event
 from segue.model.session import Session, decode_session
 from segue.store.base import (
     MAX_SEQ,
     TYPES_THAT_KEEP_IDS,
-    Drafts,
     EventDecider,
     Lease,
     Signal,

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from segue.model import clock, codec
-from segue.store.base import Delta, InboxItem, InboxKind, Lease, Signal
+from segue.model.event import Delta
+from segue.store.base import InboxItem, InboxKind, Lease, Signal
 
 from .connection import Database, Row
 from .sql import HELD, NOW, PK, lease_lost, not_found

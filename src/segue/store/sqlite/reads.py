@@ -16,12 +16,14 @@ import msgspec
 
 from segue.model import clock, codec, errors, event, search_text
 from segue.model.cursor import ChangePoint
-from segue.model.event import Event
-from segue.model.query import Position, Query
+from segue.model.event import Delta, Event
+from segue.model.principal import ApiKey
+from segue.model.query import Position, Query, SearchHit
+from segue.model.record import Record
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
-from segue.store.base import MAX_SEQ, ApiKey, Delta, InboxItem, Lease, Record, SearchHit
+from segue.store.base import MAX_SEQ, InboxItem, Lease
 
 from .connection import connect, translated
 from .fts_query import Wanted, expression

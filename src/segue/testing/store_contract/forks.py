@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from segue.hub.turns.end_turn import fork_tail_events
 from segue.model import ids
-from segue.model.end_turn import fork_tail_events
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import (
     AnyBody,

@@ -21,6 +21,7 @@ from segue.model.event import (
     AnyBody,
     Created,
     Draft,
+    Drafts,
     Event,
     InfoChanged,
     StatusChanged,
@@ -29,7 +30,7 @@ from segue.model.event import (
 from segue.model.lifecycle import Status
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.store.base import Drafts, Store
+from segue.store.base import Store
 
 OpenStore = Callable[[], Awaitable[Store]]
 

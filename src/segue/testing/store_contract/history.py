@@ -9,6 +9,7 @@ from segue.model.event import (
     AnyBody,
     ConfigChanged,
     Created,
+    Delta,
     Foreign,
     InfoChanged,
     ModelCalled,
@@ -20,7 +21,7 @@ from segue.model.event import (
     UserMessage,
 )
 from segue.model.query import Query, position
-from segue.store.base import Delta, Store
+from segue.store.base import Store
 
 from .harness import (
     HERE,

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.errors import Conflict
+from segue.model.principal import ApiKey
 from segue.model.query import Position
-from segue.store.base import ApiKey, Record, Store
+from segue.model.record import Record
+from segue.store.base import Store
 
 from .harness import FAR, HERE, THERE, Contract, OpenStore, at
 

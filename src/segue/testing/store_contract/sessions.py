@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from segue.model import clock, ids, projection, search_text
 from segue.model.errors import Conflict, IllegalTransition, InvalidInput, NotFound
-from segue.model.event import Created, Draft, Event, InfoChanged
+from segue.model.event import Created, Draft, Drafts, Event, InfoChanged
 from segue.model.query import Query
 from segue.model.session import Session
-from segue.store.base import Drafts, Store
+from segue.store.base import Store
 
 from .harness import (
     FAR,

@@ -8,9 +8,9 @@ import pytest
 
 from segue.model import clock, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound
-from segue.model.event import Draft
+from segue.model.event import Delta, Draft
 from segue.model.session import Session
-from segue.store.base import Delta, InboxKind, Lease, Store
+from segue.store.base import InboxKind, Lease, Store
 
 from .harness import (
     FAR,

@@ -10,8 +10,8 @@ import pytest
 
 from segue.model import ids
 from segue.model.errors import NotFound
-from segue.model.event import Created, Draft
-from segue.store.base import Delta, InboxItem, Signal, Store
+from segue.model.event import Created, Delta, Draft
+from segue.store.base import InboxItem, Signal, Store
 
 from .harness import (
     HERE,

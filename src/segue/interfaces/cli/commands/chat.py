@@ -16,8 +16,7 @@ from segue.interfaces.cli.output.formats import formatted, write_value
 from segue.interfaces.cli.output.text import USER, one_line, safe, show_event
 from segue.interfaces.cli.terminal_input import typed
 from segue.model.errors import InvalidInput, NotFound
-from segue.model.event import Option, PermissionAnswered, PermissionAsked, StatusChanged
-from segue.store.base import Delta
+from segue.model.event import Delta, Option, PermissionAnswered, PermissionAsked, StatusChanged
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from segue.hub import Found
 from segue.model import clock
 from segue.model.event import Event, SystemMessage, Usage, UserMessage
+from segue.model.principal import ApiKey
 from segue.model.session import Session
-from segue.store.base import ApiKey
 
 
 def session_fields(session: Session) -> dict[str, Any]:

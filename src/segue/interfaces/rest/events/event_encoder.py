@@ -26,6 +26,7 @@ from segue.model.event import (
     Compacted,
     ConfigChanged,
     Created,
+    Delta,
     Event,
     Failed,
     Foreign,
@@ -46,7 +47,6 @@ from segue.model.event import (
 )
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.store.base import Delta
 
 from . import blocks
 from .event_lookup import Lookups, call_id_of, tool_id

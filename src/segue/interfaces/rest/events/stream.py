@@ -21,9 +21,8 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, codec, ids
 from segue.model.errors import InvalidInput, NotFound, SegueError
-from segue.model.event import Event, InfoChanged, StatusChanged
+from segue.model.event import Delta, Event, InfoChanged, StatusChanged
 from segue.model.session import Session
-from segue.store.base import Delta
 
 from .event_encoder import Shown, View
 

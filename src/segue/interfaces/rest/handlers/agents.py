@@ -17,7 +17,7 @@ from segue.interfaces.rest.schemas.requests import Page
 from segue.model import codec, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import AgentRef
-from segue.store.base import Record
+from segue.model.record import Record
 
 from . import skills
 

@@ -14,7 +14,7 @@ from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput
-from segue.store.base import Record
+from segue.model.record import Record
 
 Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
 URL = Annotated[str, Meta(pattern=r"^https?://", max_length=2048)]

@@ -21,7 +21,7 @@ from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.interfaces.rest.schemas.session import BudgetOut
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound, SegueError
-from segue.store.base import Record
+from segue.model.record import Record
 
 from . import resources, scheduler, sessions
 

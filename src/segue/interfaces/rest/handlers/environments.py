@@ -11,7 +11,7 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model.errors import InvalidInput
-from segue.store.base import Record
+from segue.model.record import Record
 
 _MANAGERS = ("apt", "cargo", "gem", "go", "npm", "pip")
 _CLOUD: dict[str, Any] = {

@@ -20,7 +20,7 @@ from segue.interfaces.rest.schemas.requests import Deleted, Out
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.query import Position
-from segue.store.base import Record
+from segue.model.record import Record
 
 MAX_FILE = 500 * 1024 * 1024
 _EXPIRY = (3600, 7_776_000)  # seconds: an hour to ninety days

@@ -12,7 +12,7 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput
-from segue.store.base import Record
+from segue.model.record import Record
 
 _FULL = 20  # at most so many on a page with their content
 

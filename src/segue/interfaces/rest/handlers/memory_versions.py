@@ -12,7 +12,7 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Out, Page
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
-from segue.store.base import Record
+from segue.model.record import Record
 
 from . import memories
 

@@ -16,8 +16,8 @@ from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
 from segue.interfaces.rest.schemas.session import status
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
+from segue.model.record import Record
 from segue.model.session import Session
-from segue.store.base import Record
 
 # No way up or in place, nothing a file system refuses. A relative one lies where its kind belongs.
 Path = Annotated[

@@ -19,7 +19,7 @@ from segue.model import clock
 from segue.model.errors import Conflict, SegueError
 from segue.model.principal import Principal
 from segue.model.query import Position
-from segue.store.base import Record
+from segue.model.record import Record
 
 if TYPE_CHECKING:
     from segue.interfaces.rest.app import RestApp

@@ -16,7 +16,7 @@ from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
-from segue.store.base import Record
+from segue.model.record import Record
 
 # Clients that send this know another shape: the source as a word, and versions by their numbers.
 FORMER = "skills-2025-10-02"

@@ -12,7 +12,7 @@ from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
-from segue.store.base import Record
+from segue.model.record import Record
 
 from . import credentials
 

@@ -13,7 +13,7 @@ from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, MetadataPatch, Out, Page
 from segue.model import clock, codec, ids
 from segue.model.errors import InvalidInput
-from segue.store.base import Record
+from segue.model.record import Record
 
 _LOOK_SECONDS = 0.1
 _PATIENCE_MS = 5000

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from segue.model import ids
 from segue.model.event import (
-    STARTS_TURN,
     OFF_BRANCH,
+    STARTS_TURN,
     AgentRef,
     AnyBody,
     ConfigChanged,

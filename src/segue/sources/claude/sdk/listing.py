@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from segue.model.gc_pause import gc_paused
+from segue.gc_pause import gc_paused
 from segue.sources.claude.format import safe_io, sidecar
 from segue.sources.claude.format.paths import (
     ClaudeHome,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .event import (
+from segue.model.event import (
     AnyBody,
     InfoChanged,
     OutcomeEvaluated,
@@ -10,8 +10,8 @@ from .event import (
     StatusChanged,
     ToolResult,
 )
-from .lifecycle import StopReason
-from .session import Session
+from segue.model.lifecycle import StopReason
+from segue.model.session import Session
 
 
 def end_turn_events(
