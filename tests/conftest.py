@@ -2,12 +2,15 @@
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres import fresh_database, running_server
+from tests.postgres import Databases, memory_directory, running_server
+
+TEMPORARY_BYTES = 4 << 30  # more than a whole run needs
 
 # Before any test imports them, so that a failed assertion in there says what was compared.
 pytest.register_assert_rewrite(
@@ -16,6 +19,12 @@ pytest.register_assert_rewrite(
     "tests.interfaces.web.house",
     "tests.interfaces.web.site",
 )
+
+
+def pytest_configure() -> None:
+    """Keep temporary directories in memory, if the system has enough: no test waits for a disk."""
+    if directory := memory_directory(free_bytes=TEMPORARY_BYTES):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", directory)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,8 +70,22 @@ def quick_postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def quick_databases(quick_postgres_url: str) -> Iterator[Databases]:
+    """Creates databases in the server that is not durable."""
+    with Databases(quick_postgres_url) as databases:
+        yield databases
+
+
 @pytest.fixture
-def fresh_database_url(quick_postgres_url: str) -> Iterator[str]:
-    """A new, empty database, dropped after the test: what most tests want."""
-    with fresh_database(quick_postgres_url) as url:
+def fresh_database_url(quick_databases: Databases) -> Iterator[str]:
+    """A new, empty database, dropped after the test: for tests of what makes the tables."""
+    with quick_databases.new() as url:
+        yield url
+
+
+@pytest.fixture
+def migrated_database_url(quick_databases: Databases) -> Iterator[str]:
+    """A new database with segue's tables, dropped after the test: what most tests want."""
+    with quick_databases.new(migrated=True) as url:
         yield url

@@ -60,7 +60,7 @@ def run(
     """Runs a test's body in a room of its own, on the embedded store unless a test asks."""
     url = None
     if getattr(request, "param", "sqlite") == "postgresql":
-        url = request.getfixturevalue("fresh_database_url")
+        url = request.getfixturevalue("migrated_database_url")
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Room]:

@@ -124,7 +124,7 @@ class Listener(threading.Thread):
 def database(request: pytest.FixtureRequest) -> str:
     if request.param == "sqlite":
         return ""
-    url: str = request.getfixturevalue("fresh_database_url")
+    url: str = request.getfixturevalue("migrated_database_url")
     return url
 
 

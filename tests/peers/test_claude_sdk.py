@@ -71,7 +71,7 @@ def test_every_file_of_session_tests_is_run(claude_sdk_tests: Path) -> None:
 def test_our_store_keeps_all_contracts_of_the_sdk(
     claude_sdk_source: Path, tmp_path: Path, database: str, request: pytest.FixtureRequest
 ) -> None:
-    url = "" if database == "sqlite" else request.getfixturevalue("fresh_database_url")
+    url = "" if database == "sqlite" else request.getfixturevalue("migrated_database_url")
     path = os.pathsep.join([str(claude_sdk_source), *sys.path])
     environ = {**os.environ, "PYTHONPATH": path, "SEGUE_DATA_DIR": str(tmp_path)}
     environ.pop("SEGUE_DATABASE_URL", None)

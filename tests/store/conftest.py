@@ -24,10 +24,10 @@ def sqlite(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def postgres(loop: asyncio.AbstractEventLoop, fresh_database_url: str) -> Iterator[Store]:
+def postgres(loop: asyncio.AbstractEventLoop, migrated_database_url: str) -> Iterator[Store]:
     from segue.store.postgres import PostgresStore
 
-    store = loop.run_until_complete(PostgresStore.open(fresh_database_url))
+    store = loop.run_until_complete(PostgresStore.open(migrated_database_url))
     yield store
     loop.run_until_complete(store.close())
 

@@ -32,10 +32,10 @@ class TestSQLiteStore(StoreContract):
 
 class TestPostgresStore(StoreContract):
     @pytest.fixture
-    def open_store(self, fresh_database_url: str) -> OpenStore:
+    def open_store(self, migrated_database_url: str) -> OpenStore:
         async def open() -> Store:
             from segue.store.postgres import PostgresStore
 
-            return await PostgresStore.open(fresh_database_url)
+            return await PostgresStore.open(migrated_database_url)
 
         return open

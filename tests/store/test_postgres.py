@@ -24,14 +24,15 @@ from .postgres_rooms import HERE, make, opened, raw, said, say
 
 
 @pytest.fixture
-def url(fresh_database_url: str) -> str:
-    return fresh_database_url
+def url(migrated_database_url: str) -> str:
+    return migrated_database_url
 
 
 # Starting.
 
 
-def test_many_processes_that_start_at_once_make_one_store(url: str) -> None:
+def test_many_processes_that_start_at_once_make_one_store(fresh_database_url: str) -> None:
+    url = fresh_database_url
     program = "import asyncio, sys; from segue.store.postgres import PostgresStore as P\n"
     program += "async def main():\n  await (await P.open(sys.argv[1])).close()\n"
     program += "asyncio.run(main())"
@@ -79,7 +80,8 @@ async def test_tables_of_others_are_left_alone(url: str) -> None:
         assert await connection.fetch("SELECT mine FROM public.sessions") == []
 
 
-async def test_a_schema_that_was_made_for_us_will_do(url: str) -> None:
+async def test_a_schema_that_was_made_for_us_will_do(fresh_database_url: str) -> None:
+    url = fresh_database_url
     async with raw(url) as connection:
         role = f"guest_{ids.new_id()[:8]}_{ids.new_id()[-4:]}"
         await connection.execute(f"CREATE ROLE {role} LOGIN")

@@ -41,9 +41,9 @@ statistics = pytest.mark.parametrize("analyzed", [False, True])
 
 
 @pytest.fixture
-def url(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(migrated_database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(lists, "decode_session", decoded)
-    return fresh_database_url
+    return migrated_database_url
 
 
 def decoded(row: bytes) -> Any:

@@ -20,7 +20,7 @@ def database(request: pytest.FixtureRequest) -> str | None:
     """For `open_api`: the address of a PostgreSQL, if the test is to have one."""
     if request.param == "sqlite":
         return None
-    found: str = request.getfixturevalue("fresh_database_url")
+    found: str = request.getfixturevalue("migrated_database_url")
     return found
 
 

@@ -160,9 +160,9 @@ async def test_a_session_that_is_shown_can_be_made_again_from_what_is_shown(tmp_
 
 
 async def test_another_database_makes_no_difference(
-    tmp_path: Path, fresh_database_url: str
+    tmp_path: Path, migrated_database_url: str
 ) -> None:
-    store = await open_store(tmp_path, fresh_database_url)
+    store = await open_store(tmp_path, migrated_database_url)
     async with open_api(tmp_path, store=store) as api:
         session, expected = await made(api)
         assert within(expected, await api.ok("GET", f"/v1/sessions/{session['id']}"))

@@ -18,7 +18,7 @@ def options(request: pytest.FixtureRequest) -> list[str]:
     """What `segue serve` is started with, to have two workers over a store."""
     given = ["--workers", "2"]
     if request.param == "postgres":
-        given += ["--database-url", request.getfixturevalue("fresh_database_url")]
+        given += ["--database-url", request.getfixturevalue("migrated_database_url")]
     return given
 
 
