@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from segue.acp.wire import Stdio
+from segue.acp.wire import StdioMcpServer
 from segue.agents.mcp import McpServers
 from segue.agents.tools import sandbox
 from segue.model.event import AgentRef
@@ -19,7 +19,7 @@ from .conftest import House, of, said
 from .provider import Use
 from .test_model import STRANGER, spec
 
-PROGRAM = str(Path(__file__).parents[1] / "doors" / "acp" / "programs" / "adder.py")
+PROGRAM = str(Path(__file__).parents[1] / "interfaces" / "acp" / "programs" / "adder.py")
 
 
 @asynccontextmanager
@@ -35,8 +35,8 @@ async def over_http() -> AsyncIterator[str]:
         await process.wait()
 
 
-def stdio() -> Stdio:
-    return Stdio(name="adder", command=sys.executable, args=[PROGRAM])
+def stdio() -> StdioMcpServer:
+    return StdioMcpServer(name="adder", command=sys.executable, args=[PROGRAM])
 
 
 async def test_the_model_calls_a_tool_of_a_server_that_the_client_brought(house: House) -> None:
@@ -107,7 +107,9 @@ async def test_a_server_that_is_not_there_is_told_and_the_turn_goes_on(house: Ho
 async def test_for_a_stranger_a_program_runs_confined_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bash = Stdio(name="b", command="/bin/bash", args=["-c", f"touch {tmp_path}/out; sleep 5"])
+    bash = StdioMcpServer(
+        name="b", command="/bin/bash", args=["-c", f"touch {tmp_path}/out; sleep 5"]
+    )
     inside = tmp_path / "inside"
     inside.mkdir()
     monkeypatch.setattr("segue.agents.mcp.CONNECT_SECONDS", 1.0)

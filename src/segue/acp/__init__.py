@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, both directions: JSON-RPC, wire types, a client."""
+"""The Agent Client Protocol for agents and clients: JSON-RPC, wire types, transports, a client."""

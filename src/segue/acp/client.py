@@ -1,8 +1,7 @@
-"""The client's side: the sessions of another ACP agent, in whichever version it speaks.
+"""An ACP client: use the sessions of another agent over protocol version 1 or 2.
 
-It asks for version 2 and takes 1, checks that a capability was advertised before it uses it, and
-is patient with agents that are careless: rows that make no sense are left out, a cursor that comes
-again ends the list.
+The client asks for version 2 and accepts 1. It uses only capabilities that the agent advertised.
+It tolerates faulty agents: malformed rows of a list are skipped, and a repeated cursor ends it.
 """
 
 from __future__ import annotations
@@ -28,46 +27,56 @@ from .rpc import (
 )
 from .wire import SessionInfo
 
-Update = Callable[[str, dict[str, Any]], Awaitable[None]]
-Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
-Request = Callable[[str, dict[str, Any]], Awaitable[Any]]
-Notice = Callable[[str, dict[str, Any]], Awaitable[None]]
+OnUpdate = Callable[[str, dict[str, Any]], Awaitable[None]]
+OnPermission = Callable[[dict[str, Any]], Awaitable[str | None]]
+OnRequest = Callable[[str, dict[str, Any]], Awaitable[Any]]
+OnNotification = Callable[[str, dict[str, Any]], Awaitable[None]]
 
-_NAME = {"name": "segue", "version": "1"}
-# Methods without a marker of their own.
-_UNMARKED = ("new", "prompt", "set_title", "unarchive", "set_mode", "set_config_option")
+_CLIENT_INFO = {"name": "segue", "version": "1"}
+_LOGIN_METHODS = {v1.VERSION: "authenticate", v2.VERSION: "auth/login"}
+# Methods that have no capability of the same name.
+_WITHOUT_CAPABILITY = (
+    "new",
+    "prompt",
+    "set_title",
+    "unarchive",
+    "set_mode",
+    "set_config_option",
+)
+# Capabilities that every version 2 agent with sessions has.
+_BASELINE_V2 = ("list", "resume", "close")
 
 
-class Unsupported(Exception):
-    """The agent does not offer that; nothing was sent to it."""
+class UnsupportedCapability(Exception):
+    """The agent does not advertise a capability; no request was sent."""
 
 
-class Listed(NamedTuple):
-    """A page of another agent's sessions."""
+class SessionPage(NamedTuple):
+    """One page of another agent's sessions."""
 
     sessions: list[SessionInfo]
-    next: str | None
+    next_cursor: str | None
 
 
-async def _ignore(session: str, update: dict[str, Any]) -> None:
+async def _ignore(name: str, params: dict[str, Any]) -> None:
     return
 
 
-async def _refuse(request: dict[str, Any]) -> str | None:
+async def _refuse_permission(request: dict[str, Any]) -> str | None:
     return None
 
 
-async def _unknown(method: str, params: dict[str, Any]) -> Any:
+async def _refuse_request(method: str, params: dict[str, Any]) -> Any:
     raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 
 
 class AcpClient:
-    """One connection to an agent. `initialize` comes first.
+    """A connection to one agent. Call `initialize` first.
 
-    `on_update` hears every `session/update`, one after the other and before whatever the agent
-    answers later; it must not wait for an answer itself. `on_permission` chooses an option's id,
-    or None. `on_request` and `on_notice` have whatever else the agent asks and tells; what it may
-    ask is said in `capabilities`, of version 1 and of version 2.
+    `on_update` is called for every `session/update`, one at a time, and before the results that the
+    agent sends after it; it must not wait for a result itself. `on_permission` returns the id of
+    the chosen option, or None. `on_request` and `on_notification` handle everything else.
+    `capabilities` advertises what the agent may request, in version 1 and in version 2.
     """
 
     def __init__(
@@ -75,24 +84,24 @@ class AcpClient:
         reader: Reader,
         writer: Writer,
         *,
-        on_update: Update = _ignore,
-        on_permission: Permission = _refuse,
-        on_request: Request = _unknown,
-        on_notice: Notice = _ignore,
+        on_update: OnUpdate = _ignore,
+        on_permission: OnPermission = _refuse_permission,
+        on_request: OnRequest = _refuse_request,
+        on_notification: OnNotification = _ignore,
         capabilities: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
     ) -> None:
         self._connection = Connection(reader, writer, self)
         self._on_update = on_update
         self._on_permission = on_permission
         self._on_request = on_request
-        self._on_notice = on_notice
-        self._own = capabilities
-        self._telling = asyncio.Lock()
-        self._over = asyncio.Event()
+        self._on_notification = on_notification
+        self._client_capabilities = capabilities
+        self._update_lock = asyncio.Lock()
+        self._closed = asyncio.Event()
         self.version = 0
         self.agent: dict[str, Any] = {}
         self.auth_methods: list[dict[str, Any]] = []
-        self.setups: dict[str, dict[str, Any]] = {}  # what was said of a session at its opening
+        self.setup_results: dict[str, dict[str, Any]] = {}  # by session, from opening it
         self._capabilities: dict[str, Any] = {}
 
     @classmethod
@@ -105,9 +114,9 @@ class AcpClient:
         env: Mapping[str, str] | None = None,
         **handlers: Any,
     ) -> AsyncIterator[AcpClient]:
-        """Run an agent as a child, greet it, and end it when the block does."""
+        """Run an agent as a child process, initialize it, and end it with the block."""
         process = await AgentProcess.start(command, cwd=cwd, env=env)
-        client = cls(process.lines, process.lines, **handlers)
+        client = cls(process.stream, process.stream, **handlers)
         serving = asyncio.ensure_future(client.serve())
         try:
             await client.initialize()
@@ -117,104 +126,104 @@ class AcpClient:
             await serving
 
     async def serve(self) -> None:
-        """Hear the agent until it goes away; to be run beside everything else."""
+        """Handle the agent's messages until it closes the connection; run this as a task."""
         try:
             await self._connection.serve()
         finally:
-            self._over.set()
+            self._closed.set()
 
-    async def wait_gone(self) -> None:
-        """Until the agent has gone away."""
-        await self._over.wait()
+    async def wait_closed(self) -> None:
+        """Wait until the agent has closed the connection."""
+        await self._closed.wait()
 
     async def request(self, method: str, params: Any) -> Any:
-        """What the agent asks of us."""
-        given = params if isinstance(params, dict) else {}
-        async with self._telling:  # what was told before has been heard then
-            pass
+        """Handle a request from the agent."""
+        fields = params if isinstance(params, dict) else {}
+        await self._wait_for_updates()
         if method != "session/request_permission":
-            return await self._on_request(method, given)
-        chosen = await self._on_permission(given)
-        if chosen is None:
+            return await self._on_request(method, fields)
+        option = await self._on_permission(fields)
+        if option is None:
             return {"outcome": {"outcome": "cancelled"}}
-        return {"outcome": {"outcome": "selected", "optionId": chosen}}
+        return {"outcome": {"outcome": "selected", "optionId": option}}
 
     async def notification(self, method: str, params: Any) -> None:
-        """What the agent tells us."""
+        """Handle a notification from the agent."""
         if method == "session/update" and isinstance(params, dict):
             session, update = params.get("sessionId"), params.get("update")
             if isinstance(session, str) and isinstance(update, dict):
-                async with self._telling:
+                async with self._update_lock:
                     await self._on_update(session, update)
         elif isinstance(params, dict):
-            await self._on_notice(method, params)
+            await self._on_notification(method, params)
 
-    # Getting to know each other.
+    async def _wait_for_updates(self) -> None:
+        """Wait until all updates that came before have been handled."""
+        async with self._update_lock:
+            pass
+
+    # Initialization.
 
     async def initialize(self) -> None:
+        """Agree on a version and read the agent's capabilities. Raises RpcError if it refuses."""
         try:
-            result = await self._greet(v2.VERSION)
+            result = await self._request_initialize(v2.VERSION)
         except RpcError as error:
-            # Some refuse a version that they do not know, and should have named their own.
+            # Some agents refuse an unknown version instead of naming their own.
             if error.code not in (UNSUPPORTED_VERSION, INVALID_PARAMS, INVALID_REQUEST):
                 raise
-            result = await self._greet(v1.VERSION)
+            result = await self._request_initialize(v1.VERSION)
         if not isinstance(result, dict):
-            raise RpcError(INVALID_REQUEST, "the agent's answer to initialize is none")
-        # Some say 2 and mean 1; the shape of the answer is what counts.
-        modern = result.get("protocolVersion") == v2.VERSION and "info" in result
-        self.version = v2.VERSION if modern else v1.VERSION
-        found = result.get("capabilities" if modern else "agentCapabilities")
-        named = result.get("info" if modern else "agentInfo")
-        self._capabilities = found if isinstance(found, dict) else {}
-        self.agent = named if isinstance(named, dict) else {}
+            raise RpcError(INVALID_REQUEST, "the agent's result of initialize is not an object")
+        # Some agents answer "2" in the shape of version 1; the shape decides.
+        is_v2 = result.get("protocolVersion") == v2.VERSION and "info" in result
+        self.version = v2.VERSION if is_v2 else v1.VERSION
+        self._capabilities = _dict(result.get("capabilities" if is_v2 else "agentCapabilities"))
+        self.agent = _dict(result.get("info" if is_v2 else "agentInfo"))
         methods = result.get("authMethods")
-        self.auth_methods = [each for each in methods or () if isinstance(each, dict)]
+        self.auth_methods = [method for method in methods or () if isinstance(method, dict)]
 
-    async def _greet(self, version: int) -> Any:
+    async def _request_initialize(self, version: int) -> Any:
+        capabilities_v1, capabilities_v2 = self._client_capabilities
         return await self._connection.request(
             "initialize",
             {
                 "protocolVersion": version,
-                "info": _NAME,
-                "capabilities": {"auth": {"terminal": {}}, **self._own[1]},
-                "clientInfo": _NAME,
+                "info": _CLIENT_INFO,
+                "capabilities": {"auth": {"terminal": {}}, **capabilities_v2},
+                "clientInfo": _CLIENT_INFO,
                 "clientCapabilities": {
                     "auth": {"terminal": True},
                     "session": {"configOptions": {"boolean": {}}},
-                    **self._own[0],
+                    **capabilities_v1,
                 },
             },
         )
 
-    def offers(self, capability: str) -> bool:
-        """Whether the agent advertised it: list, load, resume, close, delete, fork, title …"""
+    def supports(self, capability: str) -> bool:
+        """Return True if the agent advertised it: list, load, resume, close, delete, fork …"""
         if self.version == v2.VERSION:
             session = self._capabilities.get("session")
             if not isinstance(session, dict):
                 return False
-            # These three come with sessions; `load` is of an earlier draft.
-            return capability in ("list", "resume", "close") or session.get(capability) is not None
+            return capability in _BASELINE_V2 or session.get(capability) is not None
         if capability == "load":
             return self._capabilities.get("loadSession") is True
-        session = self._capabilities.get("sessionCapabilities")
-        return isinstance(session, dict) and session.get(capability) is not None
+        return _dict(self._capabilities.get("sessionCapabilities")).get(capability) is not None
 
-    def takes(self, content: str) -> bool:
-        """Whether a prompt may have such content: image, audio, embeddedContext."""
+    def accepts_content(self, content: str) -> bool:
+        """Return True if a prompt may contain it: image, audio, embeddedContext."""
         if self.version == v2.VERSION:
-            session = self._capabilities.get("session")
-            found = session.get("prompt") if isinstance(session, dict) else None
-            return isinstance(found, dict) and found.get(content) is not None
-        found = self._capabilities.get("promptCapabilities")
-        return isinstance(found, dict) and found.get(content) is True
+            prompt = _dict(_dict(self._capabilities.get("session")).get("prompt"))
+            return prompt.get(content) is not None
+        return _dict(self._capabilities.get("promptCapabilities")).get(content) is True
 
     async def log_in(self, method: str) -> None:
-        name = "auth/login" if self.version == v2.VERSION else "authenticate"
-        await self._connection.request(name, {"methodId": method})
+        """Log in with one of `auth_methods`."""
+        await self._connection.request(_LOGIN_METHODS[self.version], {"methodId": method})
 
     async def log_out(self) -> None:
-        """Nothing, where the agent has no way to."""
+        """Log out; does nothing if the agent has no method for it."""
         if self.version == v2.VERSION:
             await self._connection.request("auth/logout", {})
         elif (self._capabilities.get("auth") or {}).get("logout") is not None:
@@ -224,135 +233,141 @@ class AcpClient:
 
     async def list(
         self, *, cwd: str | None = None, cursor: str | None = None, archived: str | None = None
-    ) -> Listed:
-        """One page of the agent's sessions."""
-        params = {"cwd": cwd, "cursor": cursor}
+    ) -> SessionPage:
+        """Return one page of the agent's sessions."""
         if archived is not None:
-            self._needs("archive")
-            params["archived"] = archived
-        given = {name: value for name, value in params.items() if value is not None}
-        result = await self._ask("list", given)
+            self._require("archive")
+        params = {"cwd": cwd, "cursor": cursor, "archived": archived}
+        present = {name: value for name, value in params.items() if value is not None}
+        result = await self._request("list", present)
         rows = result.get("sessions")
-        following = result.get("nextCursor")
-        return Listed(
-            [row for each in rows or () if (row := _row(each)) is not None],
-            following if isinstance(following, str) else None,
+        next_cursor = result.get("nextCursor")
+        return SessionPage(
+            [session for row in rows or () if (session := _read_row(row)) is not None],
+            next_cursor if isinstance(next_cursor, str) else None,
         )
 
     async def sessions(
         self, *, cwd: str | None = None, archived: str | None = None
     ) -> AsyncIterator[SessionInfo]:
-        """Every session, page after page."""
+        """Yield every session, page by page."""
         seen: set[str] = set()
         cursor: str | None = None
         while True:
             page = await self.list(cwd=cwd, cursor=cursor, archived=archived)
-            for row in page.sessions:
-                yield row
-            cursor = page.next
+            for session in page.sessions:
+                yield session
+            cursor = page.next_cursor
             if cursor is None or cursor in seen:
                 return
             seen.add(cursor)
 
     async def new(self, cwd: str, **more: Any) -> str:
-        result = await self._ask("new", {"cwd": cwd, "mcpServers": [], **more})
-        return self._made(result)
+        """Create a session and return its id."""
+        return self._opened(await self._request("new", {"cwd": cwd, "mcpServers": [], **more}))
 
     async def load(self, id: str, cwd: str, **more: Any) -> None:
-        """Open a session with its history, every update of which comes before this returns."""
+        """Open a session with its history; all its updates are handled before this returns."""
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
-        if self.version == v2.VERSION and not self.offers("load"):
-            start = {"replayFrom": {"type": "start"}}
-            self.setups[id] = await self._ask("resume", {**params, **start})
+        if self.version == v2.VERSION and not self.supports("load"):
+            params["replayFrom"] = {"type": "start"}
+            self.setup_results[id] = await self._request("resume", params)
         else:
-            self.setups[id] = await self._ask("load", params)
+            self.setup_results[id] = await self._request("load", params)
 
     async def resume(self, id: str, cwd: str, **more: Any) -> None:
         """Open a session without its history."""
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
-        self.setups[id] = await self._ask("resume", params)
+        self.setup_results[id] = await self._request("resume", params)
 
     async def fork(self, id: str, cwd: str, **more: Any) -> str:
+        """Fork a session and return the id of the copy."""
         params = {"sessionId": id, "cwd": cwd, "mcpServers": [], **more}
-        return self._made(await self._ask("fork", params))
+        return self._opened(await self._request("fork", params))
 
     async def set_mode(self, id: str, mode: str) -> None:
-        """Of version 1; what version 2 calls an option."""
-        await self._ask("set_mode", {"sessionId": id, "modeId": mode})
+        """Set the mode of a session; version 1 only, version 2 has an option instead."""
+        await self._request("set_mode", {"sessionId": id, "modeId": mode})
 
     async def set_option(self, id: str, option: str, value: str | bool) -> dict[str, Any]:
-        """Choose a value of an option; what the agent answers has all of them."""
+        """Set an option and return the agent's result, which has all options."""
         params: dict[str, Any] = {"sessionId": id, "configId": option, "value": value}
         if isinstance(value, bool):
             params["type"] = "boolean"
         elif self.version == v2.VERSION:
             params["type"] = "id"
-        return await self._ask("set_config_option", params)
+        return await self._request("set_config_option", params)
 
-    def _made(self, result: dict[str, Any]) -> str:
-        id = _session_id(result)
-        self.setups[id] = result
+    def _opened(self, result: dict[str, Any]) -> str:
+        """Remember the result of opening a session, and return the session's id."""
+        id = result.get("sessionId")
+        if not isinstance(id, str):
+            raise RpcError(INVALID_REQUEST, "the agent opened a session without returning its id")
+        self.setup_results[id] = result
         return id
 
     async def prompt(self, id: str, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Ask. Version 1 answers at the turn's end, version 2 at its beginning."""
-        return await self._ask("prompt", {"sessionId": id, "prompt": list(content)})
+        """Send a prompt. Version 1 answers at the end of the turn, version 2 at its start."""
+        return await self._request("prompt", {"sessionId": id, "prompt": list(content)})
 
     async def cancel(self, id: str) -> None:
+        """Ask the agent to cancel the turn of a session."""
         await self._connection.notify("session/cancel", {"sessionId": id})
 
     async def close(self, id: str) -> None:
-        await self._ask("close", {"sessionId": id})
+        """Close a session."""
+        await self._request("close", {"sessionId": id})
 
     async def delete(self, id: str) -> None:
-        await self._ask("delete", {"sessionId": id})
+        """Delete a session."""
+        await self._request("delete", {"sessionId": id})
 
     async def set_title(self, id: str, title: str) -> str:
-        """The title as the agent stored it."""
-        self._needs("title")
-        result = await self._ask("set_title", {"sessionId": id, "title": title})
+        """Rename a session and return the title that the agent stored."""
+        self._require("title")
+        result = await self._request("set_title", {"sessionId": id, "title": title})
         stored = result.get("title")
         return stored if isinstance(stored, str) else title
 
     async def archive(self, id: str) -> None:
-        await self._ask("archive", {"sessionId": id})
+        """Archive a session."""
+        await self._request("archive", {"sessionId": id})
 
     async def unarchive(self, id: str) -> None:
-        self._needs("archive")
-        await self._ask("unarchive", {"sessionId": id})
+        """Move a session out of the archive."""
+        self._require("archive")
+        await self._request("unarchive", {"sessionId": id})
 
     async def status(self, id: str) -> str:
-        """`open` or `saved`; what is not known counts as saved."""
-        found = (await self._ask("status", {"sessionId": id})).get("status")
-        return "open" if found == "open" else "saved"
+        """Return `open` or `saved`; an unknown status counts as saved."""
+        status = (await self._request("status", {"sessionId": id})).get("status")
+        return "open" if status == "open" else "saved"
 
-    async def _ask(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        if name not in _UNMARKED:
-            self._needs(name)
+    async def _request(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Call a session method. Raises UnsupportedCapability if the agent does not have it."""
+        if name not in _WITHOUT_CAPABILITY:
+            self._require(name)
         result = await self._connection.request(f"session/{name}", params)
-        async with self._telling:  # what was told before has been heard then
-            pass
-        return result if isinstance(result, dict) else {}
+        await self._wait_for_updates()
+        return _dict(result)
 
-    def _needs(self, capability: str) -> None:
-        if not self.offers(capability):
-            raise Unsupported(f"{self.agent.get('name', 'the agent')} does not offer {capability}")
+    def _require(self, capability: str) -> None:
+        if not self.supports(capability):
+            name = self.agent.get("name", "the agent")
+            raise UnsupportedCapability(f"{name} does not support {capability}")
 
 
-def _row(given: Any) -> SessionInfo | None:
-    """A row of a list, as far as it makes sense; None without the fields that it must have."""
-    if not isinstance(given, dict):
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _read_row(row: Any) -> SessionInfo | None:
+    """Return a row of a list, without malformed optional fields; None if a required one is."""
+    if not isinstance(row, dict):
         return None
-    for fields in (given, {name: given.get(name) for name in ("sessionId", "cwd")}):
+    for fields in (row, {name: row.get(name) for name in ("sessionId", "cwd")}):
         try:
             return msgspec.convert(fields, SessionInfo)
         except msgspec.ValidationError:
             continue
     return None
-
-
-def _session_id(result: dict[str, Any]) -> str:
-    id = result.get("sessionId")
-    if not isinstance(id, str):
-        raise RpcError(INVALID_REQUEST, "the agent made a session and did not say which")
-    return id

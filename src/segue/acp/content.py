@@ -1,4 +1,4 @@
-"""Content blocks between the model and the wire; the two protocol versions agree on them."""
+"""Convert content blocks between the model and ACP; both protocol versions use the same blocks."""
 
 from __future__ import annotations
 
@@ -15,26 +15,13 @@ from . import wire
 _DIALECT = "acp"
 
 
-def read_block(given: Any) -> Block:
-    """A block as the wire has it; ValidationError for a kind that is not known."""
-    return _read(msgspec.convert(given, wire.ContentBlock))
+def read_block(data: Any) -> Block:
+    """Return a block from decoded JSON. Raises ValidationError for an unknown type."""
+    return _read(msgspec.convert(data, wire.ContentBlock))
 
 
 def _read(block: wire.ContentBlock) -> Block:
-    kept = {
-        name: value
-        for name, value in (
-            ("annotations", block.annotations),
-            ("_meta", block.meta),
-            ("icons", getattr(block, "icons", None)),
-            (
-                "contents_meta",
-                block.resource.meta if isinstance(block, wire.ResourceBlock) else None,
-            ),
-        )
-        if value is not None
-    }
-    extra: dict[str, Any] = {_DIALECT: kept} if kept else {}
+    extra = _read_extra(block)
     match block:
         case wire.TextBlock():
             return Text(text=block.text, extra=extra)
@@ -52,26 +39,38 @@ def _read(block: wire.ContentBlock) -> Block:
                 size=block.size,
                 extra=extra,
             )
-        case wire.ResourceBlock(resource=held):
-            if (held.text is UNSET) == (held.blob is UNSET):
+        case wire.ResourceBlock(resource=resource):
+            if (resource.text is UNSET) == (resource.blob is UNSET):
                 raise msgspec.ValidationError("a resource has either text or a blob")
             return Resource(
-                uri=held.uri,
-                text=None if held.text is UNSET else str(held.text),
-                data=None if held.blob is UNSET else str(held.blob),
-                mime=held.mime_type,
+                uri=resource.uri,
+                text=None if resource.text is UNSET else str(resource.text),
+                data=None if resource.blob is UNSET else str(resource.blob),
+                mime=resource.mime_type,
                 extra=extra,
             )
 
 
+def _read_extra(block: wire.ContentBlock) -> dict[str, Any]:
+    """Return the fields that only ACP has, to send them back unchanged."""
+    fields = {
+        "annotations": block.annotations,
+        "_meta": block.meta,
+        "icons": block.icons if isinstance(block, wire.ResourceLinkBlock) else None,
+        "contents_meta": block.resource.meta if isinstance(block, wire.ResourceBlock) else None,
+    }
+    present = {name: value for name, value in fields.items() if value is not None}
+    return {_DIALECT: present} if present else {}
+
+
 def write_blocks(content: Sequence[Block]) -> list[wire.ContentBlock]:
-    """Content as the wire has it; what only another dialect has is left out."""
+    """Return content as wire types, without blocks that ACP cannot express."""
     return [written for block in content if (written := _write(block)) is not None]
 
 
 def _write(block: Block) -> wire.ContentBlock | None:
-    kept = block.extra.get(_DIALECT, {})
-    common = {"annotations": kept.get("annotations"), "meta": kept.get("_meta")}
+    extra = block.extra.get(_DIALECT, {})
+    common = {"annotations": extra.get("annotations"), "meta": extra.get("_meta")}
     match block:
         case Text():
             return wire.TextBlock(text=block.text, **common)
@@ -90,17 +89,17 @@ def _write(block: Block) -> wire.ContentBlock | None:
                 description=block.description,
                 mime_type=block.mime,
                 size=block.size,
-                icons=kept.get("icons"),
+                icons=extra.get("icons"),
                 **common,
             )
         case Resource():
-            held = wire.ResourceContents(
+            resource = wire.ResourceContents(
                 uri=block.uri,
                 text=UNSET if block.text is None else block.text,
                 blob=UNSET if block.text is not None else (block.data or ""),
                 mime_type=block.mime,
-                meta=kept.get("contents_meta"),
+                meta=extra.get("contents_meta"),
             )
-            return wire.ResourceBlock(resource=held, **common)
+            return wire.ResourceBlock(resource=resource, **common)
         case Diff() | Other():
             return None

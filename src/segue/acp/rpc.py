@@ -1,10 +1,10 @@
-"""JSON-RPC over lines, in both directions at once, knowing nothing of ACP's methods.
+"""JSON-RPC 2.0 over lines, in both directions; it knows no method of ACP.
 
-A `Connection` reads messages, starts a task for each request in the order they come, and answers
-each exactly once. Writing waits for the peer to read: whoever produces updates is slowed down by a
-slow reader. A peer that asks without reading the answers, or that tells faster than it is heard, is
-not read from any more; so nothing piles up here. `$/cancel_request` cancels the task of a request
-that came in, and is sent when a request of ours is given up.
+A `Connection` starts one task per request, in order, and answers each request exactly once. Writing
+waits until the peer reads, so a slow peer slows down the code that sends updates. The connection
+stops reading from a peer that does not read answers, or sends notifications faster than they are
+handled; so no queue grows without limit. `$/cancel_request` from the peer cancels the task of its
+request. Cancelling one of our own requests sends `$/cancel_request`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
 
 CANCEL_REQUEST = "$/cancel_request"
-LAST_ANSWERS = 1.0  # seconds that what was asked before the end of the input is given
-CROWD = 256  # messages being dealt with, above which the peer has to wait before it may send more
+FINAL_ANSWER_SECONDS = 1.0  # for open requests to be answered after the input has ended
+MAX_PENDING_MESSAGES = 256  # being handled; with more, the connection reads no further message
 
-Id = str | int | None
+RequestId = str | int | None
 
 
 class RpcError(Exception):
-    """An error as JSON-RPC says it: ours to send, or one that the peer sent."""
+    """A JSON-RPC error: one to send to the peer, or one that the peer sent."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -52,9 +52,9 @@ class RpcError(Exception):
 
     @classmethod
     def from_wire(cls, wire: Any) -> RpcError:
-        """What a peer sent as its error, however odd."""
+        """Return the error that a peer sent, also if it is malformed."""
         if not isinstance(wire, dict):
-            return cls(INTERNAL_ERROR, f"the peer sent an error that is none: {wire!r}")
+            return cls(INTERNAL_ERROR, f"the peer sent a malformed error: {wire!r}")
         code = wire.get("code")
         message = wire.get("message")
         return cls(
@@ -65,33 +65,39 @@ class RpcError(Exception):
 
 
 class Disconnected(Exception):
-    """The peer is gone; nothing can be asked of it any more."""
+    """The peer has closed the connection."""
 
 
 class LineTooLong(Exception):
-    """A line that no message needs; it was skipped."""
+    """A line exceeded the maximum length and was skipped."""
 
 
 class Reader(Protocol):
+    """Reads lines from the peer."""
+
     async def read_line(self) -> bytes:
-        """The next line; empty at the end. LineTooLong for one that was skipped."""
+        """Return the next line; empty at the end. Raises LineTooLong for a skipped line."""
         ...
 
 
 class Writer(Protocol):
+    """Writes bytes to the peer."""
+
     async def write(self, data: bytes) -> None:
-        """Write, and wait until the peer keeps up. Disconnected when it is gone."""
+        """Write, and wait until the peer has read enough. Raises Disconnected if it is gone."""
         ...
 
 
 class Handler(Protocol):
-    """What answers the peer's messages."""
+    """Handles the peer's messages."""
 
     async def request(self, method: str, params: Any) -> Any:
-        """The result; RpcError to refuse."""
+        """Return the result of a request. Raises RpcError to refuse it."""
         ...
 
-    async def notification(self, method: str, params: Any) -> None: ...
+    async def notification(self, method: str, params: Any) -> None:
+        """Handle a notification; nothing is sent back, not even an error."""
+        ...
 
 
 _encoder = msgspec.json.Encoder()
@@ -99,66 +105,66 @@ _decoder = msgspec.json.Decoder()
 
 
 class Connection:
-    """One peer, at the other end of a Reader and a Writer."""
+    """A connection to one peer through a Reader and a Writer."""
 
     def __init__(self, reader: Reader, writer: Writer, handler: Handler) -> None:
         self._reader = reader
         self._writer = writer
         self._handler = handler
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._next_id = 0
-        self._asked: dict[Id, asyncio.Future[Any]] = {}
-        self._answering: dict[Id, asyncio.Task[None]] = {}  # those that may still be cancelled
+        self._sent: dict[RequestId, asyncio.Future[Any]] = {}  # our requests without an answer
+        self._received: dict[RequestId, asyncio.Task[None]] = {}  # requests that can be cancelled
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unheard = asyncio.Semaphore(CROWD)
-        self._gone = False
+        self._notification_slots = asyncio.Semaphore(MAX_PENDING_MESSAGES)
+        self._closed = False
 
     @property
-    def gone(self) -> bool:
-        """Whether the peer has gone away."""
-        return self._gone
+    def closed(self) -> bool:
+        """True once the peer has closed the connection."""
+        return self._closed
 
-    # Towards the peer.
+    # Messages to the peer.
 
     async def request(self, method: str, params: Any = None) -> Any:
-        """Ask the peer, and wait for its answer. Raises its RpcError, or Disconnected."""
-        if self._gone:
+        """Send a request and return its result. Raises the peer's RpcError, or Disconnected."""
+        if self._closed:
             raise Disconnected("the peer is gone")
         self._next_id += 1
         id = self._next_id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[id] = future
+        self._sent[id] = future
         try:
             await self._send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
             return await future
         except asyncio.CancelledError:
-            if not self._gone:
+            if not self._closed:
                 await self.notify(CANCEL_REQUEST, {"requestId": id})
             raise
         finally:
-            del self._asked[id]
+            del self._sent[id]
 
     async def notify(self, method: str, params: Any = None) -> None:
-        """Tell the peer something; returns when it has been written."""
+        """Send a notification, and return when it has been written."""
         await self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def _send(self, message: dict[str, Any]) -> None:
         try:
             data = _encoder.encode(message)
         except UnicodeEncodeError:
-            # A lone surrogate has no UTF-8; the peer gets the replacement character for it.
+            # UTF-8 cannot encode lone surrogates; the peer gets replacement characters.
             data = _encoder.encode(_without_surrogates(msgspec.to_builtins(message)))
-        async with self._writing:
+        async with self._write_lock:
             await self._writer.write(data + b"\n")
 
-    # From the peer.
+    # Messages from the peer.
 
     async def serve(self) -> None:
-        """Until the peer goes away. Then every task is cancelled and every question given up."""
+        """Handle messages until the peer closes the connection; then cancel all open requests."""
         try:
             while True:
-                if len(self._tasks) > CROWD:
-                    async with self._writing:  # until what is being written has been taken
+                if len(self._tasks) > MAX_PENDING_MESSAGES:
+                    async with self._write_lock:  # wait until the peer has read the last write
                         pass
                 try:
                     line = await self._reader.read_line()
@@ -166,16 +172,16 @@ class Connection:
                     await self._refuse(None, INVALID_REQUEST, str(error))
                     continue
                 if not line:
-                    if self._answering:  # it may have said its last and still be listening
-                        await asyncio.wait(self._answering.values(), timeout=LAST_ANSWERS)
+                    if self._received:  # the peer may still read answers
+                        await asyncio.wait(self._received.values(), timeout=FINAL_ANSWER_SECONDS)
                     return
                 if line.strip():
-                    await self._take(line)
+                    await self._handle_line(line)
         except Disconnected:
             return
         finally:
-            self._gone = True
-            for future in self._asked.values():
+            self._closed = True
+            for future in self._sent.values():
                 if not future.done():
                     future.set_exception(Disconnected("the peer is gone"))
                     future.exception()
@@ -183,7 +189,7 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _take(self, line: bytes) -> None:
+    async def _handle_line(self, line: bytes) -> None:
         try:
             message = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -200,52 +206,52 @@ class Connection:
         method = message.get("method")
         if isinstance(method, str):
             if "id" in message:
-                await self._start(message["id"], method, message.get("params"))
+                await self._start_request(message["id"], method, message.get("params"))
             else:
-                await self._notice(method, message.get("params"))
+                await self._handle_notification(method, message.get("params"))
         elif "method" not in message and ("result" in message or "error" in message):
-            self._settle(message)
+            self._resolve_request(message)
         else:
             await self._refuse(_id_of(message), INVALID_REQUEST, "neither request nor response")
 
-    async def _start(self, id: Any, method: str, params: Any) -> None:
+    async def _start_request(self, id: Any, method: str, params: Any) -> None:
         if _as_id(id) is None:
             await self._refuse(None, INVALID_REQUEST, "a request id is a string or an integer")
-        elif id in self._answering:
+        elif id in self._received:
             await self._refuse(id, INVALID_REQUEST, f"request {id!r} is still being answered")
         else:
-            self._answering[id] = self._spawn(self._answer(id, method, params))
-            # In order: a request has begun before the next message is looked at.
+            self._received[id] = self._spawn(self._answer(id, method, params))
+            # A request must start before the next message is handled.
             await asyncio.sleep(0)
 
-    async def _answer(self, id: Id, method: str, params: Any) -> None:
+    async def _answer(self, id: RequestId, method: str, params: Any) -> None:
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": id}
         try:
             reply["result"] = await self._handler.request(method, params)
         except RpcError as error:
             reply["error"] = error.to_wire()
         except asyncio.CancelledError:
-            if self._gone:
+            if self._closed:
                 raise
             reply["error"] = RpcError(REQUEST_CANCELLED, "the request was cancelled").to_wire()
         except Exception:
             log.exception("%s failed", method)
             reply["error"] = RpcError(INTERNAL_ERROR, "internal error").to_wire()
         finally:
-            self._answering.pop(id, None)
+            self._received.pop(id, None)
         try:
             await self._send(reply)
         except Disconnected:
             return
 
-    async def _notice(self, method: str, params: Any) -> None:
+    async def _handle_notification(self, method: str, params: Any) -> None:
         if method == CANCEL_REQUEST:
-            wanted = _as_id(params.get("requestId")) if isinstance(params, dict) else None
-            if request := self._answering.get(wanted):
-                request.cancel()
+            id = _as_id(params.get("requestId")) if isinstance(params, dict) else None
+            if task := self._received.get(id):
+                task.cancel()
             return
-        await self._unheard.acquire()
-        self._spawn(self._hear(method, params))
+        await self._notification_slots.acquire()
+        self._spawn(self._run_notification(method, params))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -253,40 +259,40 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _hear(self, method: str, params: Any) -> None:
+    async def _run_notification(self, method: str, params: Any) -> None:
         try:
             await self._handler.notification(method, params)
         except RpcError as error:
-            log.info("%s: %s", method, error.message)  # nobody to answer
+            log.info("%s: %s", method, error.message)
         except Exception:
             log.exception("%s failed", method)
         finally:
-            self._unheard.release()
+            self._notification_slots.release()
 
-    def _settle(self, message: dict[str, Any]) -> None:
-        future = self._asked.get(_id_of(message))
+    def _resolve_request(self, message: dict[str, Any]) -> None:
+        future = self._sent.get(_id_of(message))
         if future is None or future.done():
-            return  # an answer to what we gave up on
+            return  # the request was cancelled
         if "error" in message and message["error"] is not None:
             future.set_exception(RpcError.from_wire(message["error"]))
         else:
             future.set_result(message.get("result"))
 
-    async def _refuse(self, id: Id, code: int, why: str) -> None:
-        await self._send({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})
+    async def _refuse(self, id: RequestId, code: int, message: str) -> None:
+        await self._send({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
 
 
-def _id_of(message: Any) -> Id:
+def _id_of(message: Any) -> RequestId:
     return _as_id(message.get("id")) if isinstance(message, dict) else None
 
 
-def _as_id(value: Any) -> Id:
-    """What may name a request, or None."""
+def _as_id(value: Any) -> RequestId:
+    """Return a valid request id, or None."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _decode_leniently(line: bytes) -> Any:
-    """JSON with lone surrogates, which the standard library takes; None if it is no JSON."""
+    """Decode JSON with escaped lone surrogates, which msgspec rejects; None if it is not JSON."""
     if b"\\u" not in line:
         return None
     import json

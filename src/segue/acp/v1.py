@@ -1,4 +1,4 @@
-"""ACP version 1: the types that only it has, and which methods it knows."""
+"""The wire types that only ACP version 1 has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from . import wire
-from .wire import ContentBlock, Empty, Implementation, SessionRequest, Wire
+from .wire import ContentBlock, Empty, Implementation, Wire
 
 VERSION = 1
 
@@ -118,7 +118,7 @@ class ConfigOption(Wire, frozen=True):
 
 
 class SetupResponse(Wire, frozen=True):
-    """Of new and fork with the session's id, of load and resume without."""
+    """The result of opening a session; new and fork set `session_id`."""
 
     session_id: str | UnsetType = UNSET
     modes: ModeState | UnsetType = UNSET
@@ -140,21 +140,21 @@ class StatusResponse(Wire, frozen=True):
 # Updates.
 
 
-class Update(Wire, frozen=True, tag_field="sessionUpdate"):
-    """The base of what `session/update` carries."""
+class SessionUpdate(Wire, frozen=True, tag_field="sessionUpdate"):
+    """The base of the updates that `session/update` carries."""
 
 
-class UserMessageChunk(Update, frozen=True, tag="user_message_chunk"):
+class UserMessageChunk(SessionUpdate, frozen=True, tag="user_message_chunk"):
     content: ContentBlock
     message_id: str | None = None
 
 
-class AgentMessageChunk(Update, frozen=True, tag="agent_message_chunk"):
+class AgentMessageChunk(SessionUpdate, frozen=True, tag="agent_message_chunk"):
     content: ContentBlock
     message_id: str | None = None
 
 
-class AgentThoughtChunk(Update, frozen=True, tag="agent_thought_chunk"):
+class AgentThoughtChunk(SessionUpdate, frozen=True, tag="agent_thought_chunk"):
     content: ContentBlock
     message_id: str | None = None
 
@@ -172,7 +172,7 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
 ToolCallContent = ToolContent | ToolDiff
 
 
-class ToolCall(Update, frozen=True, tag="tool_call"):
+class ToolCall(SessionUpdate, frozen=True, tag="tool_call"):
     tool_call_id: str
     title: str
     name: str | None = None
@@ -185,7 +185,7 @@ class ToolCall(Update, frozen=True, tag="tool_call"):
 
 
 class ToolCallFields(Wire, frozen=True):
-    """A tool call as a permission question shows it."""
+    """A tool call in a permission request."""
 
     tool_call_id: str
     title: str | None = None
@@ -196,7 +196,7 @@ class ToolCallFields(Wire, frozen=True):
     raw_input: Any = UNSET
 
 
-class ToolCallUpdate(Update, frozen=True, tag="tool_call_update"):
+class ToolCallUpdate(SessionUpdate, frozen=True, tag="tool_call_update"):
     tool_call_id: str
     status: str | UnsetType = UNSET
     title: str | UnsetType = UNSET
@@ -204,15 +204,15 @@ class ToolCallUpdate(Update, frozen=True, tag="tool_call_update"):
     raw_output: Any = UNSET
 
 
-class Plan(Update, frozen=True, tag="plan"):
+class Plan(SessionUpdate, frozen=True, tag="plan"):
     entries: list[wire.PlanEntry]
 
 
-class CurrentModeUpdate(Update, frozen=True, tag="current_mode_update"):
+class CurrentModeUpdate(SessionUpdate, frozen=True, tag="current_mode_update"):
     current_mode_id: str
 
 
-class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
+class ConfigOptionUpdate(SessionUpdate, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
 
 
@@ -226,28 +226,28 @@ class Command(Wire, frozen=True):
     input: CommandInput | None = None
 
 
-class AvailableCommandsUpdate(Update, frozen=True, tag="available_commands_update"):
+class AvailableCommandsUpdate(SessionUpdate, frozen=True, tag="available_commands_update"):
     available_commands: list[Command]
 
 
-class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
+class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType = UNSET
 
 
-class UsageUpdate(Update, frozen=True, tag="usage_update"):
+class UsageUpdate(SessionUpdate, frozen=True, tag="usage_update"):
     used: int
     size: int
     cost: wire.Cost | None = None
 
 
-class Notice(Update, frozen=True, tag="notice"):
+class Notice(SessionUpdate, frozen=True, tag="notice"):
     severity: str
     title: str
     description: str | None = None
 
 
-class CompactionUpdate(Update, frozen=True, tag="compaction_update"):
+class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
     compaction_id: str
     status: str
     summary: list[ContentBlock] | UnsetType = UNSET
@@ -257,40 +257,3 @@ class PermissionRequest(Wire, frozen=True):
     session_id: str
     tool_call: ToolCallFields
     options: list[wire.PermissionOption]
-
-
-# What an agent may ask of a client that says that it can; version 2 has only the form.
-READ_FILE = "fs/read_text_file"
-WRITE_FILE = "fs/write_text_file"
-TERMINAL_OUTPUT = "terminal/output"
-TERMINAL_RELEASE = "terminal/release"
-TERMINALS = (
-    "terminal/create",
-    TERMINAL_OUTPUT,
-    "terminal/wait_for_exit",
-    "terminal/kill",
-    TERMINAL_RELEASE,
-)
-FORM = "elicitation/create"
-FORM_OVER = "elicitation/complete"
-
-# What the agent answers in this version; a method that is not here does not exist.
-REQUESTS: dict[str, type[Wire]] = {
-    "initialize": InitializeRequest,
-    "authenticate": wire.AuthRequest,
-    "logout": Empty,
-    "session/new": wire.SetupRequest,
-    "session/load": wire.SetupRequest,
-    "session/resume": wire.SetupRequest,
-    "session/fork": wire.SetupRequest,
-    "session/close": SessionRequest,
-    "session/list": wire.ListRequest,
-    "session/delete": SessionRequest,
-    "session/prompt": wire.PromptRequest,
-    "session/set_mode": wire.SetModeRequest,
-    "session/set_config_option": wire.SetConfigRequest,
-    "session/set_title": wire.SetTitleRequest,
-    "session/archive": SessionRequest,
-    "session/unarchive": SessionRequest,
-    "session/status": SessionRequest,
-}

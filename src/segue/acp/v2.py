@@ -1,7 +1,6 @@
-"""ACP version 2: the types that only it has, and which methods it knows.
+"""The wire types that only ACP version 2 has.
 
-Beside today's schema it keeps what an earlier draft had: `session/load`, and the markers that said
-list, load, resume and close were supported.
+Capabilities of an earlier draft (list, load, resume, close) are still advertised.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from . import wire
-from .wire import ContentBlock, Empty, Implementation, SessionRequest, Wire
+from .wire import ContentBlock, Empty, Implementation, Wire
 
 VERSION = 2
 
@@ -51,7 +50,7 @@ class SessionCapabilities(Wire, frozen=True):
     title: Empty | UnsetType = UNSET
     archive: Empty | UnsetType = UNSET
     status: Empty | UnsetType = UNSET
-    # The earlier draft's markers.
+    # Capabilities of the earlier draft.
     list: Empty | UnsetType = UNSET
     load: Empty | UnsetType = UNSET
     resume: Empty | UnsetType = UNSET
@@ -120,36 +119,36 @@ class StatusResponse(Wire, frozen=True):
 # Updates.
 
 
-class Update(Wire, frozen=True, tag_field="sessionUpdate"):
-    """The base of what `session/update` carries."""
+class SessionUpdate(Wire, frozen=True, tag_field="sessionUpdate"):
+    """The base of the updates that `session/update` carries."""
 
 
-class UserMessage(Update, frozen=True, tag="user_message"):
+class UserMessage(SessionUpdate, frozen=True, tag="user_message"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentMessage(Update, frozen=True, tag="agent_message"):
+class AgentMessage(SessionUpdate, frozen=True, tag="agent_message"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentThought(Update, frozen=True, tag="agent_thought"):
+class AgentThought(SessionUpdate, frozen=True, tag="agent_thought"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentMessageChunk(Update, frozen=True, tag="agent_message_chunk"):
+class AgentMessageChunk(SessionUpdate, frozen=True, tag="agent_message_chunk"):
     message_id: str
     content: ContentBlock
 
 
-class AgentThoughtChunk(Update, frozen=True, tag="agent_thought_chunk"):
+class AgentThoughtChunk(SessionUpdate, frozen=True, tag="agent_thought_chunk"):
     message_id: str
     content: ContentBlock
 
 
-class StateUpdate(Update, frozen=True, tag="state_update"):
+class StateUpdate(SessionUpdate, frozen=True, tag="state_update"):
     state: str
     stop_reason: str | UnsetType = UNSET
     error: dict[str, Any] | UnsetType = UNSET
@@ -201,36 +200,36 @@ class PlanItems(Wire, frozen=True, tag_field="type", tag="items"):
     entries: list[wire.PlanEntry]
 
 
-class PlanUpdate(Update, frozen=True, tag="plan_update"):
+class PlanUpdate(SessionUpdate, frozen=True, tag="plan_update"):
     plan: PlanItems
 
 
-class ConfigOptionUpdate(Update, frozen=True, tag="config_option_update"):
+class ConfigOptionUpdate(SessionUpdate, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
 
 
-class AvailableCommandsUpdate(Update, frozen=True, tag="available_commands_update"):
+class AvailableCommandsUpdate(SessionUpdate, frozen=True, tag="available_commands_update"):
     available_commands: list[Command]
 
 
-class SessionInfoUpdate(Update, frozen=True, tag="session_info_update"):
+class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType = UNSET
 
 
-class UsageUpdate(Update, frozen=True, tag="usage_update"):
+class UsageUpdate(SessionUpdate, frozen=True, tag="usage_update"):
     used: int
     size: int
     cost: wire.Cost | None = None
 
 
-class Notice(Update, frozen=True, tag="notice"):
+class Notice(SessionUpdate, frozen=True, tag="notice"):
     severity: str
     title: str
     description: str | None = None
 
 
-class CompactionUpdate(Update, frozen=True, tag="compaction_update"):
+class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
     compaction_id: str
     status: str
     summary: list[ContentBlock] | UnsetType = UNSET
@@ -245,23 +244,3 @@ class PermissionRequest(Wire, frozen=True):
     title: str
     options: list[wire.PermissionOption]
     subject: ToolCallSubject | UnsetType = UNSET
-
-
-REQUESTS: dict[str, type[Wire]] = {
-    "initialize": InitializeRequest,
-    "auth/login": wire.AuthRequest,
-    "auth/logout": Empty,
-    "session/new": wire.SetupRequest,
-    "session/load": wire.SetupRequest,  # of the earlier draft
-    "session/resume": wire.SetupRequest,
-    "session/fork": wire.SetupRequest,
-    "session/close": SessionRequest,
-    "session/list": wire.ListRequest,
-    "session/delete": SessionRequest,
-    "session/prompt": wire.PromptRequest,
-    "session/set_config_option": wire.SetConfigRequest,
-    "session/set_title": wire.SetTitleRequest,
-    "session/archive": SessionRequest,
-    "session/unarchive": SessionRequest,
-    "session/status": SessionRequest,
-}

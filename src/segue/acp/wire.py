@@ -1,7 +1,7 @@
 """Wire types that both protocol versions share.
 
-Field names are camelCase on the wire. Everything takes `_meta`; unknown fields are ignored, as the
-protocol asks. What may be absent, null or set, each meaning something else, is UNSET by default.
+Field names are camelCase on the wire. Every type accepts `_meta`; unknown fields are ignored, as
+the protocol requires. A field is UNSET by default where absent and null have different meanings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class Empty(Wire, frozen=True):
-    """A support marker, or a result that says nothing but yes."""
+    """The value of a capability, or a result without fields."""
 
 
 class Implementation(Wire, frozen=True):
@@ -63,7 +63,7 @@ class ResourceLinkBlock(Wire, frozen=True, tag_field="type", tag="resource_link"
 
 
 class ResourceContents(Wire, frozen=True):
-    """Text or a blob, never both."""
+    """Text or a blob, never both, of a resource."""
 
     uri: str
     text: str | UnsetType = UNSET
@@ -130,8 +130,8 @@ class EnvVariable(Wire, frozen=True):
 HttpHeader = EnvVariable
 
 
-class Stdio(Wire, frozen=True):
-    """An MCP server to start."""
+class StdioMcpServer(Wire, frozen=True):
+    """An MCP server that is started as a process."""
 
     name: str
     command: str
@@ -139,22 +139,22 @@ class Stdio(Wire, frozen=True):
     env: list[EnvVariable] = []
 
 
-class Http(Wire, frozen=True):
-    """An MCP server to call."""
+class HttpMcpServer(Wire, frozen=True):
+    """An MCP server that is called over HTTP."""
 
     name: str
     url: str
     headers: list[HttpHeader] = []
 
 
-McpServer = Stdio | Http
+McpServer = StdioMcpServer | HttpMcpServer
 
 
 # Requests that are the same in both versions.
 
 
 class SessionRequest(Wire, frozen=True):
-    """Anything that names a session and nothing else: close, delete, cancel, archive, status."""
+    """A request that names only a session: close, delete, cancel, archive, status."""
 
     session_id: str
 
@@ -163,19 +163,22 @@ class ListRequest(Wire, frozen=True):
     cwd: str | None = None
     cursor: str | None = None
     archived: str | None = None
-    # From the proposal's example; the schemas have them no more, and let them pass.
+    # From an earlier proposal; today's schemas ignore them.
     search: str | None = None
     created_after: str | None = None
 
 
 class SetupRequest(Wire, frozen=True):
-    """What opens a session: new, load, resume, fork. MCP servers are read by version."""
+    """A request that opens a session: new, load, resume, fork.
+
+    The shape of `mcp_servers` depends on the version.
+    """
 
     cwd: str
     session_id: str = ""
     additional_directories: list[str] | None = None
     mcp_servers: list[dict[str, Any]] | UnsetType | None = UNSET
-    replay_from: Any = None  # of version 2
+    replay_from: Any = None  # version 2 only
 
 
 class PromptRequest(Wire, frozen=True):
@@ -204,10 +207,10 @@ class AuthRequest(Wire, frozen=True):
     method_id: str
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to log in, in neither version's spelling.
+class LoginMethod(msgspec.Struct, frozen=True, kw_only=True):
+    """A login method, independent of the protocol version.
 
-    One with `args` happens in a terminal, in which the agent is run with them.
+    With `args`, a person logs in in a terminal where the agent runs with these arguments.
     """
 
     id: str

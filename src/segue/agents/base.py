@@ -35,7 +35,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
 if TYPE_CHECKING:
-    from segue.acp.wire import Login
+    from segue.acp.wire import LoginMethod
 
 StreamKind = Literal["message", "thought"]
 
@@ -106,7 +106,7 @@ class HasOptions(Protocol):
 class NeedsLogin(Protocol):
     """An agent that may want somebody to log in first."""
 
-    async def logins(self) -> Sequence[Login]: ...
+    async def logins(self) -> Sequence[LoginMethod]: ...
     async def log_in(self, id: str) -> None: ...
     async def log_out(self) -> None: ...
 

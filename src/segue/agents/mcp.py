@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from segue.acp.wire import Http, McpServer, Stdio
+from segue.acp.wire import HttpMcpServer, McpServer, StdioMcpServer
 from segue.model.content import Audio, Block, Image, Resource, ResourceLink, Text, as_content
 from segue.model.event import ToolResult
 
@@ -202,7 +202,7 @@ class _Link:
     async def _dial(self, stack: AsyncExitStack) -> Client:
         from mcp import Client
 
-        if isinstance(self.server, Stdio):
+        if isinstance(self.server, StdioMcpServer):
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
             # The server's words go nowhere: our standard error is the client's to read.
@@ -215,7 +215,7 @@ class _Link:
             return Client(stdio_client(parameters, errlog=quiet))
         return Client(await self._http(stack, self.server))
 
-    async def _http(self, stack: AsyncExitStack, server: Http) -> Any:
+    async def _http(self, stack: AsyncExitStack, server: HttpMcpServer) -> Any:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from segue.acp.client import AcpClient, Unsupported
+from segue.acp.client import AcpClient, UnsupportedCapability
 from segue.acp.content import write_blocks
 from segue.acp.rpc import AUTH_REQUIRED, Disconnected, RpcError
-from segue.acp.wire import Http, Login, SessionInfo
+from segue.acp.wire import HttpMcpServer, LoginMethod, SessionInfo
 from segue.agents.base import AgentSession, Tools, Turn
 from segue.model import ids
 from segue.model.content import Audio, Block, Content, Image, Resource, ResourceLink, Text
@@ -94,7 +94,7 @@ class AcpAgent:
     async def list_sessions(self, cwd: str | None = None) -> list[SessionInfo]:
         """Those that the child lists, all or one directory's, if it can list any."""
         async with self._borrowed(os.getcwd()) as child:  # some list that directory's alone
-            if not child.client.offers("list"):
+            if not child.client.supports("list"):
                 return []
             found = child.client.sessions(cwd=cwd)
             rows = [row async for row in found if os.path.isabs(row.cwd)]
@@ -116,7 +116,7 @@ class AcpAgent:
         found = kept.get("session")
         return found if isinstance(found, str) and kept.get("of") == session.id else None
 
-    async def logins(self) -> list[Login]:
+    async def logins(self) -> list[LoginMethod]:
         """The ways to log in that the child tells."""
         async with self._borrowed(os.getcwd()) as child:
             found = [login(each) for each in child.client.auth_methods]
@@ -165,7 +165,7 @@ class AcpAgent:
         """The conversation of one of the child's sessions, if the child can tell it."""
         async with self._borrowed(session.cwd) as child:
             client = child.client
-            if client.version == 1 and not client.offers("load"):
+            if client.version == 1 and not client.supports("load"):
                 return []
             recorder = Recorder(session)
             hearing = Hearing(recorder, replaying=True)
@@ -183,7 +183,7 @@ class AcpAgent:
         child = await self._children.borrow(self._command, cwd)
         try:
             yield child
-        except Unsupported as error:
+        except UnsupportedCapability as error:
             raise AgentFailed(str(error)) from error
         except Disconnected as error:
             why = await child.why(error)
@@ -202,7 +202,7 @@ class AcpAgent:
         own = child.ours.pop(session, None)
         if own is not None:
             child.open.discard(own)
-            if child.client.offers("close"):
+            if child.client.supports("close"):
                 try:
                     async with asyncio.timeout(CANCEL_SECONDS):
                         await child.client.close(own)
@@ -283,7 +283,7 @@ class AcpAgent:
 
         client, more = child.client, _setup(session.roots, tools, child.client)
         for way, open_it in (("resume", client.resume), ("load", client.load)):
-            if not client.offers(way):
+            if not client.supports(way):
                 continue
             child.hear(id, Hearer(count, never))
             try:
@@ -303,7 +303,7 @@ class AcpAgent:
     async def _new(self, turn: Turn, child: Child) -> _Own:
         parent = self._parent(turn.session)
         more = _setup(turn.session.roots, turn.tools, child.client)
-        if parent is not None and child.client.offers("fork"):
+        if parent is not None and child.client.supports("fork"):
             try:
                 return _Own(await child.client.fork(parent, turn.cwd, **more), True)
             except RpcError as error:
@@ -339,7 +339,7 @@ async def _prompt(
     result = await client.prompt(id, blocks)
     if client.version == 1:
         return result
-    gone: asyncio.Future[Any] = asyncio.ensure_future(client.wait_gone())
+    gone: asyncio.Future[Any] = asyncio.ensure_future(client.wait_closed())
     rest: asyncio.Future[Any] = hearing.rest
     try:
         await asyncio.wait([rest, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -353,16 +353,16 @@ async def _prompt(
 def _setup(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict[str, Any]:
     """What a child is told beside the directory: further roots, and the client's MCP servers."""
     more: dict[str, Any] = {}
-    if roots and client.offers("additionalDirectories"):
+    if roots and client.supports("additionalDirectories"):
         more["additionalDirectories"] = [*roots]
     given = getattr(tools, "configs", None)
     servers = []
     for server in given() if given is not None else ():
         told = msgspec.to_builtins(server)
         lists: dict[str, Any] = (
-            {"headers": []} if isinstance(server, Http) else {"args": [], "env": []}
+            {"headers": []} if isinstance(server, HttpMcpServer) else {"args": [], "env": []}
         )
-        if isinstance(server, Http):
+        if isinstance(server, HttpMcpServer):
             told = {"type": "http", **told}
         elif client.version == 2:
             told = {"type": "stdio", **told}
@@ -376,11 +376,11 @@ def _fitting(prompt: Content, client: AcpClient) -> list[Any]:
     found: list[Block] = []
     for block in prompt:
         match block:
-            case Image() if not client.takes("image"):
+            case Image() if not client.accepts_content("image"):
                 found.append(Text(text=f"[an image of type {block.mime}]"))
-            case Audio() if not client.takes("audio"):
+            case Audio() if not client.accepts_content("audio"):
                 found.append(Text(text=f"[a sound of type {block.mime}]"))
-            case Resource() if not client.takes("embeddedContext"):
+            case Resource() if not client.accepts_content("embeddedContext"):
                 if block.text is not None:
                     found.append(Text(text=f"{block.uri}:\n\n{block.text}"))
                 else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from segue.acp.wire import Login
+from segue.acp.wire import LoginMethod
 
 OFFERED = "offered"  # the session's option that has it
 MODE = "mode"
@@ -98,18 +98,18 @@ def _command(given: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"name": name, "description": _text(text), "hint": _text(hint) or None}
 
 
-def login(given: Mapping[str, Any]) -> Login | None:
+def login(given: Mapping[str, Any]) -> LoginMethod | None:
     """A way to log in, of either version; None for a kind that nobody here knows."""
     id, kind = given.get("methodId", given.get("id")), given.get("type", "agent")
     if not isinstance(id, str) or kind not in ("agent", "terminal"):
         return None
     name, about = _text(given.get("name")) or id, _text(given.get("description")) or None
     if kind == "agent":
-        return Login(id=id, name=name, description=about)
+        return LoginMethod(id=id, name=name, description=about)
     args, env = given.get("args") or (), given.get("env") or {}
     if isinstance(env, list):
         env = {each.get("name"): each.get("value") for each in env if isinstance(each, dict)}
-    return Login(
+    return LoginMethod(
         id=id,
         name=name,
         description=about,

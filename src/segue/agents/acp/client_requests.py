@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from segue.acp.methods import ELICITATION_CREATE, READ_FILE, TERMINAL_METHODS
 from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
-from segue.acp.v1 import FORM, READ_FILE, TERMINALS
 from segue.agents.base import Turn
 from segue.agents.permission import check_permission, refusal
 from segue.agents.tools.files import MAX_FILE
@@ -50,8 +50,12 @@ def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict
     files: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}}
     if client_proxy is None:
         return files, {}
-    forms = {"elicitation": dict(client_proxy.forms)} if FORM in client_proxy.methods else {}
-    return {**files, "terminal": TERMINALS[0] in client_proxy.methods, **forms}, forms
+    forms = (
+        {"elicitation": dict(client_proxy.forms)}
+        if ELICITATION_CREATE in client_proxy.methods
+        else {}
+    )
+    return {**files, "terminal": TERMINAL_METHODS[0] in client_proxy.methods, **forms}, forms
 
 
 class Files:

@@ -9,9 +9,16 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from segue.acp.client import AcpClient
+from segue.acp.methods import (
+    ELICITATION_COMPLETE,
+    ELICITATION_CREATE,
+    READ_FILE,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    WRITE_FILE,
+)
 from segue.acp.process import AgentProcess
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
-from segue.acp.v1 import FORM, FORM_OVER, READ_FILE, TERMINAL_OUTPUT, TERMINAL_RELEASE, WRITE_FILE
 from segue.model.errors import AgentFailed
 
 from .agent_options import learned
@@ -47,12 +54,12 @@ class Child:
         self._process = process
         self._editor = client_proxy
         self.client = AcpClient(
-            process.lines,
-            process.lines,
+            process.stream,
+            process.stream,
             on_update=self._told,
             on_permission=self._asked,
             on_request=self._wanted,
-            on_notice=self._noticed,
+            on_notification=self._noticed,
             capabilities=capabilities(client_proxy),
         )
         self._serving = asyncio.ensure_future(self.client.serve())
@@ -93,7 +100,7 @@ class Child:
     async def why(self, error: Exception) -> str:
         """What an error of the connection means, in words."""
         if isinstance(error, Disconnected):
-            return await self._process.last_words()
+            return await self._process.exit_reason()
         if isinstance(error, TimeoutError):
             return f"it did not answer within {START_SECONDS:.0f} s"
         return error.message if isinstance(error, RpcError) else str(error)
@@ -126,7 +133,7 @@ class Child:
         self.open.add(session)
         if ours is not None:
             self.ours[ours] = session
-        self.learn(session, self.client.setups.pop(session, {}))
+        self.learn(session, self.client.setup_results.pop(session, {}))
 
     def learn(self, session: str, told: dict[str, Any]) -> dict[str, Any]:
         """What is offered for a session, after the child told something."""
@@ -168,14 +175,16 @@ class Child:
         self, client_proxy: ClientProxy, method: str, native: str, params: dict[str, Any]
     ) -> Any:
         """Have the client_proxy do it, who knows the session by our name for it."""
-        if method == FORM and params.get("sessionId") is None:
+        if method == ELICITATION_CREATE and params.get("sessionId") is None:
             return {"action": "cancel"}  # of a request that the client_proxy knows nothing of
         ours = self._ours(native)
         if ours is None:
             raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
         own = {name: value for name, value in params.items() if name != "sessionId"}
-        if method == FORM:
-            return await self._fill_in(native, client_proxy.request(ours, FORM, _form(own)))
+        if method == ELICITATION_CREATE:
+            return await self._fill_in(
+                native, client_proxy.request(ours, ELICITATION_CREATE, _form(own))
+            )
         terminal = str(params.get("terminalId"))
         if method == TERMINAL_RELEASE:  # what was to be seen there is gone then
             with suppress(RpcError):
@@ -210,7 +219,11 @@ class Child:
             hearer.seen(terminal, output)
 
     async def _noticed(self, method: str, params: dict[str, Any]) -> None:
-        if method == FORM_OVER and self._editor is not None and FORM in self._editor.methods:
+        if (
+            method == ELICITATION_COMPLETE
+            and self._editor is not None
+            and ELICITATION_CREATE in self._editor.methods
+        ):
             await self._editor.notify(method, params)
 
     async def end(self) -> None:

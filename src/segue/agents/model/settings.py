@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from segue.acp.wire import Http
+from segue.acp.wire import HttpMcpServer
 from segue.agents.permission import Policy
 
 TOOLSET = "agent_toolset_20260401"
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     built_in: Toolset | None = Toolset()
     custom: tuple[CustomTool, ...] = ()
     mcp: dict[str, Toolset] = {}
-    servers: tuple[Http, ...] = ()
+    servers: tuple[HttpMcpServer, ...] = ()
     skills: tuple[Skill, ...] = ()
     config: dict[str, Any] = {}
 
@@ -122,7 +122,7 @@ def read(spec: Mapping[str, Any]) -> Settings:
     functions = [msgspec.convert(tool, CustomTool) for tool in spec.get(FUNCTIONS, ())]
     given["custom"] = (*functions, *given.get("custom", ()))
     servers = tuple(
-        Http(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
+        HttpMcpServer(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
     )
     # Those that the hub has found; a bare reference is nothing to a model.
     skills = tuple(

@@ -141,7 +141,7 @@ class Opened:
                 await asyncio.shield(submitting)
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                if self._connection.gone:
+                if self._connection.closed:
                     raise
                 if task := asyncio.current_task():
                     task.uncancel()
@@ -211,7 +211,7 @@ class Opened:
             await self._give_up()
         if self.hold is not None:
             await self.hold.close()
-        if not self._connection.gone:
+        if not self._connection.closed:
             try:
                 async with asyncio.timeout(REST_SECONDS):
                     await self._until(lambda: not self._busy)
@@ -220,7 +220,7 @@ class Opened:
         try:
             if last is not None:
                 await last()
-            if not self._connection.gone:
+            if not self._connection.closed:
                 await self.caught_up()
         finally:
             await self._stop()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from segue import __version__
 from segue.acp import v1, v2
-from segue.acp.wire import Empty, EnvVariable, Implementation, Login, Wire
+from segue.acp.wire import Empty, EnvVariable, Implementation, LoginMethod, Wire
 
 from .meta import NAMESPACE
 
@@ -19,8 +19,8 @@ W = TypeVar("W", bound=Wire)
 
 LOCAL_AUTH = "segue-local"
 OURS = (
-    Login(id=LOCAL_AUTH, name="This computer's user", description="Nothing to do"),
-    Login(
+    LoginMethod(id=LOCAL_AUTH, name="This computer's user", description="Nothing to do"),
+    LoginMethod(
         id="segue-terminal",
         name="In a terminal",
         description="Shows which agents are set up",
@@ -106,7 +106,7 @@ def _list_meta() -> dict[str, Any]:
     return {NAMESPACE: {"filters": _FILTERS}}
 
 
-def logins(offers: Offers, own: Sequence[Login], terminal: bool) -> list[Login]:
+def logins(offers: Offers, own: Sequence[LoginMethod], terminal: bool) -> list[LoginMethod]:
     """The ways to log in that a client is shown: the agent's `own`, or else ours.
 
     Those of a terminal are for clients that have one.
@@ -120,7 +120,7 @@ def logins(offers: Offers, own: Sequence[Login], terminal: bool) -> list[Login]:
     return [each for each in found or OURS if terminal or each.args is None]
 
 
-def initialized_v1(offers: Offers, ways: Sequence[Login]) -> v1.InitializeResponse:
+def initialized_v1(offers: Offers, ways: Sequence[LoginMethod]) -> v1.InitializeResponse:
     methods = [
         v1.AuthMethod(
             id=each.id,
@@ -158,7 +158,7 @@ def initialized_v1(offers: Offers, ways: Sequence[Login]) -> v1.InitializeRespon
     )
 
 
-def initialized_v2(offers: Offers, ways: Sequence[Login]) -> v2.InitializeResponse:
+def initialized_v2(offers: Offers, ways: Sequence[LoginMethod]) -> v2.InitializeResponse:
     methods = [
         v2.AuthMethod(
             type="agent" if each.args is None else "terminal",

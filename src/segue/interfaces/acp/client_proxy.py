@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from segue.acp import v1
+from segue.acp import methods, v1
 from segue.acp.rpc import NOT_FOUND, Connection, RpcError
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class ClientProxy:
 
 def _methods(client: v1.ClientCapabilities) -> Iterator[str]:
     if client.fs.read_text_file:
-        yield v1.READ_FILE
+        yield methods.READ_FILE
     if client.fs.write_text_file:
-        yield v1.WRITE_FILE
+        yield methods.WRITE_FILE
     if client.terminal:
-        yield from v1.TERMINALS
+        yield from methods.TERMINAL_METHODS
     if client.elicitation is not None:
-        yield v1.FORM
+        yield methods.ELICITATION_CREATE

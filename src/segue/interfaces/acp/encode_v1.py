@@ -46,33 +46,33 @@ class View1:
         self._session = client.session or v1.ClientSession()
         self._streamed: dict[str, int] = {}
 
-    def replay(self, event: Event) -> Iterator[v1.Update]:
+    def replay(self, event: Event) -> Iterator[v1.SessionUpdate]:
         """The conversation as it was; how it was named and run is told once, at the end."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
-    def made(self, session: Session) -> Iterator[v1.Update]:
+    def made(self, session: Session) -> Iterator[v1.SessionUpdate]:
         """What is told of a session once its client knows its id."""
         if commands := options.commands_v1(session):
             yield v1.AvailableCommandsUpdate(available_commands=commands)
 
-    def ready(self, session: Session) -> Iterator[v1.Update]:
+    def ready(self, session: Session) -> Iterator[v1.SessionUpdate]:
         """What a replay ends with."""
         yield from self.made(session)
         yield v1.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[v1.Update]:
+    def notice(self, severity: str, title: str, description: str) -> Iterator[v1.SessionUpdate]:
         if self._session.notices is not None:
             yield v1.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[v1.Update]:
+    def delta(self, delta: Delta) -> Iterator[v1.SessionUpdate]:
         chunk = v1.AgentThoughtChunk if delta.kind == "thought" else v1.AgentMessageChunk
         self._streamed[delta.message] = delta.offset + len(delta.text)
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def show(self, event: Event, session: Session | None) -> Iterator[v1.Update]:
+    def show(self, event: Event, session: Session | None) -> Iterator[v1.SessionUpdate]:
         """An event that has just happened; `session` is the row after it."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
@@ -132,7 +132,7 @@ class View1:
                 severity = "warning" if body.retry == "retrying" else "error"
                 yield v1.Notice(severity=severity, title=body.message or "Error")
 
-    def _message(self, id: str, kind: type, content: Content) -> Iterator[v1.Update]:
+    def _message(self, id: str, kind: type, content: Content) -> Iterator[v1.SessionUpdate]:
         sent = self._streamed.pop(id, 0)
         chunk = _CHUNKS[kind]
         for block in content:
@@ -145,7 +145,7 @@ class View1:
                 yield chunk(content=written, message_id=id)
 
 
-def _info(body: InfoChanged, session: Session | None) -> Iterator[v1.Update]:
+def _info(body: InfoChanged, session: Session | None) -> Iterator[v1.SessionUpdate]:
     # An automatic title that a person's had precedence over changed nothing.
     shown = body.title is not UNSET and (session is None or session.title == body.title)
     meta = info_meta(body)

@@ -50,16 +50,16 @@ class View2:
         self._failure: str | None = None
         self._joined = False  # in the middle of a turn
 
-    def replay(self, event: Event) -> Iterator[v2.Update | v2.ToolCallUpdate]:
+    def replay(self, event: Event) -> Iterator[v2.SessionUpdate | v2.ToolCallUpdate]:
         """The conversation as it was; how it was named and run is told once, at the end."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
-    def made(self, session: Session) -> Iterator[v2.Update]:
+    def made(self, session: Session) -> Iterator[v2.SessionUpdate]:
         """Nothing: the answer says it all."""
         return iter(())
 
-    def ready(self, session: Session) -> Iterator[v2.Update]:
+    def ready(self, session: Session) -> Iterator[v2.SessionUpdate]:
         """What opening a session ends with: its name, and the state it is in."""
         yield v2.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
@@ -67,10 +67,10 @@ class View2:
         yield v2.StateUpdate(state=state_of(session))
         self._joined = session.turn is not None
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[v2.Update]:
+    def notice(self, severity: str, title: str, description: str) -> Iterator[v2.SessionUpdate]:
         yield v2.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[v2.Update]:
+    def delta(self, delta: Delta) -> Iterator[v2.SessionUpdate]:
         thought = delta.kind == "thought"
         if self._joined and delta.offset == 0:
             # The client may have seen some of this message before; it begins anew.
@@ -82,7 +82,7 @@ class View2:
 
     def show(
         self, event: Event, session: Session | None
-    ) -> Iterator[v2.Update | v2.ToolCallUpdate]:
+    ) -> Iterator[v2.SessionUpdate | v2.ToolCallUpdate]:
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 message = _MESSAGES[type(body)]
@@ -140,7 +140,7 @@ class View2:
             case Failed() as body:
                 self._failure = body.message
 
-    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[v2.Update]:
+    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[v2.SessionUpdate]:
         if body.status in ("running", "rescheduling"):
             yield v2.StateUpdate(state="running")
         elif body.stop_reason == "requires_action":

@@ -34,7 +34,10 @@ def read_servers(
 def _server(server: dict[str, Any], version: int) -> wire.McpServer:
     # In version 1 the transport that every agent speaks has no type.
     transport = server.get("type", "stdio" if version == 1 else None)
-    kinds: dict[Any, type[wire.Stdio | wire.Http]] = {"stdio": wire.Stdio, "http": wire.Http}
+    kinds: dict[Any, type[wire.StdioMcpServer | wire.HttpMcpServer]] = {
+        "stdio": wire.StdioMcpServer,
+        "http": wire.HttpMcpServer,
+    }
     kind = kinds.get(transport) if isinstance(transport, str) else None
     if kind is None:
         why = f"the MCP transport {transport!r} is not supported"
@@ -43,7 +46,7 @@ def _server(server: dict[str, Any], version: int) -> wire.McpServer:
         read = msgspec.convert(server, kind)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"mcpServers: {error}") from None
-    if isinstance(read, wire.Stdio) and not os.path.isabs(read.command):
+    if isinstance(read, wire.StdioMcpServer) and not os.path.isabs(read.command):
         raise RpcError(INVALID_PARAMS, f"the command of {read.name!r} must be an absolute path")
     return read
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from segue.acp.rpc import Connection, Reader, Writer
-from segue.acp.stdio import own_stdio, reserve_stdio
+from segue.acp.stdio import open_stdio, reserve_stdio
 from segue.model.principal import Principal, check_workspace
 
 from .capabilities import MARKERS, Offers
@@ -55,7 +55,7 @@ def serve_stdio(open_hub: OpenHub, principal: Principal, **options: Any) -> None
 
 
 async def _serve_stdio(open_hub: OpenHub, principal: Principal, options: dict[str, Any]) -> None:
-    lines = await own_stdio()
+    lines = await open_stdio()
     serving = asyncio.ensure_future(serve(open_hub, principal, lines, lines, **options))
     if sys.platform != "win32":
         # An editor that is in a hurry ends us so; what we began must come to rest all the same.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from segue.acp import v1, v2, wire
+from segue.acp.methods import REQUEST_TYPES
 from segue.acp.rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -83,7 +84,7 @@ class Door:
         self._opening = asyncio.Lock()
         self._hub: Hub | None = None
         self._held: Sessions | None = None
-        self._logins: list[wire.Login] = []  # those of the program's agent
+        self._logins: list[wire.LoginMethod] = []  # those of the program's agent
         self._asking: asyncio.Future[None] | None = None  # it for them
 
     async def close(self) -> None:
@@ -100,8 +101,7 @@ class Door:
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
         self._settled = True
-        table = v1.REQUESTS if self._version == 1 else v2.REQUESTS
-        kind = table.get(method)
+        kind = REQUEST_TYPES.get((method, self._version))
         if kind is None or not self._offers.method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
         if method in _LOGINS:
@@ -168,7 +168,7 @@ class Door:
         agent = self._program.agent
         return agent if isinstance(agent, NeedsLogin) else None
 
-    async def _ways(self, terminal: bool) -> list[wire.Login]:
+    async def _ways(self, terminal: bool) -> list[wire.LoginMethod]:
         """How one logs in: an agent of somebody else's is asked, which starts it."""
         guard = await self._guard()
         if guard is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from segue.acp.wire import EnvVariable, Http, HttpHeader, McpServer, Stdio
+from segue.acp.wire import EnvVariable, HttpHeader, HttpMcpServer, McpServer, StdioMcpServer
 from segue.agents.model.settings import DEMO, TOOLSET, has_provider
 from segue.agents.permission import MODES
 from segue.agents.tools import BUILT_IN
@@ -146,9 +146,11 @@ def server(name: str, given: Mapping[str, Any], env: Mapping[str, str]) -> McpSe
         case {"command": str(command)}:
             variables = {**env, **given.get("env", {})}.items()
             env_list = [EnvVariable(name=key, value=value) for key, value in variables]
-            return Stdio(name=name, command=command, args=list(given.get("args", ())), env=env_list)
+            return StdioMcpServer(
+                name=name, command=command, args=list(given.get("args", ())), env=env_list
+            )
         case {"url": str(url)} if given.get("type", "http") == "http":
             headers = given.get("headers", {}).items()
             sent = [HttpHeader(name=key, value=value) for key, value in headers]
-            return Http(name=name, url=url, headers=sent)
+            return HttpMcpServer(name=name, url=url, headers=sent)
     raise InvalidInput(f"the MCP server {name!r} needs a command, or a url with type http")

@@ -1,4 +1,4 @@
-"""Two ends of a connection in memory, and an end that a test plays by hand."""
+"""A connection in memory, with one end that a test plays by hand."""
 
 import asyncio
 import json
@@ -7,41 +7,41 @@ from typing import Any
 from segue.acp.rpc import Disconnected
 
 
-class End:
-    """A Reader and a Writer: what one End writes, the other reads."""
+class StreamEnd:
+    """A Reader and a Writer: what one end writes, the other reads."""
 
     def __init__(self, read: asyncio.Queue[bytes], write: asyncio.Queue[bytes]) -> None:
         self._read = read
         self._write = write
-        self.gone = False
+        self.closed = False
 
     async def read_line(self) -> bytes:
         return await self._read.get()
 
     async def write(self, data: bytes) -> None:
-        if self.gone:
+        if self.closed:
             raise Disconnected
         await self._write.put(data)
 
-    async def hang_up(self) -> None:
+    async def close(self) -> None:
         await self._write.put(b"")
 
-    # By hand.
+    # For tests that play the peer.
 
-    async def say(self, **message: Any) -> None:
+    async def send(self, **message: Any) -> None:
         await self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    async def hear(self) -> Any:
+    async def receive(self) -> Any:
         async with asyncio.timeout(30):
             return json.loads(await self.read_line())
 
-    def silent(self) -> bool:
-        """Whether the other end has said nothing more."""
+    def has_received_all(self) -> bool:
+        """Return True if the other end has sent nothing more."""
         return self._read.empty()
 
 
-def ends(size: int = 0) -> tuple[End, End]:
-    """`size` is how many messages fit between them each way; 0 for any number."""
+def connect_ends(size: int = 0) -> tuple[StreamEnd, StreamEnd]:
+    """Return two connected ends that buffer `size` messages in each direction; 0 is no limit."""
     one: asyncio.Queue[bytes] = asyncio.Queue(size)
     two: asyncio.Queue[bytes] = asyncio.Queue(size)
-    return End(one, two), End(two, one)
+    return StreamEnd(one, two), StreamEnd(two, one)
