@@ -156,7 +156,7 @@ def test_a_log_that_cannot_be_read_in_its_place_says_what_to_do(shown: Path) -> 
     only_read(shown, 0o555)
     said = tried(Place(shown))
     read_only(said, shown / "segue.db")
-    assert said["found"] == [] and "copy it, and segue.db-wal beside it" in said["message"]
+    assert said["found"] == [] and "copy it, together with segue.db-wal" in said["message"]
     copy = shown.parent / f"{shown.name}-copy"
     shutil.copytree(shown, copy)
     copy.chmod(0o755)

@@ -1,11 +1,14 @@
-"""The writer of the SQLite store: operations share a commit, and none of them another's fate."""
+"""The SQLite store's writer commits operations in groups; one that fails affects no other."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
+from segue.model import errors, ids
 from segue.model.errors import InvalidInput
+from segue.model.event import Created
 from segue.store.sqlite import SQLiteStore
 from segue.store.sqlite.writer import Transaction, Writer
 
@@ -60,3 +63,20 @@ async def test_one_that_fails_when_it_has_written_leaves_nothing_and_the_rest_co
     assert kept.keys() == {"first", "0", "2", "4"}
     changes = [result for result in results if isinstance(result, int)]
     assert changes == list(range(changes[0], changes[0] + 3))  # the counter skips nobody
+
+
+async def test_a_store_in_a_directory_without_write_permission_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "segue.db"
+    writable = SQLiteStore.open(path)
+    session = await writable.create("here", ids.new_id(), [Created(cwd="/work")])
+    assert not writable.read_only
+    await writable.close()
+    monkeypatch.setattr(os, "access", lambda file, mode: mode != os.W_OK)
+    store = SQLiteStore.open(path)
+    assert store.read_only
+    assert await store.get("here", session.id) == session
+    with pytest.raises(errors.StoreReadOnly):
+        await store.set_setting("here", "name", 1)
+    await store.close()

@@ -109,5 +109,9 @@ class StoreTooNew(StoreError):
     """A newer segue wrote this store; upgrade segue to use it."""
 
 
+class StoreTooOld(StoreError):
+    """An unreleased segue made this store; export its sessions there and import them here."""
+
+
 class StoreCorrupt(StoreError):
     """The store's file is damaged; run `segue doctor`, or restore a copy."""

@@ -33,7 +33,7 @@ from .event import (
 
 MAX_EVENT_CHARS = 256_000  # characters of one event that are searchable
 MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
-_MOST: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
+_MAX_CHARS: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
 MAX_TOKEN_CHARS = 64
 MIN_PREFIX_CHARS = 2
 
@@ -142,16 +142,15 @@ def has_word_with_prefix(prefix: str, text: str) -> bool:
     return any(word.startswith(prefix) for word in tokens(text))
 
 
-def searchable_text(body: Body, *, codes: bool = False) -> str:
-    """The text by which an event can be found; empty for most kinds.
+def searchable_text(body: Body) -> str:
+    """Return the text by which an event can be found, without terminal codes.
 
-    Without the codes that drive terminals, unless an older index is asked about, which has them.
+    It is empty for most kinds of events.
     """
-    said, most = _said(body), _MOST.get(type(body), MAX_EVENT_CHARS)
-    return said[:most] if codes else strip_codes(said, most)
+    return strip_codes(_text_of_event(body), _MAX_CHARS.get(type(body), MAX_EVENT_CHARS))
 
 
-def _said(body: Body) -> str:
+def _text_of_event(body: Body) -> str:
     match body:
         case UserMessage() | AgentMessage() | AgentThought() | SystemMessage() | ToolResult():
             return _text(body.content)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from segue.model import ids, projection
+from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Body, Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
@@ -69,6 +71,11 @@ class Store(Protocol):
         """How the store is doing: `commits` so far, and writes in the `queue`, where it knows."""
         return {}
 
+    @property
+    def read_only(self) -> bool:
+        """Return whether the store can only be read; every write raises StoreReadOnly then."""
+        return False
+
     async def cursor_key(self) -> bytes:
         """The secret that signs this store's cursors."""
 
@@ -77,8 +84,14 @@ class Store(Protocol):
 
     # sessions and their history
 
-    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
-        """A new session from its first events; Conflict if the id is taken."""
+    async def create(
+        self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
+    ) -> Session:
+        """Create a session from its first events. Raises Conflict if the id exists.
+
+        `checkpoint` is written in the same transaction, here and in `change` and `load`. If its
+        `seq` is 0, it gets the seq of the session's last event.
+        """
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
     async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
@@ -98,6 +111,7 @@ class Store(Protocol):
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         """Append what `decide` says of the current row; all of it or nothing.
 
@@ -106,7 +120,14 @@ class Store(Protocol):
         lost race, and must be quick and pure.
         """
 
-    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
+    async def load(
+        self,
+        workspace: str,
+        id: str,
+        events: Iterable[Event],
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
         """A whole history as it was elsewhere; Conflict if the id is taken.
 
         The events are gone through twice, and never held all at once.
@@ -120,6 +141,12 @@ class Store(Protocol):
         """A new session: `created`, copies of the events up to `upto`, then what `tail` adds.
 
         The copies are `copied`: they have ids of their own.
+        """
+
+    async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
+        """Return how far a session's transcript has been imported; None if it was not imported.
+
+        A fork has no checkpoint.
         """
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
@@ -290,6 +317,11 @@ def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, l
     return session, events
 
 
+def settle_checkpoint(checkpoint: Checkpoint, session: Session) -> Checkpoint:
+    """Return the checkpoint as it is stored: without a seq, it gets that of the last event."""
+    return checkpoint if checkpoint.seq else replace(checkpoint, seq=session.last_seq)
+
+
 # Events that are looked for by their ids: other events name them, or count them once.
 TYPES_THAT_KEEP_IDS = ("model_asked", "model_called", "permission_asked")
 
@@ -298,7 +330,7 @@ def fork_event(event: Event, fork: str) -> Event:
     """An event as a fork takes it over: under an id of its own."""
     if event.type in TYPES_THAT_KEEP_IDS:
         return event
-    return msgspec.structs.replace(event, id=ids.fork_event_id(fork, event.id))
+    return replace(event, id=ids.fork_event_id(fork, event.id))
 
 
 def number_drafts(drafts: Drafts, last: int, at: int) -> list[Event]:

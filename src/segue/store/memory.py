@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
@@ -35,10 +36,12 @@ from .base import (
     Store,
     append_drafts,
     fork_event,
+    settle_checkpoint,
     start_session,
 )
 
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
+_decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class _Entry:
     inbox: list[InboxItem] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
     acked_seq: int = 0
+    checkpoint: bytes | None = None
 
 
 class MemoryStore(Store):
@@ -80,20 +84,39 @@ class MemoryStore(Store):
 
     # sessions and their history
 
-    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
+    async def create(
+        self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
+    ) -> Session:
         session, events = start_session(workspace, id, drafts, clock.now())
-        return self._insert(session, events)
+        return self._insert(session, events, checkpoint=checkpoint)
 
-    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return self._insert(projection.project(workspace, id, events), events, new=False)
+    async def load(
+        self,
+        workspace: str,
+        id: str,
+        events: Iterable[Event],
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
+        session = projection.project(workspace, id, events)
+        return self._insert(session, events, new=False, checkpoint=checkpoint)
 
-    def _insert(self, session: Session, events: Iterable[Event], *, new: bool = True) -> Session:
+    def _insert(
+        self,
+        session: Session,
+        events: Iterable[Event],
+        *,
+        new: bool = True,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
         name = session.workspace, session.id
         if name in self._entries:
             raise errors.Conflict(f"session {session.id} exists already", session=session.id)
         change = self._change + 1
         born = change if new else 0
         entry = _Entry(_kept_row(session), [_kept(added) for added in events], change, born=born)
+        if checkpoint is not None:
+            entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
         self._change = change
         self._entries[name] = entry
         self._tell(Signal("events", *name))
@@ -125,6 +148,7 @@ class MemoryStore(Store):
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         entry = self._find(workspace, id)
         at = clock.now()
@@ -142,6 +166,8 @@ class MemoryStore(Store):
         if session.last_seq > MAX_SEQ:
             raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
         row, kept = _kept_row(session), [_kept(added) for added in events]
+        if checkpoint is not None:
+            entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
         entry.inbox = [item for item in entry.inbox if item.number not in consume]
         if events:
             self._change += 1
@@ -168,6 +194,12 @@ class MemoryStore(Store):
                 events.append(fork_event(taken, new_id))
         session, added = append_drafts(session, tail(session), at)
         return self._insert(session, events + added)
+
+    async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
+        entry = self._entries.get((workspace, id))
+        if entry is None or entry.checkpoint is None:
+            return None
+        return _decode_checkpoint(entry.checkpoint)
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         guard(self._find(workspace, id).session)

@@ -1,7 +1,8 @@
 """Numbered migrations, one SQL file each, with the reason in its first lines.
 
 Migrations only add. The line `-- compat: N` names the oldest migration that a program must know
-to go on writing a store that has this one.
+to write to a store that has this one. A store whose migrations are older than the first file here
+was made by an unreleased version and is refused.
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from segue.model.errors import StoreTooOld
+
+LAST_COMMIT_OF_OLDER_FORMATS = "778b382"
+
 
 class Migration(NamedTuple):
+    """One step that changes the tables of a store."""
+
     number: int
     name: str
     compat: int
@@ -19,11 +26,23 @@ class Migration(NamedTuple):
 
 
 def load(database: str) -> list[Migration]:
-    """The migrations of a database, in order."""
-    found = []
+    """Return the migrations of a database, in order."""
+    migrations = []
     for entry in Path(__file__).with_name(database).iterdir():
         if match := re.fullmatch(r"(\d{3})_(\w+)\.sql", entry.name):
             sql = entry.read_text()
             compat = re.search(r"^-- compat: (\d+)$", sql, re.MULTILINE)
-            found.append(Migration(int(match[1]), match[2], int(compat[1]) if compat else 1, sql))
-    return sorted(found)
+            migrations.append(
+                Migration(int(match[1]), match[2], int(compat[1]) if compat else 1, sql)
+            )
+    return sorted(migrations)
+
+
+def older_format_error(kind: str, location: str, version: int) -> StoreTooOld:
+    """Return the error for a store of an unreleased segue, with the steps to move it."""
+    return StoreTooOld(
+        f"{location} is a {kind} store of an unreleased segue (format {version}), which this segue"
+        " neither reads nor changes; to move a session, check out commit"
+        f" {LAST_COMMIT_OF_OLDER_FORMATS}, run `segue export SESSION -o FILE` there, then"
+        " `segue import FILE` here with another data directory or database"
+    )

@@ -28,10 +28,11 @@ WALK = 500  # sessions tried one by one for common terms before they too are loo
 _build = query_sql.Builder(numbered=True, indexed_by=False)
 
 
-class Lists:
-    """The part of the store that finds sessions."""
+class SessionLists:
+    """List sessions and search in them."""
 
-    _database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def page(
         self, workspace: str, query: Query, after: Position | None = None, backward: bool = False

@@ -1,4 +1,4 @@
-"""What stands beside the sessions: keys, records, overlays, settings."""
+"""Rows that belong to no session: keys, records, file parts, overlays, settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
 _decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
-class Beside:
-    """The part of the store that knows no sessions."""
+class Records:
+    """Read and write keys, records, file parts, overlays and settings."""
 
-    _database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def put_key(self, key: ApiKey) -> None:
         sql = """

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from segue.model import clock, codec, errors, event, projection, search_text
+from segue.model.checkpoint import Checkpoint
 from segue.model.event import Draft, Drafts, Event
 from segue.model.session import Session, decode_session
 from segue.store.base import (
@@ -20,6 +21,7 @@ from segue.store.base import (
     Lease,
     Signal,
     append_drafts,
+    settle_checkpoint,
     start_session,
 )
 from segue.store.query_sql import STATE_CODES, columns
@@ -30,7 +32,7 @@ from .tsquery import vectors
 from .watch import Watcher
 
 _COPIED = 2_000  # events of a fork that are fetched at a time
-# As `copied` has it.
+# Like `fork_event`.
 _COPY_EVENTS = """
 INSERT INTO events (session, id, seq, at, type, version, body)
 SELECT $1, CASE WHEN type = ANY($5) THEN id ELSE md5($4 || id)::uuid::text END,
@@ -51,22 +53,40 @@ WITH RECURSIVE found AS (
 )
 SELECT row FROM found"""
 _EVENTS = "SELECT seq, id, at, version, body FROM events"
+_decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 
 
-class Sessions:
-    """The part of the store that makes, reads and changes sessions."""
+class SessionHistory:
+    """Create, read and change sessions and their events."""
 
-    _database: Database
-    _watcher: Watcher
+    def __init__(self, database: Database, watcher: Watcher) -> None:
+        self._database = database
+        self._watcher = watcher
 
-    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
+    async def create(
+        self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
+    ) -> Session:
         session, events = start_session(workspace, id, drafts, clock.now())
-        return await self._insert(session, events, _CHANGE)
+        return await self._insert(session, events, _CHANGE, checkpoint)
 
-    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return await self._insert(projection.project(workspace, id, events), events, "0")
+    async def load(
+        self,
+        workspace: str,
+        id: str,
+        events: Iterable[Event],
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
+        session = projection.project(workspace, id, events)
+        return await self._insert(session, events, "0", checkpoint)
 
-    async def _insert(self, session: Session, events: Iterable[Event], born: str) -> Session:
+    async def _insert(
+        self,
+        session: Session,
+        events: Iterable[Event],
+        born: str,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
         batches = _batches(events)
         insertion = _insertion(session, next(batches), born)
         second = next(batches, None)
@@ -76,8 +96,9 @@ class Sessions:
             more = _batches(events)
             next(more)
             await _add(connection, pk, more)
+            await _put_checkpoint(connection, pk, session, checkpoint)
 
-        if second is not None:
+        if second is not None or checkpoint is not None:
             await self._database.transact(insert)
         else:
             _inserted(await self._database.write(*insertion), session)
@@ -114,6 +135,7 @@ class Sessions:
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         async def change(connection: Connection) -> tuple[Session, list[Event]]:
             pk, session = await _lock(connection, workspace, id, lease)
@@ -124,6 +146,7 @@ class Sessions:
                     raise errors.Conflict("that request was taken by somebody else already")
             drafts = await _unknown(connection, pk, decide(session))
             if not drafts:
+                await _put_checkpoint(connection, pk, session, checkpoint)
                 return session, []
             after, events = append_drafts(session, drafts, clock.now())
             if after.last_seq > MAX_SEQ:
@@ -135,6 +158,7 @@ class Sessions:
             first, *more = _batches(events)
             await connection.fetch(*_update(pk, after, first, spent))
             await _add(connection, pk, more)
+            await _put_checkpoint(connection, pk, after, checkpoint)
             return after, events
 
         session, events = await self._database.transact(change)
@@ -170,6 +194,22 @@ class Sessions:
         session = await self._database.transact(fork, "repeatable_read")
         self._watcher.publish(Signal("events", workspace, new_id))
         return session
+
+    async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
+        sql = 'SELECT source, path, inode, "offset", tail_hash, seq, extra FROM imports'
+        rows = await self._database.fetch(f"{sql} WHERE session = ({PK})", workspace, id)
+        if not rows:
+            return None
+        ((source, path, inode, offset, tail_hash, seq, extra),) = rows
+        return Checkpoint(
+            source=source,
+            path=path.decode("utf-8", "surrogatepass"),
+            inode=int(inode),
+            offset=offset,
+            tail_hash=tail_hash,
+            seq=seq,
+            extra=_decode_any(extra),
+        )
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         async def purge(connection: Connection) -> None:
@@ -256,6 +296,33 @@ async def _lock(
     return _found(row, id)
 
 
+async def _put_checkpoint(
+    connection: Connection, pk: int, session: Session, checkpoint: Checkpoint | None
+) -> None:
+    if checkpoint is None:
+        return
+    checkpoint = settle_checkpoint(checkpoint, session)
+    sql = """
+        INSERT INTO imports
+          (session, workspace, source, path, inode, "offset", tail_hash, seq, extra)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (session) DO UPDATE SET
+          source = $3, path = $4, inode = $5, "offset" = $6, tail_hash = $7, seq = $8, extra = $9
+    """
+    await connection.execute(
+        sql,
+        pk,
+        session.workspace,
+        checkpoint.source,
+        checkpoint.path.encode("utf-8", "surrogatepass"),
+        str(checkpoint.inode),
+        checkpoint.offset,
+        checkpoint.tail_hash,
+        checkpoint.seq,
+        codec.encode(checkpoint.extra),
+    )
+
+
 async def _unknown(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
     """The drafts without those whose ids the session holds already."""
     named = [draft.id for draft in drafts if isinstance(draft, Draft) and draft.id is not None]
@@ -295,7 +362,7 @@ _PURGE = f"""
     {
     ", ".join(
         f"gone_{table} AS (DELETE FROM {table} WHERE session = $1)"
-        for table in ("links", "events", "search", "leases", "inbox", "deltas")
+        for table in ("links", "events", "search", "leases", "inbox", "deltas", "imports")
     )
 },
     tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({_CHANGE}, $2, $3)),

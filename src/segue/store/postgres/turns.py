@@ -29,11 +29,12 @@ _LEASES = (
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 
 
-class Turns:
-    """The part of the store that processes meet in."""
+class TurnState:
+    """Read and write leases, inbox items, deltas and acknowledgements."""
 
-    _database: Database
-    _watcher: Watcher
+    def __init__(self, database: Database, watcher: Watcher) -> None:
+        self._database = database
+        self._watcher = watcher
 
     async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
         # The key lock keeps the session from being purged meanwhile.

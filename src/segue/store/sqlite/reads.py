@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from segue.model import clock, codec, errors, event, search_text
+from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
 from segue.model.principal import ApiKey
@@ -136,6 +137,23 @@ class Reader:
         sql = "SELECT key FROM events WHERE key >> 24 = ? AND id = ?"
         found = self.execute(sql, (self.pk(workspace, id), event_id)).fetchone()
         return found[0] & MAX_SEQ if found else None
+
+    def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
+        sql = 'SELECT source, path, inode, "offset", tail_hash, seq, extra FROM imports'
+        sql += " WHERE session = (SELECT pk FROM sessions WHERE workspace = ? AND id = ?)"
+        row = self.execute(sql, (workspace, id)).fetchone()
+        if row is None:
+            return None
+        source, path, inode, offset, tail_hash, seq, extra = row
+        return Checkpoint(
+            source=source,
+            path=path.decode("utf-8", "surrogatepass"),
+            inode=int(inode),
+            offset=offset,
+            tail_hash=tail_hash,
+            seq=seq,
+            extra=_decode_any(extra),
+        )
 
     # lists
 

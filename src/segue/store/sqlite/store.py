@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
+from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
@@ -18,7 +19,7 @@ from segue.model.session import Session, SessionState
 from segue.store.base import EventDecider, InboxItem, InboxKind, Lease, Signal, Store
 
 from . import writes
-from .connection import prepare, translated
+from .connection import prepare, read_only_parameters, translated
 from .reads import Reader
 from .writer import Writer
 
@@ -44,6 +45,10 @@ class SQLiteStore(Store):
             self._watcher.close()
         self._writer.close()
         self.reader.close()
+
+    @property
+    def read_only(self) -> bool:
+        return read_only_parameters(self.path) is not None
 
     def vitals(self) -> dict[str, int]:
         return {"commits": self._writer.commits, "queue": self._writer.queued}
@@ -93,6 +98,10 @@ class SQLiteStore(Store):
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         with translated(self.path):
             return self.reader.locate(workspace, id, event_id)
+
+    async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
+        with translated(self.path):
+            return self.reader.checkpoint(workspace, id)
 
     async def page(
         self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
@@ -188,11 +197,22 @@ class SQLiteStore(Store):
 
     # Writes.
 
-    async def create(self, workspace: str, id: str, drafts: Drafts) -> Session:
-        return await self._writer.run(lambda tx: writes.create(tx, workspace, id, drafts))
+    async def create(
+        self, workspace: str, id: str, drafts: Drafts, *, checkpoint: Checkpoint | None = None
+    ) -> Session:
+        return await self._writer.run(
+            lambda tx: writes.create(tx, workspace, id, drafts, checkpoint)
+        )
 
-    async def load(self, workspace: str, id: str, events: Iterable[Event]) -> Session:
-        return await self._writer.run(lambda tx: writes.load(tx, workspace, id, events))
+    async def load(
+        self,
+        workspace: str,
+        id: str,
+        events: Iterable[Event],
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> Session:
+        return await self._writer.run(lambda tx: writes.load(tx, workspace, id, events, checkpoint))
 
     async def change(
         self,
@@ -202,9 +222,10 @@ class SQLiteStore(Store):
         *,
         lease: Lease | None = None,
         consume: Sequence[int] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
         return await self._writer.run(
-            lambda tx: writes.change(tx, workspace, id, decide, lease, consume)
+            lambda tx: writes.change(tx, workspace, id, decide, lease, consume, checkpoint)
         )
 
     async def fork(

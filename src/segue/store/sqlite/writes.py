@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from segue.model import codec, errors, event, projection
+from segue.model.checkpoint import Checkpoint
 from segue.model.event import Delta, Draft, Drafts, Event
 from segue.model.principal import ApiKey
 from segue.model.record import Record
@@ -19,6 +20,7 @@ from segue.store.base import (
     Signal,
     append_drafts,
     fork_event,
+    settle_checkpoint,
     start_session,
 )
 from segue.store.query_sql import columns
@@ -29,19 +31,30 @@ from .writer import Transaction
 _KEPT_TOMBSTONES = 100_000
 
 
-def create(tx: Transaction, workspace: str, id: str, drafts: Drafts) -> Session:
+def create(
+    tx: Transaction, workspace: str, id: str, drafts: Drafts, checkpoint: Checkpoint | None
+) -> Session:
     session, events = start_session(workspace, id, drafts, tx.at)
-    insert(tx, session, events)
+    pk = insert(tx, session, events)
+    _put_checkpoint(tx, pk, session, checkpoint)
     return session
 
 
-def load(tx: Transaction, workspace: str, id: str, events: Iterable[Event]) -> Session:
+def load(
+    tx: Transaction,
+    workspace: str,
+    id: str,
+    events: Iterable[Event],
+    checkpoint: Checkpoint | None,
+) -> Session:
     session = projection.project(workspace, id, events)
-    insert(tx, session, events, new=False)
+    pk = insert(tx, session, events, new=False)
+    _put_checkpoint(tx, pk, session, checkpoint)
     return session
 
 
-def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: bool = True) -> None:
+def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: bool = True) -> int:
+    """Write a session and its events, and return its primary key."""
     sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
     if tx.execute(sql, (session.workspace, session.id)).fetchone():
         raise errors.Conflict(f"session {session.id} exists already", session=session.id)
@@ -73,6 +86,7 @@ def insert(tx: Transaction, session: Session, events: Iterable[Event], *, new: b
         )
     _add_events(tx, pk, events)
     tx.signals.append(Signal("events", session.workspace, session.id))
+    return pk
 
 
 def change(
@@ -82,6 +96,7 @@ def change(
     decide: EventDecider,
     lease: Lease | None,
     consume: Sequence[int],
+    checkpoint: Checkpoint | None,
 ) -> tuple[Session, list[Event]]:
     pk, session = find(tx, workspace, id)
     if lease is not None:
@@ -92,17 +107,41 @@ def change(
             raise errors.Conflict("that request was taken by somebody else already")
     drafts = [draft for draft in decide(session) if not _held(tx, pk, draft)]
     if not drafts:
+        _put_checkpoint(tx, pk, session, checkpoint)
         return session, []
     after, events = append_drafts(session, drafts, tx.at)
     if after.last_seq > MAX_SEQ:
         raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
     _add_events(tx, pk, events)
     _update(tx, pk, session, after)
+    _put_checkpoint(tx, pk, after, checkpoint)
     if lease is not None:
         for added in events:
             tx.execute("DELETE FROM deltas WHERE session = ? AND message = ?", (pk, added.id))
     tx.signals.append(Signal("events", workspace, id))
     return after, events
+
+
+def _put_checkpoint(
+    tx: Transaction, pk: int, session: Session, checkpoint: Checkpoint | None
+) -> None:
+    if checkpoint is None:
+        return
+    checkpoint = settle_checkpoint(checkpoint, session)
+    tx.execute(
+        "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            pk,
+            session.workspace,
+            checkpoint.source,
+            checkpoint.path.encode("utf-8", "surrogatepass"),
+            str(checkpoint.inode),
+            checkpoint.offset,
+            checkpoint.tail_hash,
+            checkpoint.seq,
+            codec.encode(checkpoint.extra),
+        ),
+    )
 
 
 def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
@@ -144,7 +183,7 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     for key, version, body in tx.execute(sql, (low, high)).fetchall():
         fts_index.remove(tx.execute, key, event.decode_body(body, version))
     tx.execute("DELETE FROM events WHERE key BETWEEN ? AND ?", (low, high))
-    for table in ("links", "leases", "inbox", "deltas"):
+    for table in ("links", "leases", "inbox", "deltas", "imports"):
         tx.execute(f"DELETE FROM {table} WHERE session = ?", (pk,))
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
     number = tx.touch()

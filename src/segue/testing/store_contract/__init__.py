@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from .checkpoints import CheckpointContract
 from .forks import ForkContract
 from .harness import OpenStore
 from .history import HistoryContract
 from .lists import ListContract
-from .records import BesideContract
+from .records import RecordContract
 from .search import TextContract
 from .sessions import SessionContract
 from .turns import TurnContract
@@ -19,11 +20,12 @@ class StoreContract(
     SessionContract,
     HistoryContract,
     ForkContract,
+    CheckpointContract,
     ListContract,
     TextContract,
     TurnContract,
     WatchContract,
-    BesideContract,
+    RecordContract,
 ):
     """Subclass it with a fixture `open_store`: a callable whose result, awaited, is the store.
 

@@ -40,7 +40,7 @@ def a_record(seconds: float = 0, **fields: Any) -> Record:
     return Record(**{**given, **fields})
 
 
-class BesideContract(Contract):
+class RecordContract(Contract):
     # keys
 
     async def test_a_key_is_found_by_its_digest(self, store: Store) -> None:

@@ -1,8 +1,11 @@
--- The core: sessions with their events, what turns need, and what stands beside them.
--- compat: 1
+-- All tables of a SQLite store. Numbers below 10 were formats of unreleased versions.
+-- compat: 10
 
 -- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
--- 1 archived, 2 trashed, and leads every index so that the usual list never walks past hidden rows.
+-- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
+-- `inactive_since` is when a session was archived or trashed. `change` and `born` are values of the
+-- change counter: of the last write, and of the write that created the row. `acked_seq` is the last
+-- event that a client has received: no worker streams the end of a turn twice.
 CREATE TABLE sessions (
   pk INTEGER PRIMARY KEY,
   workspace TEXT NOT NULL,
@@ -20,7 +23,8 @@ CREATE TABLE sessions (
   inactive_since INTEGER,
   change INTEGER NOT NULL,
   born INTEGER NOT NULL,
-  row BLOB NOT NULL
+  row BLOB NOT NULL,
+  acked_seq INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
@@ -43,8 +47,8 @@ CREATE INDEX sessions_deployment_created ON sessions (workspace, state, deployme
 CREATE INDEX sessions_tag_active ON sessions (workspace, state, tag, active_at, id) WHERE tag IS NOT NULL;
 CREATE INDEX sessions_tag_created ON sessions (workspace, state, tag, created_at, id) WHERE tag IS NOT NULL;
 
--- A session may have several memory stores; the order columns are repeated so that this filter,
--- too, is one walk along an index.
+-- The memory stores of sessions. The columns that lists sort by are repeated, so that filtering by
+-- memory store is also one index scan.
 CREATE TABLE links (
   session INTEGER NOT NULL,
   store TEXT NOT NULL,
@@ -58,7 +62,7 @@ CREATE TABLE links (
 CREATE INDEX links_active ON links (workspace, state, store, active_at, id);
 CREATE INDEX links_created ON links (workspace, state, store, created_at, id);
 
--- `key` is session << 24 | seq: one tree holds each session's events together and in order.
+-- `key` is session << 24 | seq: the events of one session are adjacent and in order.
 CREATE TABLE events (
   key INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -67,14 +71,14 @@ CREATE TABLE events (
   version INTEGER NOT NULL,
   body BLOB NOT NULL
 );
--- By id first: ids rise with time, so events that are added together, to whatever sessions, are
--- neighbours here.
+-- By id first: ids rise with time, so events that are added at the same time are adjacent, even if
+-- they belong to different sessions.
 CREATE UNIQUE INDEX events_id ON events (id, key >> 24);
 
--- Tokens come from Python, joined by spaces; the rowid is the event's key. Contentless: the text
--- is in the events, and is given again to take a row out.
+-- The full-text index. Python makes the tokens and joins them by spaces; the rowid is the event's
+-- key. Contentless: the text is in `events`, and is passed again to delete a row.
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii', prefix = '2 3');
--- The writer merges the index's pieces when it has nothing else to do, so that writes need not.
+-- The writer thread merges index segments while it is idle, so that writes seldom have to.
 INSERT INTO search (search, rank) VALUES ('automerge', 8);
 
 -- A released lease stays as a row without a holder, so that epochs only ever rise.
@@ -97,7 +101,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_session ON inbox (session, number);
 
--- Ephemeral: pieces of messages that are still being written, gone when the message is stored.
+-- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE TABLE deltas (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   session INTEGER NOT NULL,
@@ -129,7 +133,34 @@ CREATE TABLE records (
 ) WITHOUT ROWID;
 CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest = 1;
 
--- What a source's own files cannot hold about its sessions.
+-- The bytes of uploaded files, in parts, so that no statement holds a whole file. A file's name and
+-- size are in its record, which is written last.
+CREATE TABLE parts (
+  workspace TEXT NOT NULL,
+  file TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  PRIMARY KEY (workspace, file, number)
+);
+-- To find the parts of uploads that never finished.
+CREATE INDEX parts_begun ON parts (at, workspace, file) WHERE number = 0;
+
+-- How far a source's transcript has been imported into a session. The inode is text, because it may
+-- exceed a signed 64-bit integer.
+CREATE TABLE imports (
+  session INTEGER PRIMARY KEY,
+  workspace TEXT NOT NULL,
+  source TEXT NOT NULL,
+  path BLOB NOT NULL,
+  inode TEXT NOT NULL,
+  "offset" INTEGER NOT NULL,
+  tail_hash TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  extra BLOB NOT NULL
+);
+
+-- Session fields that a source's own files cannot hold.
 CREATE TABLE overlays (
   workspace TEXT NOT NULL,
   source TEXT NOT NULL,
@@ -145,17 +176,17 @@ CREATE TABLE settings (
   PRIMARY KEY (workspace, name)
 ) WITHOUT ROWID;
 
--- Sessions removed for good, so that other processes hear of it.
+-- Purged sessions, so that other processes notice.
 CREATE TABLE purged (
   change INTEGER PRIMARY KEY,
   workspace TEXT NOT NULL,
   id TEXT NOT NULL
 );
 
--- `change`: the store-wide change counter. `compat`: the oldest program that may write here.
--- `cursor_key`: the secret that signs cursors.
+-- `change`: the store's change counter. `compat`: the oldest format that a program must know to
+-- write here. `cursor_key`: the secret that signs cursors.
 CREATE TABLE meta (
   name TEXT PRIMARY KEY,
   value NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO meta VALUES ('change', 0), ('compat', 1), ('cursor_key', randomblob(32));
+INSERT INTO meta VALUES ('change', 0), ('compat', 10), ('cursor_key', randomblob(32));

@@ -1,12 +1,14 @@
--- The core: sessions with their events, what turns need, and what stands beside them.
--- compat: 1
+-- All tables of a PostgreSQL store. Numbers below 10 were formats of unreleased versions.
+-- compat: 10
 
--- Ids and names compare byte by byte (COLLATE "C"), as they do in every other store. What may hold
--- any string at all (a directory, a tag, a body) is bytea: text in PostgreSQL has no NULs.
+-- Ids and names compare byte by byte (COLLATE "C"), as in every other store. Columns that may hold
+-- any string (a directory, a tag, a body) are bytea, because text in PostgreSQL has no NULs.
 
 -- `row` is the whole session as JSON; the other columns exist to be indexed. `state` is 0 active,
--- 1 archived, 2 trashed, and leads every index so that the usual list never walks past hidden rows.
--- `change` and `born` are the ids of the transactions that last wrote the row and that made it.
+-- 1 archived, 2 trashed, and leads every index, so that the usual list skips no hidden rows.
+-- `inactive_since` is when a session was archived or trashed. `change` and `born` are the ids of
+-- the transactions that last wrote the row and that created it. `acked_seq` is the last event that a
+-- client has received: no worker streams the end of a turn twice.
 CREATE TABLE sessions (
   pk bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace text COLLATE "C" NOT NULL,
@@ -24,15 +26,16 @@ CREATE TABLE sessions (
   inactive_since bigint,
   change bigint NOT NULL,
   born bigint NOT NULL,
-  row bytea NOT NULL
+  row bytea NOT NULL,
+  acked_seq bigint NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX sessions_id ON sessions (workspace, id);
 CREATE INDEX sessions_change ON sessions (change);
 CREATE INDEX sessions_inactive ON sessions (workspace, state, inactive_since, id) WHERE inactive_since IS NOT NULL;
 
--- The planner takes an index with a condition only where the statement repeats the condition. So
--- each of these has one that always holds, for a list to name the index that it walks: left to
--- its guesses, the planner would now and then walk another and throw most rows away.
+-- The planner uses a partial index only if the statement repeats the index's condition. So each of
+-- these indexes has a condition that is always true, and a list names the index it scans by
+-- repeating it. Otherwise the planner would sometimes scan another index and discard most rows.
 CREATE INDEX sessions_active ON sessions (workspace, state, active_at, id)
   WHERE status <> 'by time';
 CREATE INDEX sessions_created ON sessions (workspace, state, created_at, id)
@@ -66,8 +69,8 @@ CREATE INDEX sessions_tag_active ON sessions (workspace, state, tag, active_at, 
 CREATE INDEX sessions_tag_created ON sessions (workspace, state, tag, created_at, id)
   WHERE tag IS NOT NULL AND status <> 'by tag';
 
--- A session may have several memory stores; the order columns are repeated so that this filter,
--- too, is one walk along an index.
+-- The memory stores of sessions. The columns that lists sort by are repeated, so that filtering by
+-- memory store is also one index scan.
 CREATE TABLE links (
   session bigint NOT NULL,
   store text COLLATE "C" NOT NULL,
@@ -93,9 +96,9 @@ CREATE TABLE events (
   UNIQUE (session, id)
 );
 
--- Tokens come from Python, with their positions. A long text is several rows: a tsvector counts
--- only so far. New words go straight into the index, since a list of words that are still to be
--- sorted in would be read through by every search.
+-- The full-text index. Python makes the tokens and their positions. A long text is several rows,
+-- because a tsvector limits positions. New words go straight into the index (fastupdate = off),
+-- because every search would read the whole list of pending words.
 CREATE TABLE search (
   session bigint NOT NULL,
   seq integer NOT NULL,
@@ -105,8 +108,8 @@ CREATE TABLE search (
 );
 CREATE INDEX search_words ON search USING gin (words) WITH (fastupdate = off);
 
--- About how many rows of `search` match, as the planner guesses; NULL while it has no statistics. A
--- search for a common word goes another way than one for a rare word, and counting costs too much.
+-- Return the planner's estimate of how many rows of `search` match, NULL without statistics. A search
+-- for a common word runs differently from one for a rare word, and counting would cost too much.
 CREATE FUNCTION estimate(query tsquery) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   plan json;
@@ -140,7 +143,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_session ON inbox (session, number);
 
--- Ephemeral: pieces of messages that are still being written, gone when the message is stored.
+-- Pieces of messages that are still being written; deleted when the message is stored.
 CREATE UNLOGGED TABLE deltas (
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   session bigint NOT NULL,
@@ -173,7 +176,36 @@ CREATE TABLE records (
 CREATE UNIQUE INDEX records_one_newest ON records (workspace, kind, id) WHERE newest;
 CREATE INDEX records_newest ON records (workspace, kind, archived, created_at, id) WHERE newest;
 
--- What a source's own files cannot hold about its sessions.
+-- The bytes of uploaded files, in parts, so that no statement holds a whole file. A file's name and
+-- size are in its record, which is written last.
+CREATE TABLE parts (
+  workspace text COLLATE "C" NOT NULL,
+  file text COLLATE "C" NOT NULL,
+  number integer NOT NULL,
+  at bigint NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (workspace, file, number)
+);
+-- Most uploads are compressed already.
+ALTER TABLE parts ALTER COLUMN data SET STORAGE EXTERNAL;
+-- To find the parts of uploads that never finished.
+CREATE INDEX parts_begun ON parts (at, workspace, file) WHERE number = 0;
+
+-- How far a source's transcript has been imported into a session. The inode is text, because it may
+-- exceed a signed 64-bit integer.
+CREATE TABLE imports (
+  session bigint PRIMARY KEY,
+  workspace text COLLATE "C" NOT NULL,
+  source text COLLATE "C" NOT NULL,
+  path bytea NOT NULL,
+  inode text NOT NULL,
+  "offset" bigint NOT NULL,
+  tail_hash text NOT NULL,
+  seq integer NOT NULL,
+  extra bytea NOT NULL
+);
+
+-- Session fields that a source's own files cannot hold.
 CREATE TABLE overlays (
   workspace text COLLATE "C" NOT NULL,
   source text COLLATE "C" NOT NULL,
@@ -189,7 +221,7 @@ CREATE TABLE settings (
   PRIMARY KEY (workspace, name)
 );
 
--- Sessions removed for good, so that a process that was cut off for a while hears of it.
+-- Purged sessions, so that a process that was disconnected for a while notices.
 CREATE TABLE purged (
   change bigint NOT NULL,
   at timestamptz NOT NULL DEFAULT now(),
@@ -206,3 +238,34 @@ CREATE TABLE meta (
 );
 INSERT INTO meta VALUES
   ('cursor_key', uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
+
+-- A process may run for days after others were upgraded. Every connection sets the newest format
+-- that its program knows, and the database rejects its writes if a newer program requires more.
+CREATE FUNCTION refuse_outdated() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF coalesce(nullif(current_setting('segue.format', true), ''), '0')::integer
+     < (SELECT max(compat) FROM segue.migrations) THEN
+    RAISE EXCEPTION USING ERRCODE = 'SG001', MESSAGE = 'a newer segue has migrated this store';
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON sessions
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON inbox
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON records
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON keys
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON overlays
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON settings
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON leases
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON parts
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
+CREATE TRIGGER refuse_outdated BEFORE INSERT OR UPDATE OR DELETE ON imports
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_outdated();
