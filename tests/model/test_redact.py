@@ -2,7 +2,7 @@
 
 import pytest
 
-from segue.model.redact import redact_url
+from segue.http.redact import redact_url
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Where:
         """Return the options that select this store and workspace, without a password."""
         import shlex
 
-        from segue.model.redact import redact_url
+        from segue.http.redact import redact_url
 
         words = []
         if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from segue.factory import data_dir
+from segue.http.redact import redact_url
 from segue.hub import Hub
 from segue.model import clock, ids
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import LOCAL, Principal
-from segue.model.redact import redact_url
 from segue.model.session import Session
 
 from . import templates
