@@ -119,7 +119,7 @@ async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
 
 def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
     path = home.talk()
-    lines = bundle.TranscriptFile(str(path))
+    lines = bundle.TranscriptLines(str(path))
     before = list(lines)
     with path.open("ab") as file:
         file.write(as_line(user("u2", "a1")))
@@ -127,7 +127,7 @@ def test_lines_are_twice_the_same_or_not_at_all(home: Home) -> None:
     os.truncate(path, 100)
     with pytest.raises(safe_io.UnreadableFile):
         list(lines)
-    lines = bundle.TranscriptFile(str(path))
+    lines = bundle.TranscriptLines(str(path))
     other = path.with_name("other")
     other.write_bytes(path.read_bytes() * 3)
     other.rename(path)

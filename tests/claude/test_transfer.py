@@ -272,10 +272,10 @@ def test_only_the_local_user_has_files_read_and_written(home: Home, within: With
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "nor a transcript"),
-        (b"hello\n", "nor a transcript"),
-        (b'{"type":"user","uuid":"u"}\n', "which session"),
-        (b'{"a":1}\n', "nor a transcript"),
+        (b"", "nor a Claude Code transcript"),
+        (b"hello\n", "nor a Claude Code transcript"),
+        (b'{"type":"user","uuid":"u"}\n', "contain a session id"),
+        (b'{"a":1}\n', "nor a Claude Code transcript"),
     ],
 )
 def test_what_is_no_transcript_is_refused(
@@ -313,7 +313,7 @@ def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: With
     assert within(lambda hub: hub.export_claude(LOCAL, S)) == str(path)
     path.unlink()
     agent.write_bytes(as_line(user("another", None)))
-    with pytest.raises(errors.Conflict, match="another file already"):
+    with pytest.raises(errors.Conflict, match="another file exists already"):
         within(lambda hub: hub.export_claude(LOCAL, S))
     assert not path.exists()
     assert b"another" in agent.read_bytes()
@@ -347,7 +347,7 @@ def test_a_name_that_leads_out_of_the_home_is_not_written(
         await hub.append(LOCAL, session.id, UserMessage(content=text("hello")))
         return await hub.export_claude(LOCAL, session.id)
 
-    with pytest.raises(errors.InvalidInput, match="no name for a file"):
+    with pytest.raises(errors.InvalidInput, match="cannot be used as a file name"):
         within(work)
     assert list(home.root.parent.rglob("*.jsonl")) == []
 

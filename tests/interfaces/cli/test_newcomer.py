@@ -367,9 +367,9 @@ def test_an_export_is_called_by_its_ending_too(run: Run) -> None:
     ("held", "told"),
     [
         (b"", "the file is empty"),
-        (b"<html>\n<p>hello</p>\n", "neither an export of segue nor a transcript"),
-        (b"{}\n", "neither an export of segue nor a transcript"),
-        (b"\x89PNG\r\n\x1a\n\x00\xff", "neither an export of segue nor a transcript"),
+        (b"<html>\n<p>hello</p>\n", "neither a segue export nor a Claude Code transcript"),
+        (b"{}\n", "neither a segue export nor a Claude Code transcript"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "neither a segue export nor a Claude Code transcript"),
         (b'{"segue":1,"sess\n', "line 1 is not of a segue export: it is no whole JSON\n"),
     ],
 )

@@ -159,7 +159,7 @@ class Transcripts(Base):
                 made = bundle.SessionBundle(
                     event_codec.project_of(session),
                     event_codec.native_session_id(session),
-                    bundle.TranscriptFile(path),
+                    bundle.TranscriptLines(path),
                     agents,
                 )
                 try:

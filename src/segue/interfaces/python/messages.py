@@ -101,7 +101,7 @@ def message(session: str, event: Event) -> Message | None:
     body = event.body
     match body:
         case AgentMessage() | AgentThought() | ToolCall():
-            if blocks := agent_blocks(body, read=True):
+            if blocks := agent_blocks(body, resumable=False):
                 said = {"role": "assistant", "content": blocks}
                 return AssistantMessage(session_id=session, uuid=event.id, message=said)
         case ToolResult():

@@ -54,16 +54,19 @@ def walk(
         if line.offset < start:
             if line.is_held:
                 translator.line(line.offset, line.data)
-        elif torn or line.offset + line.size < size or _is_whole(descriptor, line):
+        elif torn or line.offset + line.size < size or is_complete_line(descriptor, *line):
             yield line
 
 
-def _is_whole(descriptor: int, line: Line) -> bool:
-    """Whether a line at the end of a file is one, or still being written."""
-    if os.pread(descriptor, 1, line.offset + line.size) == b"\n":
+def is_complete_line(descriptor: int, offset: int, size: int, data: bytes) -> bool:
+    """Return whether the last line of a file has a newline, or at least an end.
+
+    `data` may be the two ends of a line that is too long to hold.
+    """
+    if os.pread(descriptor, 1, offset + size) == b"\n":
         return True
-    found, clean = jsonl.salvage_line(line.data) if line.is_held else ([], False)
-    return bool(found) and clean
+    entries, is_clean = jsonl.salvage_line(data) if size == len(data) else ([], False)
+    return bool(entries) and is_clean
 
 
 def line_of(descriptor: int, offset: int) -> int:

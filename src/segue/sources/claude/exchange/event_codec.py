@@ -1,8 +1,9 @@
-"""A transcript in a session's history, and back without a loss.
+"""Convert transcript lines to events that carry them, and find the lines in events again.
 
-Each entry becomes the events that it tells (see `events`), and the first of them carries the entry
-itself, in `extra["claude"]["kept"]`. Entries of the agents that a session started are kept but
-not told. What a session of any other make says is composed (see `compose`).
+Each entry becomes one or several events (see `events.translator`). The first of them carries the
+entry itself in `extra["claude"]["kept"]`, so that an export restores the line byte for byte.
+Entries of subagents become events of type "foreign" that can be searched but are not rendered.
+Events without a line are composed into one by `jsonl_writer`.
 """
 
 from __future__ import annotations
@@ -37,253 +38,302 @@ from segue.sources.claude.format.paths import is_uuid, project_key, resolve_dire
 from segue.sources.claude.format.prompt import parse_prompt
 
 from .jsonl_writer import DIALECT
-from .transcript_line import (
-    TranscriptLine,
-    line_uuid,
-    nonempty_text,
-    relocated_cwd,
-)
+from .transcript_line import TranscriptLine, line_uuid, nonempty_text, relocated_cwd
 
-_KEPT = "kept"
-DERIVED = {DIALECT: {_KEPT: {"more": True}}}  # marks what stands for no entry of its own
+_LINE_INFO = "kept"  # the key of the line information in an event's extra
+# The extra of an event that has no entry of its own.
+DERIVED = {DIALECT: {_LINE_INFO: {"more": True}}}
 
 
-# Into a history.
+# From lines to events.
 
 
 def creation_drafts(
     project: str,
-    session: str,
+    native_id: str,
     lines: Iterable[TranscriptLine],
-    elsewhere: str,
-    author: AgentRef | None = None,
+    default_cwd: str,
+    agent: AgentRef | None = None,
 ) -> list[Draft]:
-    """How a session begins: its creation and, until somebody gives it one, a title.
+    """Return the first events of an imported session: its creation and a title.
 
-    `elsewhere` is its directory when the entries do not say, and `author` its agent.
+    `default_cwd` is its working directory if no line has one.
     """
-    cwd = moved = branch = title = at = parent = None
-    aside: bool | None = None
+    cwd = new_cwd = branch = title = at = parent = None
+    is_sidechain: bool | None = None
     for entry in _entries(lines):
-        aside = entry.get("isSidechain") is True if aside is None else aside
+        if is_sidechain is None:
+            is_sidechain = entry.get("isSidechain") is True
         cwd = cwd or nonempty_text(entry.get("cwd"))
-        moved = relocated_cwd(entry) or moved
+        new_cwd = relocated_cwd(entry) or new_cwd
         at = jsonl.parse_timestamp(entry.get("timestamp")) if at is None else at
         branch = nonempty_text(entry.get("gitBranch")) or branch
-        title = title or _title(entry)
-        parent = parent or _parent(entry)
-    cwd = moved or cwd or elsewhere
+        title = title or _title_from_prompt(entry)
+        parent = parent or _fork_parent(entry)
+    cwd = new_cwd or cwd or default_cwd
     real_cwd = resolve_directory(cwd)
-    body = Created(
+    created = Created(
         cwd=cwd,
         real_cwd=None if real_cwd == cwd else real_cwd,
         origin=DIALECT,
-        agent=author,
-        native_id=None if is_uuid(session) else session,
+        agent=agent,
+        native_id=None if is_uuid(native_id) else native_id,
         git_branch=branch,
         fork=None if parent is None else ForkPoint(session=parent, seq=1),
-        extra={DIALECT: {"project": project, "session": session}},
+        extra={DIALECT: {"project": project, "session": native_id}},
     )
-    more: list[AnyBody] = _titled(title)
-    if aside:  # an agent's own, which no list shows
-        more.append(InfoChanged(archived=True, by="auto", extra=DERIVED))
-    return [Draft(body=body, at=at), *(Draft(body=each, at=at) for each in more)]
+    bodies: list[AnyBody] = [created, *_title_changes(title)]
+    if is_sidechain:  # a subagent's own transcript, which lists leave out
+        bodies.append(InfoChanged(archived=True, by="auto", extra=DERIVED))
+    return [Draft(body=body, at=at) for body in bodies]
 
 
 def session_updates(
     session: Session, project: str, lines: Iterable[TranscriptLine]
 ) -> list[AnyBody]:
-    """What further lines say of a session as such."""
-    moved = found_in = branch = title = None
-    elsewhere = project_key(session.directory) != project
+    """Return the changes of directory, git branch and title that further lines imply."""
+    new_cwd = project_cwd = branch = title = None
+    other_project = project_key(session.directory) != project
     for entry in _entries(lines):
-        moved = relocated_cwd(entry) or moved
-        cwd = nonempty_text(entry.get("cwd")) if elsewhere and found_in is None else None
+        new_cwd = relocated_cwd(entry) or new_cwd
+        cwd = nonempty_text(entry.get("cwd")) if other_project and project_cwd is None else None
         if cwd and project_key(cwd) == project:
-            found_in = cwd
+            project_cwd = cwd
         branch = nonempty_text(entry.get("gitBranch")) or branch
         if session.title is None:
-            title = title or _title(entry)
-    found: list[AnyBody] = []
-    if (cwd := moved or found_in) and resolve_directory(cwd) != session.directory:
+            title = title or _title_from_prompt(entry)
+    changes: list[AnyBody] = []
+    if (cwd := new_cwd or project_cwd) and resolve_directory(cwd) != session.directory:
         extra = {DIALECT: {**DERIVED[DIALECT], "project": project}}
-        found.append(ConfigChanged(cwd=resolve_directory(cwd), extra=extra))
+        changes.append(ConfigChanged(cwd=resolve_directory(cwd), extra=extra))
     if branch and branch != session.git_branch:
-        found.append(ConfigChanged(git_branch=branch, extra=DERIVED))
-    return found + _titled(title)
+        changes.append(ConfigChanged(git_branch=branch, extra=DERIVED))
+    return changes + _title_changes(title)
 
 
 def drafts_from_lines(
-    session: str,
+    native_id: str,
     path: str,
     lines: Iterable[TranscriptLine],
-    begun: int,
-    taken: set[str] | None = None,
+    default_time: int,
+    used_ids: set[str] | None = None,
+    *,
+    context: Iterable[TranscriptLine] = (),
 ) -> Iterator[Draft]:
-    """The events of some lines; with `path`, of an agent's transcript.
+    """Return the events of some lines of one transcript.
 
-    Their ids are made of those of the entries, so that a history takes an entry once. With
-    `taken` it takes each: an id in there counts as none, and the new ones are put in.
+    `path` is the subagent's path, empty for the session's own transcript. `context` are the lines
+    just before. An event's id is derived from its entry's uuid, so importing a line twice gives
+    the same id. With `used_ids`, drafts pass through `drop_used_ids`.
     """
-    translator = Translator(session, begun)
-    place = {"path": path} if path else {}
-    at = begun
-    for number, line in enumerate(lines):
+    encoder = _LineEncoder(native_id, path, default_time)
+    for line in context:
+        encoder.note(line)
+    drafts = (draft for line in lines for draft in encoder.encode(line))
+    return drafts if used_ids is None else drop_used_ids(drafts, used_ids)
+
+
+def drop_used_ids(drafts: Iterable[Draft], used_ids: set[str]) -> Iterator[Draft]:
+    """Return the drafts without ids that are used already, and add the new ids to `used_ids`.
+
+    Several lines of one response report its cost; only the first of those drafts is returned. Any
+    other draft with a used id comes from a repeated line, and loses its id.
+    """
+    for draft in drafts:
+        if draft.id is not None and draft.id in used_ids:
+            if isinstance(draft.body, ModelCalled):
+                continue
+            draft = replace(draft, id=None)
+        elif draft.id is not None:
+            used_ids.add(draft.id)
+        yield draft
+
+
+class _LineEncoder:
+    """Convert the lines of one transcript to drafts, in order."""
+
+    def __init__(self, native_id: str, path: str, default_time: int) -> None:
+        self._translator = Translator(native_id, default_time)
+        self._path = path
+        self._path_info: dict[str, Any] = {"path": path} if path else {}
+        self._time = default_time  # of the last entry
+        self._line_number = 0
+
+    def note(self, line: TranscriptLine) -> None:
+        """Remember what later lines need to know of a line that is imported already."""
+        for entry in line.entries:
+            self._translate(entry)
+        self._line_number += 1
+
+    def encode(self, line: TranscriptLine) -> Iterator[Draft]:
         if not line.entries:
-            told: dict[str, Any] = {**place, "line": line.text}
-            yield Draft(at=at, body=_foreign(line.text, path, told))
-        for nth, entry in enumerate(line.entries):
-            events = translator.line(number, b"", [entry])
-            at = events[0].at
-            told = {**place, **({"glued": True} if nth else {})}
-            if line.text is not None and not nth:
-                told["line"] = line.text
-            bodies = _bodies(events, entry, told)
-            if path:  # an agent's, which is found by its words but is not the session's to tell
-                words = "\n".join(filter(None, (searchable_text(event.body) for event in events)))
-                bodies = [replace(_foreign(entry, path, told), words=words)]
-            elif isinstance(bodies[0], UserMessage) and sidecar.is_human_prompt(entry):
-                bodies[0] = replace(bodies[0], extra={**bodies[0].extra, **STARTS_TURN})
-            if line.left:
+            yield Draft(at=self._time, body=self._foreign(line.text, {"line": line.text}))
+        for index, entry in enumerate(line.entries):
+            events = self._translate(entry)
+            bodies = self._bodies(line, index, events)
+            if line.inactive:
                 bodies = [replace(body, extra={**body.extra, **OFF_BRANCH}) for body in bodies]
             for part, body in enumerate(bodies):
-                id = _id(path, entry, body, part)
-                if taken is not None and id in taken:
-                    if isinstance(body, ModelCalled):
-                        continue  # it was counted
-                    id = None
-                if taken is not None and id is not None:
-                    taken.add(id)
-                yield Draft(id=id, at=at, body=body)
+                yield Draft(id=_event_id(self._path, entry, body, part), at=self._time, body=body)
+        self._line_number += 1
+
+    def _translate(self, entry: Entry) -> list[Event]:
+        events = self._translator.line(self._line_number, b"", [entry])
+        self._time = events[0].at
+        return events
+
+    def _bodies(self, line: TranscriptLine, index: int, events: Sequence[Event]) -> list[AnyBody]:
+        """Return the bodies of an entry's events, with the information that restores its line."""
+        entry, info = line.entries[index], dict[str, Any]()
+        if index:
+            info["glued"] = True
+        elif line.text is not None:
+            info["line"] = line.text
+        if self._path:
+            words = "\n".join(filter(None, (searchable_text(event.body) for event in events)))
+            return [replace(self._foreign(entry, info), words=words)]
+        first, *rest = (event.body for event in events)
+        if not (isinstance(first, Foreign) and first.raw is entry):
+            info["entry"] = entry
+        extra: dict[str, Any] = {DIALECT: {_LINE_INFO: info}}
+        if isinstance(first, UserMessage) and sidecar.is_human_prompt(entry):
+            extra |= STARTS_TURN
+        return [replace(first, extra=extra), *(replace(body, extra=DERIVED) for body in rest)]
+
+    def _foreign(self, raw: Any, info: dict[str, Any]) -> Foreign:
+        return _foreign_body(raw, self._path, {**self._path_info, **info})
 
 
-def is_inherited(body: AnyBody) -> bool | None:
-    """Whether a fork took the entry over; None for what only adds to the event before."""
-    told = (body.extra.get(DIALECT) or {}).get(_KEPT) or {}
-    if "more" in told:
+def _foreign_body(raw: Any, path: str, info: dict[str, Any]) -> Foreign:
+    extra = {DIALECT: {_LINE_INFO: info}}
+    return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra=extra)
+
+
+def _event_id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
+    """Return the id of an entry's event number `part`; None if the entry has no uuid."""
+    message = entry.get("message")
+    response_id = message.get("id") if isinstance(message, dict) else None
+    if isinstance(body, ModelCalled) and isinstance(response_id, str):
+        return ids.derived_id(DIALECT, "response", response_id)  # several lines share it
+    uuid = entry.get("uuid")
+    if not uuid or not isinstance(uuid, str):
         return None
-    entry = told.get("entry") or (body.raw if isinstance(body, Foreign) else None)
-    return isinstance(entry, dict) and _parent(entry) is not None
-
-
-def deletion_marker(path: str) -> Foreign:
-    """That an agent's transcript was deleted."""
-    return _foreign(None, path, {"path": path})
-
-
-def _bodies(events: Sequence[Event], entry: Entry, told: dict[str, Any]) -> list[AnyBody]:
-    first, *rest = (event.body for event in events)
-    if not (isinstance(first, Foreign) and first.raw is entry):
-        told = {**told, "entry": entry}
-    bodies: list[AnyBody] = [replace(first, extra={DIALECT: {_KEPT: told}})]
-    return bodies + [replace(body, extra=DERIVED) for body in rest]
-
-
-def _foreign(raw: Any, path: str, told: dict[str, Any]) -> Foreign:
-    return Foreign(dialect=DIALECT, raw=raw, thread=path or None, extra={DIALECT: {_KEPT: told}})
+    first_id = uuid.lower() if is_uuid(uuid) and not path else ids.derived_id(DIALECT, path, uuid)
+    return first_id if part == 0 else ids.derived_id(DIALECT, first_id, str(part))
 
 
 def line_event_id(line: TranscriptLine) -> str | None:
-    """The id of the first event of a line with one entry."""
+    """Return the id of the first event of a line with one entry."""
     uuid = line_uuid(line)
     return uuid.lower() if uuid and is_uuid(uuid) else None
 
 
-def _id(path: str, entry: Entry, body: AnyBody, part: int) -> str | None:
-    message = entry.get("message")
-    response = message.get("id") if isinstance(message, dict) else None
-    if isinstance(body, ModelCalled) and isinstance(response, str):
-        return ids.derived_id(DIALECT, "response", response)  # of which there are several lines
-    uuid = entry.get("uuid")
-    if not uuid or not isinstance(uuid, str):
+def deletion_marker(path: str) -> Foreign:
+    """Return the event body that records that a subagent's transcript was deleted."""
+    return _foreign_body(None, path, {"path": path})
+
+
+def is_inherited(body: AnyBody) -> bool | None:
+    """Return whether a fork copied the event's entry from its parent session.
+
+    None for an event without an entry of its own: it belongs to the event before.
+    """
+    info = (body.extra.get(DIALECT) or {}).get(_LINE_INFO) or {}
+    if "more" in info:
         return None
-    own = uuid.lower() if is_uuid(uuid) and not path else ids.derived_id(DIALECT, path, uuid)
-    return own if part == 0 else ids.derived_id(DIALECT, own, str(part))
+    entry = info.get("entry") or (body.raw if isinstance(body, Foreign) else None)
+    return isinstance(entry, dict) and _fork_parent(entry) is not None
 
 
 def _entries(lines: Iterable[TranscriptLine]) -> Iterator[Entry]:
     return (entry for line in lines for entry in line.entries)
 
 
-def _title(entry: Entry) -> str | None:
-    """What a session may be called by, if an entry is a prompt."""
+def _title_from_prompt(entry: Entry) -> str | None:
+    """Return the title that an entry suggests, if it is a prompt."""
     if entry.get("type") != "user" or entry.get("isMeta"):
         return None
-    said = parse_prompt(entry.get("message"))
-    return said.text or said.command or None
+    prompt = parse_prompt(entry.get("message"))
+    return prompt.text or prompt.command or None
 
 
-def _titled(title: str | None) -> list[AnyBody]:
+def _title_changes(title: str | None) -> list[AnyBody]:
     return [] if title is None else [InfoChanged(title=title, by="auto", extra=DERIVED)]
 
 
-def _parent(entry: Entry) -> str | None:
-    """The session that an entry was forked from."""
-    told = entry.get("forkedFrom")
-    id = nonempty_text(told.get("sessionId")) if isinstance(told, dict) else None
+def _fork_parent(entry: Entry) -> str | None:
+    """Return the id of the session that an entry was copied from."""
+    origin = entry.get("forkedFrom")
+    id = nonempty_text(origin.get("sessionId")) if isinstance(origin, dict) else None
     return id.lower() if id and is_uuid(id) else None
 
 
-# Out of a history.
-
-
-def subagent_lines(events: Iterable[Event]) -> dict[str, list[TranscriptLine]]:
-    """The lines of each agent's transcript, by its path."""
-    found: dict[str, list[TranscriptLine]] = {}
-    for event, path in subagent_events(events):
-        if is_deletion_marker(event.body):
-            found.pop(path, None)
-        else:
-            found.setdefault(path, []).append(restore_line(event.body, line_info(event) or {}))
-    return found
-
-
-def subagent_paths(events: Iterable[Event], known: Iterable[str] = ()) -> list[str]:
-    """The paths of agents' transcripts, those known before and those of further events."""
-    found = dict.fromkeys(known)
-    for event, path in subagent_events(events):
-        if is_deletion_marker(event.body):
-            found.pop(path, None)
-        else:
-            found[path] = None
-    return list(found)
+# From events to lines.
 
 
 def native_session_id(session: Session) -> str:
-    """What Claude Code calls a session."""
-    told: str = (session.extra.get(DIALECT) or {}).get("session") or session.id
-    return told
+    """Return the id that Claude Code uses for a session."""
+    native_id: str = (session.extra.get(DIALECT) or {}).get("session") or session.id
+    return native_id
 
 
 def project_of(session: Session) -> str:
-    """The project that Claude Code counts a session to."""
-    told: str | None = (session.extra.get(DIALECT) or {}).get("project")
-    return project_key(session.directory) if told is None else told
+    """Return the key of the Claude Code project that a session belongs to."""
+    project: str | None = (session.extra.get(DIALECT) or {}).get("project")
+    return project_key(session.directory) if project is None else project
 
 
 def line_info(event: Event) -> dict[str, Any] | None:
-    """What says that an event comes from a transcript, and how its line is found."""
-    told: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_KEPT)
-    return told
+    """Return what restores an imported event's line; None for an event that was not imported.
+
+    The keys: `path` of a subagent, `entry`, `line` (text that is not plain JSON), `glued` (not
+    the first entry of its line), `more` (no entry of its own).
+    """
+    info: dict[str, Any] | None = (event.body.extra.get(DIALECT) or {}).get(_LINE_INFO)
+    return info
+
+
+def restore_line(body: AnyBody, info: dict[str, Any]) -> TranscriptLine:
+    """Return the line that an event carries."""
+    if (text := info.get("line")) is not None:
+        entries = jsonl.parse_entries(text.encode("utf-8", "surrogateescape"))
+        return TranscriptLine(tuple(entries), text)
+    if isinstance(body, Foreign) and "entry" not in info:
+        return TranscriptLine((body.raw,))
+    return TranscriptLine((info["entry"],))
 
 
 def subagent_events(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+    """Return the events that carry lines of subagents, each with the subagent's path."""
     for event in events:
-        told = line_info(event) or {}
-        if "path" in told and "glued" not in told:
-            yield event, told["path"]
+        info = line_info(event) or {}
+        if "path" in info and "glued" not in info:
+            yield event, info["path"]
 
 
 def is_deletion_marker(body: AnyBody) -> bool:
+    """Return whether a subagent's event records that its transcript was deleted."""
     return isinstance(body, Foreign) and body.raw is None
 
 
-def restore_line(body: AnyBody, told: dict[str, Any]) -> TranscriptLine:
-    """The line that an event carries."""
-    if (text := told.get("line")) is not None:
-        return TranscriptLine(
-            tuple(jsonl.parse_entries(text.encode("utf-8", "surrogateescape"))), text
-        )
-    if isinstance(body, Foreign) and "entry" not in told:
-        return TranscriptLine((body.raw,))
-    return TranscriptLine((told["entry"],))
+def subagent_lines(events: Iterable[Event]) -> dict[str, list[TranscriptLine]]:
+    """Return the lines of each subagent's transcript, by the subagent's path."""
+    transcripts: dict[str, list[TranscriptLine]] = {}
+    for event, path in subagent_events(events):
+        if is_deletion_marker(event.body):
+            transcripts.pop(path, None)
+        else:
+            line = restore_line(event.body, line_info(event) or {})
+            transcripts.setdefault(path, []).append(line)
+    return transcripts
+
+
+def subagent_paths(events: Iterable[Event], known_paths: Iterable[str] = ()) -> list[str]:
+    """Return the known paths of subagents, updated by further events."""
+    paths = dict.fromkeys(known_paths)
+    for event, path in subagent_events(events):
+        if is_deletion_marker(event.body):
+            paths.pop(path, None)
+        else:
+            paths[path] = None
+    return list(paths)

@@ -1,9 +1,9 @@
-"""Events of any session as lines that Claude Code resumes from.
+"""Compose transcript entries from the events of any session, for Claude Code to resume from.
 
-The same events always give the same lines, ids included: what is written out, continued there and
-read in again is known by them. A model's interface takes a conversation only when every call is
-answered right after the message that makes it, so results move up to their calls, and a call that
-nothing answered is closed.
+The same events always give the same entries, ids included, so that a session can be exported,
+continued in Claude Code and imported again. A model's API accepts a conversation only if every
+tool call is answered right after the message that makes it. So results move up to their calls,
+and a call without a result gets one that says so.
 """
 
 from __future__ import annotations
@@ -48,140 +48,142 @@ from segue.sources.claude.format.jsonl import Entry
 DIALECT = "claude"
 UNANSWERED = "The session ended before this call did."
 INTERRUPTED = "[Request interrupted by user]"
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_MADE_UP = "<synthetic>"  # the model of messages that no model wrote
+_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_TOOL_NAME_LENGTH = 128
+_SYNTHETIC_MODEL = "<synthetic>"  # the model of messages that no model wrote
 
 
-class Composer:
-    """Writes the events of one session as entries, each behind the one before.
+class EntryComposer:
+    """Compose the events of one session as entries, each the child of the one before.
 
-    They can be sent to a model, unless they are only `read`.
+    If the entries are not `resumable`, they are for people to read: they keep thoughts that a
+    model's API would refuse.
     """
 
     def __init__(
-        self, session: str, cwd: str, git_branch: str | None = None, *, read: bool = False
+        self, native_id: str, cwd: str, git_branch: str | None = None, *, resumable: bool = True
     ) -> None:
-        self._session = session
+        self._native_id = native_id
         self._cwd = cwd
         self._branch = git_branch
-        self._read = read
-        self.last: str | None = None  # the entry that the next one stands behind
-        self._run: list[Event] = []  # what the agent said and called since somebody else spoke
+        self._resumable = resumable
+        self.last_uuid: str | None = None  # the parent of the next entry
+        self._run: list[Event] = []  # the agent's events since the last event of another author
         self._results: dict[str, Event] = {}
-        self._called: set[str] = set()
-        self._open: dict[str, str] = {}  # calls of entries that stand there, by the entries' ids
+        self._used_call_ids: set[str] = set()
+        # Calls without a result in entries that were not composed here: the uuids of the entries.
+        self._open_calls: dict[str, str] = {}
 
-    def passed(self, entry: Entry) -> None:
-        """Go on behind an entry that stands there already."""
+    def continue_after(self, entry: Entry) -> None:
+        """Make the next entry a child of this existing one."""
         uuid, message = entry.get("uuid"), entry.get("message")
         if entry.get("type") not in KINDS or entry.get("isSidechain") or not isinstance(uuid, str):
             return
-        self.last = uuid
+        self.last_uuid = uuid
         content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
             match block:
                 case {"type": "tool_use", "id": str(id)}:
-                    self._open[id] = uuid
+                    self._open_calls[id] = uuid
                 case {"type": "tool_result", "tool_use_id": str(id)}:
-                    self._open.pop(id, None)
+                    self._open_calls.pop(id, None)
 
-    def entries(self, events: Sequence[Event]) -> Iterator[Entry]:
-        """The entries of some events, up to which the history is told."""
+    def compose(self, events: Sequence[Event]) -> Iterator[Entry]:
+        """Return the entries of the next events."""
         for event in events:
             if isinstance(event.body, ToolResult):
                 self._results.setdefault(event.body.call_id, event)
         for event in events:
             if event.body.thread is None:
-                yield from self._entries(event)
-        yield from self._end_of_run()
+                yield from self._compose_event(event)
+        yield from self._flush_run()
 
-    def _entries(self, event: Event) -> Iterator[Entry]:
+    def _compose_event(self, event: Event) -> Iterator[Entry]:
         body = event.body
         if isinstance(body, AgentMessage | AgentThought | ToolCall | ModelCalled):
             self._run.append(event)
             return
-        if (step := _STEPS.get(type(body))) is None:
+        if (compose := _COMPOSERS.get(type(body))) is None:
             return
-        yield from self._end_of_run()
-        yield from step(self, event, body)
+        yield from self._flush_run()
+        yield from compose(self, event, body)
 
-    def _end_of_run(self) -> Iterator[Entry]:
+    def _flush_run(self) -> Iterator[Entry]:
+        """Compose the agent's run: one entry per block, then the results of its calls."""
         run, self._run = self._run, []
-        spoken = [event for event in run if not isinstance(event.body, ModelCalled)]
-        if not spoken:
+        events = [event for event in run if not isinstance(event.body, ModelCalled)]
+        if not events:
             return
-        told = [event.body for event in run if isinstance(event.body, ModelCalled)]
-        spent, model = Usage(), None
-        for each in told:
-            spent, model = spent + each.usage, each.model or model
+        run_usage, model = _total_usage(run)
+        message = _message(events[0], model or _SYNTHETIC_MODEL)
         calls: dict[str, Event] = {}
-        message = _message(spoken[0], model or _MADE_UP)
-        for event in spoken:
+        for event in events:
             if isinstance(event.body, ToolCall):
-                if event.body.call_id in self._called:
-                    continue  # the interface takes an id once
-                self._called.add(event.body.call_id)
+                if event.body.call_id in self._used_call_ids:
+                    continue  # the API accepts an id once
+                self._used_call_ids.add(event.body.call_id)
                 calls[event.body.call_id] = event
-            for number, block in enumerate(agent_blocks(event.body, read=self._read)):
-                said = {**message, "content": [block]}
-                said |= {"stop_reason": None, "stop_sequence": None, "usage": usage(spent)}
-                yield self._entry(event, "assistant", number, message=said)
-                spent = Usage()  # told once
-        for id, event in calls.items():
-            closed = ToolResult(call_id=id, status="failed", output=UNANSWERED)
-            if found := self._results.get(id):
-                yield self._answer(found, 0, found.body, event.id)
+            blocks = agent_blocks(event.body, resumable=self._resumable)
+            for number, block in enumerate(blocks):
+                fields = {**message, "content": [block]}
+                fields |= {"stop_reason": None, "stop_sequence": None, "usage": usage(run_usage)}
+                yield self._entry(event, "assistant", number, message=fields)
+                run_usage = Usage()  # only the first entry of the run reports it
+        for call_id, event in calls.items():
+            if result := self._results.get(call_id):
+                yield self._result_entry(result, 0, result.body, event.id)
             else:
-                yield self._answer(event, 1, closed, event.id)
+                closing = ToolResult(call_id=call_id, status="failed", output=UNANSWERED)
+                yield self._result_entry(event, 1, closing, event.id)
 
-    def _late(self, event: Event, body: ToolResult) -> Iterator[Entry]:
-        """A result stands behind its call already, unless that is of an entry before."""
-        if source := self._open.pop(body.call_id, None):
-            yield self._answer(event, 0, body, source)
+    def _compose_result(self, event: Event, body: ToolResult) -> Iterator[Entry]:
+        # The results of composed calls follow the calls already.
+        if source := self._open_calls.pop(body.call_id, None):
+            yield self._result_entry(event, 0, body, source)
 
-    def _answer(self, event: Event, number: int, body: Body, source: str) -> Entry:
+    def _result_entry(self, event: Event, number: int, body: Body, source: str) -> Entry:
         assert isinstance(body, ToolResult)
-        said = {"role": "user", "content": [result_block(body)]}
-        return self._entry(event, "user", number, message=said, sourceToolAssistantUUID=source)
+        message = {"role": "user", "content": [result_block(body)]}
+        return self._entry(event, "user", number, message=message, sourceToolAssistantUUID=source)
 
-    def _user(self, event: Event, body: UserMessage | SystemMessage) -> Iterator[Entry]:
+    def _compose_user(self, event: Event, body: UserMessage | SystemMessage) -> Iterator[Entry]:
         blocks = _blocks(body.content)
         if blocks:
-            plain_text = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
-            content = blocks[0]["text"] if plain_text else blocks
-            more = {"isMeta": True} if isinstance(body, SystemMessage) else {}
-            said = {"role": "user", "content": content}
-            yield self._entry(event, "user", 0, message=said, **more)
+            is_plain_text = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
+            content = blocks[0]["text"] if is_plain_text else blocks
+            fields = {"isMeta": True} if isinstance(body, SystemMessage) else {}
+            message = {"role": "user", "content": content}
+            yield self._entry(event, "user", 0, message=message, **fields)
 
-    def _interrupted(self, event: Event, body: Interrupted) -> Iterator[Entry]:
-        said = {"role": "user", "content": [{"type": "text", "text": INTERRUPTED}]}
-        yield self._entry(event, "user", 0, message=said)
+    def _compose_interruption(self, event: Event, body: Interrupted) -> Iterator[Entry]:
+        message = {"role": "user", "content": [{"type": "text", "text": INTERRUPTED}]}
+        yield self._entry(event, "user", 0, message=message)
 
-    def _failed(self, event: Event, body: Failed) -> Iterator[Entry]:
-        said: Entry = {"id": f"msg_{event.id.replace('-', '')}", "model": _MADE_UP}
-        said |= {
+    def _compose_failure(self, event: Event, body: Failed) -> Iterator[Entry]:
+        message: Entry = {"id": _message_id(event), "model": _SYNTHETIC_MODEL}
+        message |= {
             "type": "message",
             "role": "assistant",
             "content": [{"type": "text", "text": body.message}],
         }
         yield self._entry(
-            event, "assistant", 0, message=said, isApiErrorMessage=True, error=body.code
+            event, "assistant", 0, message=message, isApiErrorMessage=True, error=body.code
         )
 
-    def _compacted(self, event: Event, body: Compacted) -> Iterator[Entry]:
-        before, self.last = self.last, None
-        told: Entry = {"trigger": body.trigger}
+    def _compose_compaction(self, event: Event, body: Compacted) -> Iterator[Entry]:
+        logical_parent, self.last_uuid = self.last_uuid, None
+        metadata: Entry = {"trigger": body.trigger}
         if body.tokens_before is not None:
-            told["preTokens"] = body.tokens_before
+            metadata["preTokens"] = body.tokens_before
         yield self._entry(
             event,
             "system",
             0,
-            logicalParentUuid=before,
+            logicalParentUuid=logical_parent,
             subtype="compact_boundary",
             content="Conversation compacted",
             level="info",
-            compactMetadata=told,
+            compactMetadata=metadata,
         )
         summary = {"role": "user", "content": plain_text(body.summary) or "(no summary was kept)"}
         yield self._entry(
@@ -193,19 +195,19 @@ class Composer:
             isCompactSummary=True,
         )
 
-    def _info(self, event: Event, body: InfoChanged) -> Iterator[Entry]:
+    def _compose_info(self, event: Event, body: InfoChanged) -> Iterator[Entry]:
         if body.title is not UNSET:
             kind, field = ("custom-title", "customTitle")
             if body.by != "person":
                 kind, field = ("ai-title", "aiTitle")
-            yield {"type": kind, field: body.title or "", "sessionId": self._session}
+            yield {"type": kind, field: body.title or "", "sessionId": self._native_id}
         if body.tag is not UNSET:
-            yield {"type": "tag", "tag": body.tag or "", "sessionId": self._session}
+            yield {"type": "tag", "tag": body.tag or "", "sessionId": self._native_id}
 
     def _entry(self, event: Event, kind: str, number: int, **fields: Any) -> Entry:
         uuid = event.id if number == 0 else ids.derived_id(DIALECT, event.id, str(number))
         entry = {
-            "parentUuid": self.last,
+            "parentUuid": self.last_uuid,
             "isSidechain": False,
             "type": kind,
             **fields,
@@ -213,72 +215,90 @@ class Composer:
             "timestamp": clock.to_rfc3339(event.at)[:-4] + "Z",
             "userType": "external",
             "cwd": self._cwd,
-            "sessionId": self._session,
+            "sessionId": self._native_id,
         }
         if self._branch is not None:
             entry["gitBranch"] = self._branch
-        self.last = uuid
+        self.last_uuid = uuid
         return entry
 
 
-_STEPS: dict[type[Body], Callable[[Composer, Event, Any], Iterable[Entry]]] = {
-    UserMessage: Composer._user,
-    SystemMessage: Composer._user,
-    Interrupted: Composer._interrupted,
-    Failed: Composer._failed,
-    Compacted: Composer._compacted,
-    InfoChanged: Composer._info,
-    ToolResult: Composer._late,
+_COMPOSERS: dict[type[Body], Callable[[EntryComposer, Event, Any], Iterable[Entry]]] = {
+    UserMessage: EntryComposer._compose_user,
+    SystemMessage: EntryComposer._compose_user,
+    Interrupted: EntryComposer._compose_interruption,
+    Failed: EntryComposer._compose_failure,
+    Compacted: EntryComposer._compose_compaction,
+    InfoChanged: EntryComposer._compose_info,
+    ToolResult: EntryComposer._compose_result,
 }
 
 
+def _total_usage(run: Iterable[Event]) -> tuple[Usage, str | None]:
+    """Return the usage of an agent's run, and the model that it used last."""
+    total, model = Usage(), None
+    for event in run:
+        if isinstance(event.body, ModelCalled):
+            total, model = total + event.body.usage, event.body.model or model
+    return total, model
+
+
 def _message(event: Event, model: str) -> Entry:
-    id = f"msg_{event.id.replace('-', '')}"
-    return {"id": id, "type": "message", "role": "assistant", "model": model}
+    return {"id": _message_id(event), "type": "message", "role": "assistant", "model": model}
 
 
-def agent_blocks(body: Body, *, read: bool = False) -> list[Entry]:
-    """What an agent said, thought or called, as blocks of its message."""
+def _message_id(event: Event) -> str:
+    return f"msg_{event.id.replace('-', '')}"
+
+
+def agent_blocks(body: Body, *, resumable: bool = True) -> list[Entry]:
+    """Return the content blocks of an agent's message, thought or tool call."""
     match body:
         case AgentMessage():
             return _blocks(body.content)
         case AgentThought():
-            return _thought(body, read)
+            return _thought_blocks(body, resumable=resumable)
         case ToolCall():
-            given = body.input if isinstance(body.input, dict) else {"input": body.input}
+            arguments = body.input if isinstance(body.input, dict) else {"input": body.input}
             name = body.name if body.server is None else f"mcp__{body.server}__{body.name}"
-            call = {"type": "tool_use", "id": _name(body.call_id), "name": _name(name)[:128]}
-            return [{**call, "input": {} if body.input is None else given}]
+            return [
+                {
+                    "type": "tool_use",
+                    "id": _valid_name(body.call_id),
+                    "name": _valid_name(name)[:_MAX_TOOL_NAME_LENGTH],
+                    "input": {} if body.input is None else arguments,
+                }
+            ]
     return []
 
 
 def result_block(body: ToolResult) -> Entry:
-    """The result of a tool, as it goes back to the model."""
+    """Return the content block of a tool's result."""
     return {
-        "tool_use_id": _name(body.call_id),
+        "tool_use_id": _valid_name(body.call_id),
         "type": "tool_result",
-        "content": _blocks(body.content) or _text(body.output),
+        "content": _blocks(body.content) or _output_text(body.output),
         "is_error": body.status != "completed",
     }
 
 
-def _thought(body: AgentThought, read: bool) -> list[Entry]:
-    # A thought that carries no signature of the model's maker is refused when it comes back.
+def _thought_blocks(body: AgentThought, *, resumable: bool) -> list[Entry]:
+    # The API refuses a thought without the signature of the model's vendor.
     signature = (body.extra.get(DIALECT) or {}).get("signature")
-    signed = isinstance(signature, str) and signature
-    if signed or read:
-        made = {"type": "thinking", "thinking": plain_text(body.content)}
-        return [{**made, "signature": signature} if signed else made]
+    is_signed = isinstance(signature, str) and signature
+    if is_signed or not resumable:
+        block = {"type": "thinking", "thinking": plain_text(body.content)}
+        return [{**block, "signature": signature} if is_signed else block]
     return [{"type": "text", "text": f"<thinking>\n{plain_text(body.content)}\n</thinking>"}]
 
 
-def _name(text: str) -> str:
-    """An id or a tool's name, in the letters that the interface takes."""
-    return _ODD.sub("_", text) or "_"
+def _valid_name(text: str) -> str:
+    """Return an id or a tool's name with only the characters that the API accepts."""
+    return _INVALID_NAME_CHARACTER.sub("_", text) or "_"
 
 
 def _blocks(content: Content) -> list[Entry]:
-    return [made for block in content if (made := _block(block))]
+    return [encoded for block in content if (encoded := _block(block))]
 
 
 def _block(block: Block) -> Entry | None:
@@ -306,16 +326,17 @@ def _block(block: Block) -> Entry | None:
     return {"type": "text", "text": f"[{type(block).__name__.lower()}]"}
 
 
-def _text(output: Any) -> str:
+def _output_text(output: Any) -> str:
     if output is None:
         return ""
     return output if isinstance(output, str) else codec.encode(output).decode()
 
 
-def usage(spent: Usage) -> Entry:
+def usage(tokens: Usage) -> Entry:
+    """Return token counts as the API reports them."""
     return {
-        "input_tokens": spent.input_tokens,
-        "cache_creation_input_tokens": spent.cache_5m_tokens + spent.cache_1h_tokens,
-        "cache_read_input_tokens": spent.cache_read_tokens,
-        "output_tokens": spent.output_tokens,
+        "input_tokens": tokens.input_tokens,
+        "cache_creation_input_tokens": tokens.cache_5m_tokens + tokens.cache_1h_tokens,
+        "cache_read_input_tokens": tokens.cache_read_tokens,
+        "output_tokens": tokens.output_tokens,
     }

@@ -8,52 +8,53 @@ from segue.model import codec
 from segue.sources.claude.format import jsonl
 from segue.sources.claude.format.jsonl import Entry
 
-RELOCATED = "relocated"  # the type of the entry that says where a session's project went
-SUBAGENT_METADATA = (
-    "agent_metadata"  # the type of the entry that stands for the small file beside an agent's
-)
+# Types of entries: a session's project was moved; the content of a subagent's .meta.json file.
+RELOCATED = "relocated"
+SUBAGENT_METADATA = "agent_metadata"
 
 
 class TranscriptLine(NamedTuple):
-    """A line of a transcript: its entry; none if it cannot be read, several if lines are glued.
+    """A line of a transcript.
 
-    `text` is there only where the line is not just what its entry would be written as. `left` says
-    that it is on a branch which the conversation has left.
+    It has one entry, none if it cannot be parsed, or several if lines were joined by a crash.
+    `text` is set only if encoding the entry would not give the same bytes. `inactive` is set for
+    an entry that is not on the active branch.
     """
 
     entries: tuple[Entry, ...]
     text: str | None = None
-    left: bool = False
+    inactive: bool = False
 
     def data(self) -> bytes:
-        """The line as it is in a file, without its end."""
+        """Return the bytes of the line, without the newline."""
         if self.text is not None:
             return self.text.encode("utf-8", "surrogateescape")
         return codec.encode(self.entries[0])
 
 
+def parse_line(data: bytes) -> TranscriptLine:
+    """Parse the bytes of one line."""
+    entries = tuple(jsonl.parse_entries(data))
+    if len(entries) == 1 and codec.encode(entries[0]) == data:
+        return TranscriptLine(entries)
+    return TranscriptLine(entries, data.decode("utf-8", "surrogateescape"))
+
+
 def is_subagent_metadata(line: TranscriptLine) -> bool:
-    """Whether a line stands for the small file beside an agent's transcript."""
+    """Return whether a line holds the content of a subagent's .meta.json file."""
     return len(line.entries) == 1 and line.entries[0].get("type") == SUBAGENT_METADATA
 
 
-def parse_line(data: bytes) -> TranscriptLine:
-    """A line of a file."""
-    found = tuple(jsonl.parse_entries(data))
-    if len(found) == 1 and codec.encode(found[0]) == data:
-        return TranscriptLine(found)
-    return TranscriptLine(found, data.decode("utf-8", "surrogateescape"))
-
-
 def line_uuid(line: TranscriptLine) -> str | None:
-    """The id of a line with one entry."""
+    """Return the uuid of a line with one entry, else None."""
     return nonempty_text(line.entries[0].get("uuid")) if len(line.entries) == 1 else None
 
 
 def relocated_cwd(entry: Entry) -> str | None:
-    """Where an entry says that the session's project went."""
+    """Return the new working directory if an entry moves the session's project."""
     return nonempty_text(entry.get("relocatedCwd")) if entry.get("type") == RELOCATED else None
 
 
 def nonempty_text(value: Any) -> str | None:
+    """Return a value that is a string with characters in it, else None."""
     return value if isinstance(value, str) and value else None

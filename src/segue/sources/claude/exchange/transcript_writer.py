@@ -10,130 +10,142 @@ from segue.model.session import Session
 from segue.sources.claude.format.paths import resolve_directory
 
 from .event_codec import line_info, native_session_id, restore_line
-from .jsonl_writer import DIALECT, Composer
+from .jsonl_writer import DIALECT, EntryComposer
 from .transcript_line import RELOCATED, TranscriptLine, line_uuid, nonempty_text, relocated_cwd
 
 
 class TranscriptWriter:
-    """A session's own transcript, line by line as its events are taken.
+    """Write a session's own transcript: imported lines as they were, other events composed.
 
-    Claude Code does not know what was said here since it wrote a line, and goes on behind that
-    line. `joined` it goes on behind what was said here: else that would be a branch that was left.
+    Claude Code does not know the events that were added here, so its next line has an older line
+    as its parent. With `relink`, the parent becomes the last line before it; without, the events
+    that were added here are an inactive branch. A transcript that is not `resumable` is for
+    people to read.
     """
 
-    def __init__(self, session: Session, *, joined: bool = True, read: bool = False) -> None:
-        self._name = native_session_id(session)
-        # A fork of ours; one of Claude Code's own has its lines already.
-        self._forked = session.fork is not None and DIALECT not in session.extra
-        self._inherited = session.fork.seq if session.fork is not None and self._forked else 0
-        self._ids: dict[str, str] = {}  # of inherited entries: what they are here
-        self._held: TranscriptLine | None = (
-            None  # a compaction's boundary, until its summary is known
+    def __init__(self, session: Session, *, relink: bool = True, resumable: bool = True) -> None:
+        self._native_id = native_session_id(session)
+        # A fork that segue made. The lines of Claude Code's own forks need no change.
+        self._is_fork = session.fork is not None and DIALECT not in session.extra
+        self._fork_seq = session.fork.seq if session.fork is not None and self._is_fork else 0
+        self._new_uuids: dict[str, str] = {}  # of inherited entries, by their uuid in the parent
+        # A compaction's boundary names later entries, so it waits for their new uuids.
+        self._delayed: TranscriptLine | None = None
+        self._relink = relink
+        self._composer = EntryComposer(
+            self._native_id, session.cwd, session.git_branch, resumable=resumable
         )
-        self._joined = joined
-        self._composer = Composer(self._name, session.cwd, session.git_branch, read=read)
         self._directory = session.directory
-        self._told = self._moved = ""  # where the lines say that the session is
-        self._native: list[Event] = []
-        # Entries behind which something was said here, and the last of that.
-        self._followed: dict[str, str] = {}
+        self._first_cwd = self._relocated_cwd = ""  # according to the lines so far
+        self._pending: list[Event] = []  # events that were not imported
+        # The uuid of an imported entry: that of the last entry composed after it.
+        self._successors: dict[str, str] = {}
 
     def write(self, event: Event) -> Iterator[TranscriptLine]:
-        """The lines that are complete with an event."""
-        told = line_info(event)
-        if told is None:
-            self._native.append(event)
-        elif not told.keys() & {"path", "more", "glued"}:
-            kept = restore_line(event.body, told)
-            uuid = line_uuid(kept) if event.seq <= self._inherited else None
-            if uuid is not None:
-                self._ids[uuid] = event.id
-            yield from self._let_go()
-            before = self._composer.last
-            yield from self._composed()
-            if before and self._composer.last and before != self._composer.last:
-                self._followed[before] = self._composer.last
-            if uuid is not None and "compactMetadata" in kept.entries[0]:
-                self._held = kept
-            else:
-                yield self._passed(kept)
+        """Return the lines that this event completes."""
+        info = line_info(event)
+        if info is None:
+            self._pending.append(event)
+        elif not info.keys() & {"path", "more", "glued"}:
+            yield from self._write_imported(event, restore_line(event.body, info))
 
     def finish(self) -> Iterator[TranscriptLine]:
-        """The lines that nothing more can be told of, when all events are taken."""
-        yield from self._let_go()
-        yield from self._composed()
-        told = self._moved or self._told
-        if self._forked and told and resolve_directory(told) != self._directory:
-            entry = {"type": RELOCATED, "sessionId": self._name, "relocatedCwd": self._directory}
+        """Return the remaining lines, after the last event."""
+        yield from self._flush_delayed()
+        yield from self._flush_pending()
+        cwd = self._relocated_cwd or self._first_cwd
+        if self._is_fork and cwd and resolve_directory(cwd) != self._directory:
+            entry = {
+                "type": RELOCATED,
+                "sessionId": self._native_id,
+                "relocatedCwd": self._directory,
+            }
             yield TranscriptLine((entry,))
 
-    def _let_go(self) -> Iterator[TranscriptLine]:
-        held, self._held = self._held, None
-        if held is not None:
-            yield self._passed(held)
+    def _write_imported(self, event: Event, line: TranscriptLine) -> Iterator[TranscriptLine]:
+        uuid = line_uuid(line) if event.seq <= self._fork_seq else None
+        if uuid is not None:
+            self._new_uuids[uuid] = event.id
+        yield from self._flush_delayed()
+        before = self._composer.last_uuid
+        yield from self._flush_pending()
+        after = self._composer.last_uuid
+        if before and after and before != after:
+            self._successors[before] = after
+        if uuid is not None and "compactMetadata" in line.entries[0]:
+            self._delayed = line
+        else:
+            yield self._adapt(line)
 
-    def _composed(self) -> Iterator[TranscriptLine]:
-        """The lines of what did not come from a transcript."""
-        native, self._native = self._native, []
-        return (TranscriptLine((entry,)) for entry in self._composer.entries(native))
+    def _flush_delayed(self) -> Iterator[TranscriptLine]:
+        line, self._delayed = self._delayed, None
+        if line is not None:
+            yield self._adapt(line)
 
-    def _passed(self, line: TranscriptLine) -> TranscriptLine:
-        """A line as it stands here."""
-        if line_uuid(line) in self._ids:
-            line = self._fresh(line)
-        if self._joined and self._followed:
-            line = _behind(line, self._followed)
-        if self._forked:
-            line = _renamed(line, self._name)
+    def _flush_pending(self) -> Iterator[TranscriptLine]:
+        """Compose the lines of events that were not imported."""
+        events, self._pending = self._pending, []
+        return (TranscriptLine((entry,)) for entry in self._composer.compose(events))
+
+    def _adapt(self, line: TranscriptLine) -> TranscriptLine:
+        """Return an imported line with the ids and the parent that it has in this transcript."""
+        if line_uuid(line) in self._new_uuids:
+            line = self._with_new_uuids(line)
+        if self._relink and self._successors:
+            line = _with_last_parent(line, self._successors)
+        if self._is_fork:
+            line = _with_session_id(line, self._native_id)
         for entry in line.entries:
-            self._composer.passed(entry)
-            self._told = self._told or nonempty_text(entry.get("cwd")) or ""
-            self._moved = relocated_cwd(entry) or self._moved
+            self._composer.continue_after(entry)
+            self._first_cwd = self._first_cwd or nonempty_text(entry.get("cwd")) or ""
+            self._relocated_cwd = relocated_cwd(entry) or self._relocated_cwd
         return line
 
-    def _fresh(self, line: TranscriptLine) -> TranscriptLine:
-        """A line that a fork took over, with the ids that are the fork's own."""
+    def _with_new_uuids(self, line: TranscriptLine) -> TranscriptLine:
+        """Return an inherited line with the uuids that its entries have in the fork."""
         (entry,) = line.entries
         parent = nonempty_text(entry.get("parentUuid"))
-        if parent is not None and parent not in self._ids:  # known to a fork in between alone
-            entry = {**entry, "parentUuid": self._composer.last}
+        if parent is not None and parent not in self._new_uuids:
+            # The parent was composed for another fork in between.
+            entry = {**entry, "parentUuid": self._composer.last_uuid}
         return TranscriptLine(
-            ({key: _exchanged(value, self._ids) for key, value in entry.items()},)
+            ({key: _replace_ids(value, self._new_uuids) for key, value in entry.items()},)
         )
 
 
 def transcript_lines(
-    session: Session, events: Iterable[Event], *, read: bool = False
+    session: Session, events: Iterable[Event], *, resumable: bool = True
 ) -> Iterator[TranscriptLine]:
-    """The lines of a session's own transcript, to go on with or only to be `read`."""
-    writer = TranscriptWriter(session, read=read)
+    """Return the lines of a session's own transcript."""
+    writer = TranscriptWriter(session, resumable=resumable)
     for event in events:
         yield from writer.write(event)
     yield from writer.finish()
 
 
-def _renamed(line: TranscriptLine, session: str) -> TranscriptLine:
-    """A line that a fork took over, with the fork's id."""
+def _with_session_id(line: TranscriptLine, native_id: str) -> TranscriptLine:
+    """Return an inherited line with the fork's session id."""
     entries = [
-        {**entry, "sessionId": session} if "sessionId" in entry else entry for entry in line.entries
+        {**entry, "sessionId": native_id} if "sessionId" in entry else entry
+        for entry in line.entries
     ]
     return TranscriptLine(tuple(entries)) if len(entries) == 1 else line
 
 
-def _exchanged(value: Any, ids: Mapping[str, str]) -> Any:
-    """A value with the ids in it that stand for others."""
+def _replace_ids(value: Any, new_ids: Mapping[str, str]) -> Any:
+    """Return a JSON value with every string that is an old id replaced by the new one."""
     if isinstance(value, str):
-        return ids.get(value, value)
+        return new_ids.get(value, value)
     if isinstance(value, dict):
-        return {key: _exchanged(each, ids) for key, each in value.items()}
-    return [_exchanged(each, ids) for each in value] if isinstance(value, list) else value
+        return {key: _replace_ids(item, new_ids) for key, item in value.items()}
+    return [_replace_ids(item, new_ids) for item in value] if isinstance(value, list) else value
 
 
-def _behind(line: TranscriptLine, followed: Mapping[str, str]) -> TranscriptLine:
-    """A line that goes on behind an entry, behind what followed that."""
+def _with_last_parent(line: TranscriptLine, successors: Mapping[str, str]) -> TranscriptLine:
+    """Return a line whose parent is the last entry that was composed after its own parent."""
     parent = nonempty_text(line.entries[0].get("parentUuid")) if len(line.entries) == 1 else None
-    if parent is None or parent not in followed:
+    if parent is None or parent not in successors:
         return line
-    while parent in followed:
-        parent = followed[parent]
+    while parent in successors:
+        parent = successors[parent]
     return TranscriptLine(({**line.entries[0], "parentUuid": parent},))
