@@ -1,7 +1,7 @@
-"""An archive to look at: its sessions can be listed, and not opened.
+"""An agent that offers an archive: editors can list its sessions, but not open them.
 
-The sessions are those of the store, whoever made them. What an editor must not do with them is not
-offered: there is no marker for it, and the method does not exist.
+It lists all sessions of the store. Capabilities in `without` are not advertised, and their methods
+do not exist.
 """
 
 import segue
@@ -9,7 +9,7 @@ import segue
 
 class Archivist:
     async def run(self, turn: segue.Turn) -> segue.StopReason:
-        await turn.say("This is an archive. Its sessions can be listed, and no more.")
+        await turn.say("This is an archive. Its sessions can be listed, but not opened.")
         return "refusal"
 
 

@@ -1,4 +1,4 @@
-"""An agent for editors in ten lines: put `python examples/echo_agent.py` into their settings."""
+"""A ten-line agent for editors: add `python examples/echo_agent.py` to the editor's settings."""
 
 import segue
 

@@ -1,6 +1,6 @@
-"""An agent without any memory: its sessions are gone when they are closed, and editors are told so.
+"""An agent that stores nothing: a session is lost when it is closed.
 
-They see an empty list, and no marker for loading, resuming, deleting or forking.
+Editors see an empty list. Loading, resuming, deleting and forking are not advertised.
 """
 
 import segue

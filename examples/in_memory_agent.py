@@ -1,15 +1,15 @@
-"""An agent that keeps its sessions in memory, and for a week.
+"""An agent that keeps its sessions in memory for a week.
 
-Nothing is written to disk. While it runs, editors list its sessions by page and by directory,
-search them and open them again; each is named after its first prompt; one that nobody has used
-for seven days is forgotten.
+Nothing is written to disk. While the agent runs, editors can list its sessions by page and by
+directory, search them and open them again. A session's title is its first prompt. Sessions that
+were not used for seven days are deleted.
 """
 
 import segue
 
 
 class Counter:
-    """Counts the words of a conversation, as a stand-in for something that thinks."""
+    """Counts the words of a conversation; a placeholder for a real agent."""
 
     async def run(self, turn: segue.Turn) -> segue.StopReason:
         words = len(turn.text.split())

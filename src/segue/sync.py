@@ -1,4 +1,4 @@
-"""The Python door for scripts without an event loop: the same names, called plainly.
+"""Sessions from Python without an event loop: the same functions, not async.
 
 from segue import sync
 
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from segue.interfaces import python as door
+from segue.interfaces import python as async_api
 from segue.interfaces.python import Message, Options, SDKSession
 from segue.interfaces.python.session import CLOSED
 from segue.model.content import Block
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _plain(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+def _synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
         return asyncio.run(function(*args, **options))
@@ -48,17 +48,17 @@ def _plain(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
-list_sessions = _plain(door.list_sessions)
-get_session_info = _plain(door.get_session_info)
-get_session_messages = _plain(door.get_session_messages)
-rename_session = _plain(door.rename_session)
-tag_session = _plain(door.tag_session)
-fork_session = _plain(door.fork_session)
-prompt = _plain(door.prompt)
+list_sessions = _synchronous(async_api.list_sessions)
+get_session_info = _synchronous(async_api.get_session_info)
+get_session_messages = _synchronous(async_api.get_session_messages)
+rename_session = _synchronous(async_api.rename_session)
+tag_session = _synchronous(async_api.tag_session)
+fork_session = _synchronous(async_api.fork_session)
+prompt = _synchronous(async_api.prompt)
 
 
 class Session:
-    """One conversation, on an event loop of its own: its turns go on between calls."""
+    """One session on its own event loop in a thread, so that turns run between calls."""
 
     def __init__(self, session: SDKSession) -> None:
         self._session = session
@@ -74,20 +74,20 @@ class Session:
         return self._session.session_id
 
     def send(self, prompt: str | Block | Iterable[Block]) -> None:
-        """Ask something."""
-        self._await(self._session.send(prompt))
+        """Send a prompt; see `SDKSession.send`."""
+        self._run(self._session.send(prompt))
 
     def stream(self) -> Iterator[Message]:
-        """What happens until the answer is whole; `result` is the last."""
+        """Yield the messages of the next turn; see `SDKSession.stream`."""
         messages = self._session.stream()
         try:
-            while (message := self._await(_next(messages))) is not None:
+            while (message := self._run(_next(messages))) is not None:
                 yield message
         finally:
-            self._await(messages.aclose())
+            self._run(messages.aclose())
 
     def close(self) -> None:
-        """End a turn that still runs and let go of everything. Calling it again does nothing."""
+        """End a turn that still runs and release everything. A second call does nothing."""
         if self._open:
             self._open = False
             try:
@@ -103,11 +103,12 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the session's event loop and return its result."""
         if not self._open:
-            work.close()
+            coroutine.close()
             raise Conflict(CLOSED)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -118,8 +119,8 @@ class Session:
 def create_session(
     *, model: str, cwd: str | os.PathLike[str] | None = None, **options: Unpack[Options]
 ) -> Session:
-    """A new session; see `segue.create_session`."""
-    return Session(door.create_session(model=model, cwd=cwd, **options))
+    """Create a session; see `segue.create_session`."""
+    return Session(async_api.create_session(model=model, cwd=cwd, **options))
 
 
 def resume_session(
@@ -129,8 +130,8 @@ def resume_session(
     cwd: str | os.PathLike[str] | None = None,
     **options: Unpack[Options],
 ) -> Session:
-    """Take up a session again; see `segue.resume_session`."""
-    return Session(door.resume_session(session_id, model=model, cwd=cwd, **options))
+    """Resume a session; see `segue.resume_session`."""
+    return Session(async_api.resume_session(session_id, model=model, cwd=cwd, **options))
 
 
 async def _next(messages: AsyncIterator[Message]) -> Message | None:

@@ -1,4 +1,4 @@
-"""The Python door: sessions in a program's hands, and the session functions over all of them."""
+"""Sessions from Python: create, resume and prompt, and functions over all sessions."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ __all__ = [
 def create_session(
     *, model: str, cwd: str | os.PathLike[str] | None = None, **options: Unpack[Options]
 ) -> SDKSession:
-    """A new session, kept in the default store unless the option `store` says otherwise.
+    """Create a session in the default store, or in the one that the option `store` names.
 
-    `model` is provider:name; a bare name of Claude's is Anthropic's, and `demo` needs no model.
-    `cwd` is where its tools work: the current directory, if none is given.
+    `model` is provider:name; a bare `claude-` name means anthropic, and `demo` needs no model.
+    `cwd` is the working directory of its tools; the default is the current directory.
     """
-    return SDKSession(ids.new_id(), model, options, new_in=os.path.abspath(cwd or os.getcwd()))
+    return SDKSession(ids.new_id(), model, options, create_in=os.path.abspath(cwd or os.getcwd()))
 
 
 def resume_session(
@@ -71,18 +71,18 @@ def resume_session(
     cwd: str | os.PathLike[str] | None = None,
     **options: Unpack[Options],
 ) -> SDKSession:
-    """Take up a session again, with all that was said in it, in its own directory.
+    """Resume a session with its history, in its own working directory.
 
-    `cwd`, if it is given, must be that directory. The model that is named answers, whichever
-    agent the session has.
+    `cwd`, if passed, must be that directory. The given `model` answers, not the session's agent.
 
-    One of Claude Code's is imported first, under the same id: its files stay as they are, and
-    what is said from now on is kept here. Busy while Claude Code is working on it.
+    A session of another tool is imported first, under the same id. The tool's files stay unchanged,
+    and new messages are stored here. Raises Busy while the tool is working on the session.
     """
     id = ids.parse(session_id)
     if id is None:
-        raise InvalidInput(f"{session_id!r} is no id of a session")
-    return SDKSession(id, model, options, known_in=None if cwd is None else os.path.abspath(cwd))
+        raise InvalidInput(f"{session_id!r} is not a session id; list_sessions() returns ids")
+    expected_cwd = None if cwd is None else os.path.abspath(cwd)
+    return SDKSession(id, model, options, expected_cwd=expected_cwd)
 
 
 async def prompt(
@@ -92,13 +92,13 @@ async def prompt(
     cwd: str | os.PathLike[str] | None = None,
     **options: Unpack[Options],
 ) -> ResultMessage:
-    """Ask one thing in a session of its own, and wait for the result."""
+    """Send one prompt in a new session and return the result."""
     async with create_session(model=model, cwd=cwd, **options) as session:
         await session.send(text)
         async for message in session.stream():
             if isinstance(message, ResultMessage):
                 return message
-    raise NotFound(f"no session {session.session_id}: it was deleted meanwhile")
+    raise NotFound(f"session {session.session_id} was deleted during the turn")
 
 
 unstable_v2_create_session = create_session

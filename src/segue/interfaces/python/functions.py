@@ -1,4 +1,4 @@
-"""The session functions, over the store and every source: the Agent SDK's names and fields."""
+"""The Agent SDK's session functions, for the sessions of the store and of every source."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from segue.sources.claude.format.prompt import truncate
 from segue.sources.claude.sdk import messages
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
-from .opening import Where, hub_of
+from .hub_handle import StoreLocation, open_for_call
 
 CLAUDE = "claude"
-_PAGE = 200
+_PAGE_SIZE = 200
 
 
 @dataclass
 class SessionInfo(SDKSessionInfo):
-    """One session as lists show it, whoever keeps it."""
+    """One row of a list of sessions. `source` is segue or the tool that owns the session."""
 
     source: str = "segue"
     status: str = "idle"
@@ -40,27 +40,30 @@ async def list_sessions(
     offset: int = 0,
     include_worktrees: bool = True,
     *,
-    store: Where = None,
+    store: StoreLocation = None,
 ) -> list[SessionInfo]:
-    """Sessions, the last active first: those of a directory and its worktrees, or all."""
+    """Return sessions, most recently active first: all, or those of a directory.
+
+    The worktrees of the directory's repository are included, unless `include_worktrees` is False.
+    """
     cwd = None if directory is None else os.path.abspath(directory)
-    query = Query(cwd=cwd, worktrees=include_worktrees, archived="include", limit=_PAGE)
+    query = Query(cwd=cwd, worktrees=include_worktrees, archived="include", limit=_PAGE_SIZE)
     start = max(0, offset)
     end = None if limit is None or limit <= 0 else start + limit
-    found: list[Session] = []
-    async with hub_of(store) as hub:
-        async for session in _sessions(hub, query):
-            if end is not None and len(found) == end:
+    sessions: list[Session] = []
+    async with open_for_call(store) as hub:
+        async for session in _read_pages(hub, query):
+            if end is not None and len(sessions) == end:
                 break
-            found.append(session)
-        return [await _info(hub, session) for session in found[start:]]
+            sessions.append(session)
+        return [await _session_info(hub, session) for session in sessions[start:]]
 
 
-async def get_session_info(session_id: str, *, store: Where = None) -> SessionInfo | None:
-    """One session; None if there is none of that id."""
-    async with hub_of(store) as hub:
+async def get_session_info(session_id: str, *, store: StoreLocation = None) -> SessionInfo | None:
+    """Return one session; None if the id is unknown."""
+    async with open_for_call(store) as hub:
         try:
-            return await _info(hub, await _kept(hub, session_id))
+            return await _session_info(hub, await _find(hub, session_id))
         except NotFound:
             return None
 
@@ -71,12 +74,12 @@ async def get_session_messages(
     offset: int = 0,
     *,
     include_system_messages: bool = False,
-    store: Where = None,
+    store: StoreLocation = None,
 ) -> list[SessionMessage]:
-    """The conversation, in the form that model interfaces have. Empty for an unknown session."""
-    async with hub_of(store) as hub:
+    """Return the messages of a conversation in the form of model APIs; empty for an unknown id."""
+    async with open_for_call(store) as hub:
         try:
-            session = await _kept(hub, session_id)
+            session = await _find(hub, session_id)
         except NotFound:
             return []
         if await hub.keeper(LOCAL, session.id) == CLAUDE:
@@ -89,16 +92,16 @@ async def get_session_messages(
     return messages.messages_from_entries(entries, limit, offset, system=include_system_messages)
 
 
-async def rename_session(session_id: str, title: str, *, store: Where = None) -> None:
-    """Name a session."""
-    async with hub_of(store) as hub:
-        await hub.set_title(LOCAL, (await _kept(hub, session_id)).id, title)
+async def rename_session(session_id: str, title: str, *, store: StoreLocation = None) -> None:
+    """Set the title of a session. Raises NotFound if the id is unknown."""
+    async with open_for_call(store) as hub:
+        await hub.set_title(LOCAL, (await _find(hub, session_id)).id, title)
 
 
-async def tag_session(session_id: str, tag: str | None, *, store: Where = None) -> None:
-    """Tag a session, or with None take its tag away."""
-    async with hub_of(store) as hub:
-        await hub.set_tag(LOCAL, (await _kept(hub, session_id)).id, tag)
+async def tag_session(session_id: str, tag: str | None, *, store: StoreLocation = None) -> None:
+    """Set the tag of a session; None removes it. Raises NotFound if the id is unknown."""
+    async with open_for_call(store) as hub:
+        await hub.set_tag(LOCAL, (await _find(hub, session_id)).id, tag)
 
 
 async def fork_session(
@@ -106,26 +109,29 @@ async def fork_session(
     up_to_message_id: str | None = None,
     title: str | None = None,
     *,
-    store: Where = None,
+    store: StoreLocation = None,
 ) -> ForkSessionResult:
-    """A new session with the history of another, up to a message of it or all of it."""
-    async with hub_of(store) as hub:
-        id = (await _kept(hub, session_id)).id
+    """Fork a session: copy its history, or the part up to a message, into a new session.
+
+    Raises NotFound if the session or the message is unknown.
+    """
+    async with open_for_call(store) as hub:
+        id = (await _find(hub, session_id)).id
         at = None
         if up_to_message_id is not None:
-            if await hub.keeper(LOCAL, id) == CLAUDE:  # whose messages are named as in its files
+            if await hub.keeper(LOCAL, id) == CLAUDE:  # its message ids are those of its files
                 try:
                     return claude.fork_session(id, None, up_to_message_id, title)
                 except ValueError as error:
                     raise NotFound(str(error), session=id) from None
-            at = await hub.locate(LOCAL, id, _id(up_to_message_id))
+            at = await hub.locate(LOCAL, id, _normalize_id(up_to_message_id))
         forked = await hub.fork(LOCAL, id, at=at, title=title)
         return ForkSessionResult(session_id=forked.id)
 
 
-async def _sessions(hub: Hub, query: Query) -> AsyncIterator[Session]:
+async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:
     cursor: str | None = None
-    seen: set[str] = set()  # one that is touched meanwhile comes again at the end
+    seen: set[str] = set()  # a session that changes meanwhile is listed again at the end
     while True:
         page = await hub.list(LOCAL, query, cursor)
         for session in page.sessions:
@@ -136,18 +142,18 @@ async def _sessions(hub: Hub, query: Query) -> AsyncIterator[Session]:
             return
 
 
-async def _kept(hub: Hub, session_id: str) -> Session:
-    """A session that lists show; one in the trash is gone, as its file would be."""
-    session = await hub.get(LOCAL, _id(session_id))
+async def _find(hub: Hub, session_id: str) -> Session:
+    """Return a session. Raises NotFound if it is unknown or in the trash."""
+    session = await hub.get(LOCAL, _normalize_id(session_id))
     if session.state == "trashed":
         raise NotFound(f"session {session_id} was deleted", session=session.id)
     return session
 
 
-async def _info(hub: Hub, session: Session) -> SessionInfo:
+async def _session_info(hub: Hub, session: Session) -> SessionInfo:
     first = await hub.events(LOCAL, session.id, types=("user_message",), limit=1)
-    said = first[0].body if first else None
-    prompt = truncate(plain_text(said.content)) if isinstance(said, UserMessage) else None
+    body = first[0].body if first else None
+    prompt = truncate(plain_text(body.content)) if isinstance(body, UserMessage) else None
     return SessionInfo(
         session_id=session.id,
         summary=session.title or prompt or "",
@@ -164,6 +170,6 @@ async def _info(hub: Hub, session: Session) -> SessionInfo:
     )
 
 
-def _id(given: str) -> str:
-    """An id in any spelling; what is none names nothing."""
-    return ids.parse(given) or given
+def _normalize_id(id: str) -> str:
+    """Return an id in its canonical form; other text, which matches no session, unchanged."""
+    return ids.parse(id) or id

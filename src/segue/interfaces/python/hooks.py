@@ -1,8 +1,7 @@
-"""A program's hooks, in the shapes of Claude's Agent SDK, around the turns that it asks for.
+"""Run a program's hooks around its turns, with the inputs and outputs of Claude's Agent SDK.
 
-They are `async def hook(input, tool_use_id, context)` and answer with a dict. They run one after
-the other, in their order. A hook that fails before a tool is used refuses the use: it may be there
-to protect something.
+A hook is `async def hook(input, tool_use_id, context)` and returns a dict. Hooks run one after the
+other, in order. If a hook fails before a tool call, the call is refused: the hook may be a guard.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from segue.model.event import ToolResult
 from segue.model.session import Session
 from segue.sources.claude.exchange.jsonl_writer import result_block
 
-from .options import sdk_name
+from .options import sdk_tool_name
 
 Hook = Callable[[Any, str | None, Any], Awaitable[Mapping[str, Any]]]
 
@@ -37,208 +36,250 @@ EVENTS = (
     "PreCompact",
     "Stop",
 )
-SECONDS = 60.0  # that a hook has, unless it is given others
-_PLAIN = re.compile(r"[\w|]+")
+DEFAULT_TIMEOUT_SECONDS = 60.0
+_TOOL_NAMES = re.compile(r"[\w|]+")
 
 log = logging.getLogger("segue.hooks")
 
 
-class _Entry(NamedTuple):
-    """Some hooks, for the tools whose name matches; for all, if there is no pattern."""
+class _Matcher(NamedTuple):
+    """Hooks for the tools whose name matches a pattern; without one, for all tools."""
 
     pattern: re.Pattern[str] | None
     hooks: tuple[Hook, ...]
-    seconds: float
+    timeout_seconds: float
 
-    def matches(self, name: str | None) -> bool:
-        return self.pattern is None or name is None or self.pattern.search(name) is not None
+    def matches(self, tool_name: str | None) -> bool:
+        if self.pattern is None or tool_name is None:
+            return True
+        return self.pattern.search(tool_name) is not None
 
 
 class ProgramHooks:
     """All hooks of a session."""
 
-    def __init__(self, given: Mapping[str, Iterable[Any]]) -> None:
-        """By event, each a list of objects or dicts with `matcher`, `hooks` and `timeout`."""
-        if unknown := sorted(given.keys() - set(EVENTS)):
+    def __init__(self, matchers: Mapping[str, Iterable[Any]]) -> None:
+        """Read hooks by event: lists of objects or dicts with `matcher`, `hooks` and `timeout`.
+
+        Raises InvalidInput for an unknown event or a malformed matcher.
+        """
+        if unknown := sorted(matchers.keys() - set(EVENTS)):
             raise InvalidInput(
-                f"hooks: there is no {unknown[0]!r} here; there are {', '.join(EVENTS)}"
+                f"hooks: unknown event {unknown[0]!r}; known events are {', '.join(EVENTS)}"
             )
-        self._entries = {event: [_entry(event, each) for each in given[event]] for event in given}
+        self._matchers = {
+            event: [_read_matcher(event, matcher) for matcher in matchers[event]]
+            for event in matchers
+        }
 
-    async def prompted(self, session: Session, mode: str | None, text: str) -> str | None:
-        """What hooks add to a prompt; InvalidInput if they block it."""
+    async def before_prompt(self, session: Session, mode: str | None, text: str) -> str | None:
+        """Return what hooks add to a prompt. Raises InvalidInput if a hook blocks it."""
         context: list[str] = []
-        asked = _Asked("UserPromptSubmit", session, mode, prompt=text)
-        for hook in self._for(asked):
-            said = await asked.say(hook)
-            if said.stops or said.blocks:
-                raise InvalidInput(f"a hook blocked the prompt: {said.why}")
-            context += said.context
-        return _joined(context)
+        event = _HookEvent("UserPromptSubmit", session, mode, prompt=text)
+        for hook in self._matching(event):
+            output = await event.run(hook)
+            if output.stops or output.blocks:
+                raise InvalidInput(f"a hook blocked the prompt: {output.reason}")
+            context += output.context
+        return _join(context)
 
-    # What a turn asks of them.
+    # The protocol `segue.agents.turn_hooks.Hooks`.
 
     async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision:
-        asked = _Asked("PreToolUse", turn.session, turn.session.mode, call)
+        """Decide about a tool call. A failing hook refuses it."""
+        event = _HookEvent("PreToolUse", turn.session, turn.session.mode, call)
         context: list[str] = []
         override: PermissionOverride = None
-        for hook in self._for(asked):
+        for hook in self._matching(event):
             try:
-                said = await asked.say(hook)
-                verdict = said.specific.get("permissionDecision")
-                if verdict not in (None, "allow", "ask", "deny"):
-                    raise AgentFailed(f"permissionDecision {verdict!r} is not possible here")
-                changed = said.specific.get("updatedInput")
-                if not isinstance(changed, Mapping | None):
-                    raise AgentFailed(f"updatedInput {changed!r} is no dict")
+                output = await event.run(hook)
+                decision = output.permission_decision()
+                new_input = output.updated_input()
             except AgentFailed as error:
                 return PreToolDecision(refusal=error.message)
-            if said.stops or said.blocks or verdict == "deny":
-                return PreToolDecision(refusal=f"a hook refused this: {said.why}", stop=said.stops)
-            context += said.context
-            if verdict is not None:
-                override = "ask" if "ask" in (override, verdict) else "allow"
-            if changed is not None:
-                asked.input["tool_input"] = dict(changed)
-        given = asked.input["tool_input"]
-        new = None if given == call.input else given
-        return PreToolDecision(override=override, input=new, context=_joined(context))
+            if output.stops or output.blocks or decision == "deny":
+                return PreToolDecision(
+                    refusal=f"a hook refused this: {output.reason}", stop=output.stops
+                )
+            context += output.context
+            if decision is not None:
+                override = "ask" if "ask" in (override, decision) else "allow"
+            if new_input is not None:
+                event.input["tool_input"] = dict(new_input)
+        tool_input = event.input["tool_input"]
+        return PreToolDecision(
+            override=override,
+            input=None if tool_input == call.input else tool_input,
+            context=_join(context),
+        )
 
     async def after_tool(
         self, turn: Turn, call: HookedCall, result: ToolResult
     ) -> PostToolDecision:
+        """Change or add to the result of a tool call. Raises AgentFailed if a hook fails."""
         failed = result.status != "completed"
-        event = "PostToolUseFailure" if failed else "PostToolUse"
-        told = {"error": plain_text(result.content)} if failed else {"tool_response": _told(result)}
-        asked = _Asked(event, turn.session, turn.session.mode, call, **told)
+        name = "PostToolUseFailure" if failed else "PostToolUse"
+        fields = (
+            {"error": plain_text(result.content)}
+            if failed
+            else {"tool_response": _tool_response(result)}
+        )
+        event = _HookEvent(name, turn.session, turn.session.mode, call, **fields)
         context: list[str] = []
-        output: str | None = None
+        new_output: str | None = None
         stop = False
-        for hook in self._for(asked):
-            said = await asked.say(hook)
-            context += [*said.context, *([said.why] if said.blocks else [])]
-            stop = stop or said.stops
+        for hook in self._matching(event):
+            output = await event.run(hook)
+            context += [*output.context, *([output.reason] if output.blocks else [])]
+            stop = stop or output.stops
             for key in ("updatedToolOutput", "updatedMCPToolOutput"):
-                if (changed := said.specific.get(key)) is not None and not failed:
-                    asked.input["tool_response"] = changed
-                    output = changed if isinstance(changed, str) else _json(changed)
-        return PostToolDecision(output=output, context=_joined(context), stop=stop)
+                if (response := output.specific.get(key)) is not None and not failed:
+                    event.input["tool_response"] = response
+                    new_output = response if isinstance(response, str) else _to_json(response)
+        return PostToolDecision(output=new_output, context=_join(context), stop=stop)
 
     async def before_compaction(self, turn: Turn) -> None:
-        told: dict[str, Any] = {"trigger": "auto", "custom_instructions": None}
-        asked = _Asked("PreCompact", turn.session, turn.session.mode, **told)
-        for hook in self._for(asked):
-            await asked.say(hook)
+        """Run the hooks for a compaction; their output has no effect."""
+        fields: dict[str, Any] = {"trigger": "auto", "custom_instructions": None}
+        event = _HookEvent("PreCompact", turn.session, turn.session.mode, **fields)
+        for hook in self._matching(event):
+            await event.run(hook)
 
     async def before_stop(self, turn: Turn, *, continued: bool) -> str | None:
-        asked = _Asked("Stop", turn.session, turn.session.mode, stop_hook_active=continued)
+        """Return why the agent should continue after all; None if it may stop."""
+        event = _HookEvent("Stop", turn.session, turn.session.mode, stop_hook_active=continued)
         reasons: list[str] = []
         stops = False
-        for hook in self._for(asked):
-            said = await asked.say(hook)
-            stops = stops or said.stops
-            reasons += [said.why] if said.blocks else []
-        return None if stops else _joined(reasons)
+        for hook in self._matching(event):
+            output = await event.run(hook)
+            stops = stops or output.stops
+            reasons += [output.reason] if output.blocks else []
+        return None if stops else _join(reasons)
 
-    def _for(self, asked: _Asked) -> list[tuple[Hook, float]]:
-        entries = self._entries.get(asked.event, ())
-        name = asked.input.get("tool_name")
+    def _matching(self, event: _HookEvent) -> list[tuple[Hook, float]]:
+        """Return the hooks for an event, each with its timeout in seconds."""
+        tool_name = event.input.get("tool_name")
         return [
-            (hook, each.seconds) for each in entries if each.matches(name) for hook in each.hooks
+            (hook, matcher.timeout_seconds)
+            for matcher in self._matchers.get(event.name, ())
+            if matcher.matches(tool_name)
+            for hook in matcher.hooks
         ]
 
 
-class _Asked:
-    """What hooks are told of one event; the next hears what the last one changed."""
+class _HookEvent:
+    """The input of the hooks for one event; each hook sees the changes of the hooks before it."""
 
     def __init__(
         self,
-        event: str,
+        name: str,
         session: Session,
         mode: str | None,
         call: HookedCall | None = None,
-        **told: Any,
+        **fields: Any,
     ) -> None:
-        self.event = event
+        self.name = name
         self._call = call
         self.input: dict[str, Any] = {
-            "hook_event_name": event,
+            "hook_event_name": name,
             "session_id": session.id,
-            "transcript_path": "",  # there is none: sessions are in a store
+            "transcript_path": "",  # sessions are in a store, not in a file
             "cwd": session.cwd,
             "permission_mode": mode or "default",
-            **told,
+            **fields,
         }
         if call is not None:
-            name = sdk_name(call.name, call.server)
-            self.input |= {"tool_name": name, "tool_input": call.input, "tool_use_id": call.id}
+            self.input |= {
+                "tool_name": sdk_tool_name(call.name, call.server),
+                "tool_input": call.input,
+                "tool_use_id": call.id,
+            }
 
-    async def say(self, hook: tuple[Hook, float]) -> _Said:
-        function, seconds = hook
+    async def run(self, hook: tuple[Hook, float]) -> _HookOutput:
+        """Return the output of a hook. Raises AgentFailed if it fails or takes too long."""
+        function, timeout_seconds = hook
         try:
-            async with asyncio.timeout(seconds):
-                told = deepcopy(self.input)  # what a hook does to it changes nothing here
-                answer = await function(told, self._call and self._call.id, {"signal": None})
-            said = _Said(self.event, answer)
+            async with asyncio.timeout(timeout_seconds):
+                own_copy = deepcopy(self.input)  # a hook that changes its input changes nothing
+                result = await function(own_copy, self._call and self._call.id, {"signal": None})
+            output = _HookOutput(self.name, result)
         except Exception as error:
-            words = str(error) or f"it took longer than {seconds:g} s"
-            why = f"a hook for {self.event} failed: {type(error).__name__}: {words}"
-            raise AgentFailed(why) from error
-        if said.warning:
-            log.warning("%s: %s", self.event, said.warning)
-        return said
+            message = str(error) or f"it took longer than {timeout_seconds:g} s"
+            raise AgentFailed(
+                f"a hook for {self.name} failed: {type(error).__name__}: {message}"
+            ) from error
+        if output.warning:
+            log.warning("%s: %s", self.name, output.warning)
+        return output
 
 
-class _Said:
-    """A hook's answer. Those of Python have `continue_` for what is a word of the language."""
+class _HookOutput:
+    """The output of a hook. `continue_` stands for `continue`, which is a keyword in Python."""
 
-    def __init__(self, event: str, answer: Mapping[str, Any] | None) -> None:
-        answer = answer or {}
-        self.specific: Mapping[str, Any] = answer.get("hookSpecificOutput") or {}
-        named = self.specific.get("hookEventName", event)
-        if named != event:
-            raise ValueError(f"a hook for {event} answered for {named}")
-        self.stops = answer.get("continue_", answer.get("continue", True)) is False
-        self.blocks = answer.get("decision") in ("block", "deny")
-        self.warning = answer.get("systemMessage")
-        reason = self.specific.get("permissionDecisionReason") or answer.get("reason")
-        self.why = str(reason or answer.get("stopReason") or "it did not say why")
+    def __init__(self, event: str, result: Mapping[str, Any] | None) -> None:
+        result = result or {}
+        self.specific: Mapping[str, Any] = result.get("hookSpecificOutput") or {}
+        named_event = self.specific.get("hookEventName", event)
+        if named_event != event:
+            raise ValueError(f"a hook for {event} returned output for {named_event}")
+        self.stops = result.get("continue_", result.get("continue", True)) is False
+        self.blocks = result.get("decision") in ("block", "deny")
+        self.warning = result.get("systemMessage")
+        reason = self.specific.get("permissionDecisionReason") or result.get("reason")
+        self.reason = str(reason or result.get("stopReason") or "it gave no reason")
 
     @property
     def context(self) -> list[str]:
-        said = self.specific.get("additionalContext")
-        return [str(said)] if said else []
+        """What the hook adds for the model."""
+        context = self.specific.get("additionalContext")
+        return [str(context)] if context else []
+
+    def permission_decision(self) -> str | None:
+        """Return allow, ask, deny or None. Raises AgentFailed for anything else."""
+        decision = self.specific.get("permissionDecision")
+        if decision not in (None, "allow", "ask", "deny"):
+            raise AgentFailed(
+                f"a hook returned permissionDecision {decision!r}; use allow, ask or deny"
+            )
+        return decision
+
+    def updated_input(self) -> Mapping[str, Any] | None:
+        """Return the new input of the tool, or None. Raises AgentFailed if it is not a dict."""
+        new_input = self.specific.get("updatedInput")
+        if not isinstance(new_input, Mapping | None):
+            raise AgentFailed(f"a hook returned updatedInput {new_input!r}, which is not a dict")
+        return new_input
 
 
-def _entry(event: str, given: Any) -> _Entry:
+def _read_matcher(event: str, value: Any) -> _Matcher:
     def get(name: str) -> Any:
-        return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
     hooks = tuple(get("hooks") or ())
     if not hooks or not all(callable(hook) for hook in hooks):
         raise InvalidInput(f"hooks: {event} needs matchers, each with a list of functions")
     matcher = get("matcher")
     try:
-        pattern = None if matcher in (None, "", "*") else _pattern(matcher)
+        pattern = None if matcher in (None, "", "*") else _compile(matcher)
     except re.error as error:
-        raise InvalidInput(f"hooks: {matcher!r} is no pattern: {error}") from None
-    return _Entry(pattern, hooks, get("timeout") or SECONDS)
+        raise InvalidInput(f"hooks: matcher {matcher!r} is not a valid pattern: {error}") from None
+    return _Matcher(pattern, hooks, get("timeout") or DEFAULT_TIMEOUT_SECONDS)
 
 
-def _pattern(matcher: str) -> re.Pattern[str]:
-    """Names, with | between them, are whole names; anything else is a regular expression."""
-    return re.compile(rf"^(?:{matcher})$" if _PLAIN.fullmatch(matcher) else matcher)
+def _compile(matcher: str) -> re.Pattern[str]:
+    """Return a pattern: tool names joined by `|` match exactly, anything else is a regex."""
+    return re.compile(rf"^(?:{matcher})$" if _TOOL_NAMES.fullmatch(matcher) else matcher)
 
 
-def _told(result: ToolResult) -> Any:
-    """What a tool gave: words, or blocks where there is more than words."""
-    words = all(isinstance(block, Text) for block in result.content)
-    return plain_text(result.content) if words else result_block(result)["content"]
+def _tool_response(result: ToolResult) -> Any:
+    """Return a result as text, or as blocks if it contains more than text."""
+    is_text = all(isinstance(block, Text) for block in result.content)
+    return plain_text(result.content) if is_text else result_block(result)["content"]
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _joined(texts: Iterable[str]) -> str | None:
+def _join(texts: Iterable[str]) -> str | None:
     return "\n\n".join(texts) or None

@@ -1,4 +1,4 @@
-"""What a conversation streams: the messages of the Agent SDK, typed."""
+"""The messages that a session streams: those of Claude's Agent SDK, with types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ResultKind = Literal["success", "error_max_turns", "error_max_budget_usd", "erro
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`init` opens every stream; `compact_boundary` says that the model's memory was shortened."""
+    """`init` starts every stream; `compact_boundary` marks a compaction of the context."""
 
     type: Literal["system"] = "system"
     subtype: Literal["init", "compact_boundary"] = "init"
@@ -40,7 +40,7 @@ class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the agent said, thought or called: one block each, when it is whole."""
+    """One complete block of the agent: text, a thought or a tool call."""
 
     type: Literal["assistant"] = "assistant"
     session_id: str
@@ -50,13 +50,13 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What it says, and not what it thinks or calls."""
+        """The text of the message, without thoughts and tool calls."""
         content = self.message["content"]
         return "".join(block["text"] for block in content if block["type"] == "text")
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back to the agent: the result of a tool."""
+    """A message to the agent: the result of a tool."""
 
     type: Literal["user"] = "user"
     session_id: str
@@ -66,7 +66,7 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartialMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a message that is being written, for those who asked for pieces."""
+    """A delta of a message, sent if the session has `include_partial_messages`."""
 
     type: Literal["stream_event"] = "stream_event"
     session_id: str
@@ -75,7 +75,7 @@ class PartialMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a turn: the last thing said, what it took, and how it went."""
+    """The end of a turn: its last text, its outcome and its usage."""
 
     type: Literal["result"] = "result"
     subtype: ResultKind = "success"
@@ -88,7 +88,7 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True):
     num_turns: int = 0
     duration_ms: int = 0
     duration_api_ms: int = 0
-    total_cost_usd: float | None = None  # where nobody told what it cost
+    total_cost_usd: float | None = None  # None if the cost is unknown
     usage: dict[str, int] = {}
     permission_denials: list[dict[str, Any]] = []
 
@@ -96,98 +96,102 @@ class ResultMessage(msgspec.Struct, frozen=True, kw_only=True):
 Message = SystemMessage | AssistantMessage | UserMessage | PartialMessage | ResultMessage
 
 
-def message(session: str, event: Event) -> Message | None:
-    """An event as the message that tells it; None for what the SDK has no message for."""
+def message_from_event(session_id: str, event: Event) -> Message | None:
+    """Return the message for an event; None if the SDK has no message for it."""
     body = event.body
     match body:
         case AgentMessage() | AgentThought() | ToolCall():
             if blocks := agent_blocks(body, resumable=False):
-                said = {"role": "assistant", "content": blocks}
-                return AssistantMessage(session_id=session, uuid=event.id, message=said)
+                message = {"role": "assistant", "content": blocks}
+                return AssistantMessage(session_id=session_id, uuid=event.id, message=message)
         case ToolResult():
-            said = {"role": "user", "content": [result_block(body)]}
-            return UserMessage(session_id=session, uuid=event.id, message=said)
+            message = {"role": "user", "content": [result_block(body)]}
+            return UserMessage(session_id=session_id, uuid=event.id, message=message)
         case Compacted():
-            return SystemMessage(session_id=session, uuid=event.id, subtype="compact_boundary")
+            return SystemMessage(session_id=session_id, uuid=event.id, subtype="compact_boundary")
     return None
 
 
-def partial(delta: Delta) -> PartialMessage:
-    """A piece of a message that is being written."""
-    piece = {"type": "text_delta", "text": delta.text}
+def message_from_delta(delta: Delta) -> PartialMessage:
+    """Return the message for a delta."""
+    block_delta = {"type": "text_delta", "text": delta.text}
     if delta.kind == "thought":
-        piece = {"type": "thinking_delta", "thinking": delta.text}
-    event = {"type": "content_block_delta", "index": 0, "delta": piece}
+        block_delta = {"type": "thinking_delta", "thinking": delta.text}
+    event = {"type": "content_block_delta", "index": 0, "delta": block_delta}
     return PartialMessage(session_id=delta.session, uuid=delta.message, event=event)
 
 
-class Tally:
-    """Adds up one turn, for its result."""
+class TurnSummary:
+    """Collects the events of one turn for its result."""
 
     def __init__(self) -> None:
-        self._began: int | None = None
-        self._calls = 0
-        self._waited = 0
-        self._spent = Usage()
-        self._said = ""
+        self._started_at: int | None = None
+        self._model_calls = 0
+        self._model_time = 0  # microseconds
+        self._usage = Usage()
+        self._last_text = ""
         self._errors: list[str] = []
-        self._called: dict[str, ToolCall] = {}
-        self._denied: list[str] = []
+        self._tool_calls: dict[str, ToolCall] = {}
+        self._denied_calls: list[str] = []
 
     def add(self, event: Event) -> None:
+        """Add an event of the turn."""
         body = event.body
-        self._began = event.at if self._began is None else self._began
+        self._started_at = event.at if self._started_at is None else self._started_at
         match body:
             case AgentMessage():
-                self._said = plain_text(body.content)
+                self._last_text = plain_text(body.content)
             case ToolCall():
-                self._called[body.call_id] = body
+                self._tool_calls[body.call_id] = body
             case ModelCalled():
-                self._calls += 1
-                self._waited += body.duration or 0
-                self._spent += body.usage
+                self._model_calls += 1
+                self._model_time += body.duration or 0
+                self._usage += body.usage
             case Failed():
                 self._errors.append(body.message)
             case _:
                 pass
 
-    def called(self, call_id: str | None) -> ToolCall | None:
-        return self._called.get(call_id or "")
+    def tool_call(self, call_id: str | None) -> ToolCall | None:
+        """Return a tool call of the turn; None if the id is unknown."""
+        return self._tool_calls.get(call_id or "")
 
-    def denied(self, call_id: str | None) -> None:
+    def deny(self, call_id: str | None) -> None:
+        """Record that a tool call was denied."""
         if call_id is not None:
-            self._denied.append(call_id)
+            self._denied_calls.append(call_id)
 
-    def result(self, session: str, event: Event, reason: StopReason) -> ResultMessage:
+    def result(self, session_id: str, event: Event, reason: StopReason) -> ResultMessage:
+        """Return the result of the turn that `event` ended."""
         failed = reason in ("error", "cancelled")
         kind: ResultKind = "error_during_execution" if failed else "success"
         kind = "error_max_turns" if reason == "max_turn_requests" else kind
         kind = "error_max_budget_usd" if reason == "budget_reached" else kind
-        began = event.at if self._began is None else self._began
+        started_at = event.at if self._started_at is None else self._started_at
         return ResultMessage(
             subtype=kind,
-            session_id=session,
+            session_id=session_id,
             uuid=event.id,
             is_error=kind != "success",
-            result=self._said,
+            result=self._last_text,
             errors=self._errors,
             stop_reason=reason,
-            num_turns=max(1, self._calls),
-            duration_ms=(event.at - began) // 1000,
-            duration_api_ms=self._waited // 1000,
-            total_cost_usd=self._spent.cost / 1e6 if self._spent.is_priced else None,
-            usage=usage(self._spent),
-            permission_denials=[self._denial(call) for call in self._denied],
+            num_turns=max(1, self._model_calls),
+            duration_ms=(event.at - started_at) // 1000,
+            duration_api_ms=self._model_time // 1000,
+            total_cost_usd=self._usage.cost / 1e6 if self._usage.is_priced else None,
+            usage=usage(self._usage),
+            permission_denials=[self._denial(call_id) for call_id in self._denied_calls],
         )
 
     def _denial(self, call_id: str) -> dict[str, Any]:
-        call = self.called(call_id)
-        name, given = ("", None) if call is None else (call.name, call.input)
-        return {"tool_name": name, "tool_use_id": call_id, "tool_input": given}
+        call = self.tool_call(call_id)
+        name, tool_input = ("", None) if call is None else (call.name, call.input)
+        return {"tool_name": name, "tool_use_id": call_id, "tool_input": tool_input}
 
 
-def ended(event: Event) -> StopReason | None:
-    """How a turn ended, if this is its end."""
+def turn_end(event: Event) -> StopReason | None:
+    """Return how the turn ended if this event ends it, else None."""
     body = event.body
     if isinstance(body, StatusChanged) and body.stop_reason != "requires_action":
         return body.stop_reason

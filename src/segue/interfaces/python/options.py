@@ -1,4 +1,4 @@
-"""What a program says when it opens a session, and what that means for the session's agent."""
+"""The options of `create_session` and `resume_session`, and the agent settings they mean."""
 
 from __future__ import annotations
 
@@ -12,81 +12,90 @@ from segue.agents.permission import MODES
 from segue.agents.tools import BUILT_IN
 from segue.model.errors import InvalidInput
 
-from .opening import Where
+from .hub_handle import StoreLocation
 
-# With a third argument, as the Agent SDK has it; see permission.py.
-Ask = Callable[..., Awaitable[Any]]
+# Takes two or three arguments; see permission.py.
+CanUseTool = Callable[..., Awaitable[Any]]
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Tools as the Agent SDK names them.
-_NAMES = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
-_SDK_NAMES = {own: name for name, own in _NAMES.items()}
-_MCP = "mcp__"
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# From the Agent SDK's tool names (WebFetch) to segue's (web_fetch), and back.
+_FROM_SDK_NAME = {"".join(map(str.capitalize, name.split("_"))): name for name in BUILT_IN}
+_TO_SDK_NAME = {name: sdk_name for sdk_name, name in _FROM_SDK_NAME.items()}
+_MCP_PREFIX = "mcp__"
 
 
 class Options(TypedDict, total=False):
-    """How a session is run."""
+    """How a session runs."""
 
-    system_prompt: str  # instead of the usual one
-    append_system_prompt: str  # after it
+    system_prompt: str  # replaces the default system prompt
+    append_system_prompt: str  # added after the system prompt
     permission_mode: str  # one of MODES
-    max_turns: int  # requests to the model for one prompt
+    max_turns: int  # limit of model requests for one prompt
     mcp_servers: Mapping[str, Mapping[str, Any]]  # by name: command, args, env; or url, headers
-    tools: Sequence[Callable[..., Any]]  # functions of the program's that the model may call
-    allowed_tools: Sequence[str]  # used without asking
-    disallowed_tools: Sequence[str]  # not there at all
-    can_use_tool: Ask  # asked before a tool that needs it is run; without one it is refused
-    hooks: Mapping[str, Iterable[Any]]  # by event, each with its matchers; see hooks.py
-    env: Mapping[str, str]  # variables of the programs that tools run
-    include_partial_messages: bool  # also pieces of messages that are being written
-    store: Where  # a data directory, a database's URL, a Store or a Hub; else the default store
+    tools: Sequence[Callable[..., Any]]  # functions that the model may call
+    allowed_tools: Sequence[str]  # tools that need no permission
+    disallowed_tools: Sequence[str]  # tools that the model does not get
+    can_use_tool: CanUseTool  # answers permission requests; without it they are refused
+    hooks: Mapping[str, Iterable[Any]]  # matchers by event; see hooks.py
+    env: Mapping[str, str]  # environment variables for commands and MCP servers
+    include_partial_messages: bool  # also stream deltas
+    store: StoreLocation  # the default data directory if absent
 
 
-def check(model: str, options: Options) -> None:
-    """Refuse what makes no sense: an option that is not heeded may be one that protects."""
+def check_options(model: str, options: Options) -> None:
+    """Raise InvalidInput for an unknown or impossible option.
+
+    Options are never ignored: the ignored one could be a safeguard.
+    """
     if not model:
-        raise InvalidInput("a session needs a model: provider:name, or demo")
-    if model != DEMO and not has_provider(_full(model)):
+        raise InvalidInput("a session needs a model: write provider:name, or demo")
+    if model != DEMO and not has_provider(_with_provider(model)):
         raise InvalidInput(
-            f"{model!r} is no model: write provider:name, as in openai:gpt-5, or demo"
+            f"{model!r} is not a model: write provider:name, such as openai:gpt-5, or demo"
         )
     known = Options.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
-        raise InvalidInput(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
-    if options.get("permission_mode") not in (None, *MODES):
-        raise InvalidInput(f"permission_mode is one of {', '.join(MODES)}")
-    most = options.get("max_turns")
-    if most is not None and most < 1:
-        raise InvalidInput("max_turns is at least 1")
+        raise InvalidInput(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
+    mode = options.get("permission_mode")
+    if mode not in (None, *MODES):
+        raise InvalidInput(f"permission_mode {mode!r} is not one of {', '.join(MODES)}")
+    max_turns = options.get("max_turns")
+    if max_turns is not None and max_turns < 1:
+        raise InvalidInput(f"max_turns must be at least 1, not {max_turns}")
     for name in ("hooks", "env"):
         if model == DEMO and options.get(name):
-            raise InvalidInput(f"{name}: the demo agent heeds none; name a model")
+            raise InvalidInput(f"{name}: the demo agent does not support this; choose a model")
     for name, value in options.get("env", {}).items():
-        if not isinstance(name, str) or not isinstance(value, str) or not _VARIABLE.fullmatch(name):
-            raise InvalidInput(f"env: {name!r} needs a name of letters and a value that is text")
+        if not isinstance(name, str) or not isinstance(value, str) or not _ENV_NAME.fullmatch(name):
+            raise InvalidInput(
+                f"env: {name!r} needs a name of letters, digits and _, and a string as its value"
+            )
 
 
-def overrides(model: str, options: Options) -> dict[str, Any]:
-    """What the session has of its own beside the built-in agent."""
-    named = {
-        "model": _full(model),
+def agent_overrides(model: str, options: Options) -> dict[str, Any]:
+    """Return the settings of a session that differ from those of the built-in agent."""
+    settings = {
+        "model": _with_provider(model),
         "system": options.get("system_prompt"),
-        # The prompt is the program's alone.
+        # A program's own system prompt does not mention the working directory.
         "place": None if options.get("system_prompt") is None else False,
         "append_system": options.get("append_system_prompt"),
         "max_turns": options.get("max_turns"),
         "tools": toolsets(options.get("allowed_tools", ()), options.get("disallowed_tools", ())),
     }
-    return {name: value for name, value in named.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def _full(model: str) -> str:
-    """A bare name of Claude's is Anthropic's."""
+def _with_provider(model: str) -> str:
+    """Return provider:name; a bare `claude-` name gets the provider anthropic."""
     return f"anthropic:{model}" if model.startswith("claude-") else model
 
 
 def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str, Any]] | None:
-    """The tools, as an agent's record has them; None where nothing is said of them."""
+    """Return the toolsets of an agent's record; None if no tool is allowed or disallowed.
+
+    Raises InvalidInput for an unknown tool.
+    """
     allow = {"permission_policy": {"type": "always_allow"}}
     switches: dict[str, dict[str, Any]] = {name: {**allow} for name in allowed}
     switches |= {name: {"enabled": False} for name in disallowed}
@@ -94,14 +103,14 @@ def toolsets(allowed: Iterable[str], disallowed: Iterable[str]) -> list[dict[str
         return None
     sets: dict[str, dict[str, Any]] = {"": _toolset("auto", type=TOOLSET)}
     for name, switch in switches.items():
-        server, tool = _place(name)
+        server, tool = _split_tool_name(name)
         if server not in sets:
             sets[server] = _toolset("always_ask", type="mcp_toolset", mcp_server_name=server)
-        found = sets[server]
+        toolset = sets[server]
         if tool is None:
-            found["default_config"] |= switch
+            toolset["default_config"] |= switch
         else:
-            found["configs"].append({"name": tool, **found["default_config"], **switch})
+            toolset["configs"].append({"name": tool, **toolset["default_config"], **switch})
     return list(sets.values())
 
 
@@ -110,47 +119,54 @@ def _toolset(policy: str, **fields: str) -> dict[str, Any]:
     return {**fields, "default_config": default, "configs": []}
 
 
-def _place(name: str) -> tuple[str, str | None]:
-    """The MCP server of a tool, or "" for our own, and its name there; None for all of them."""
-    if name.startswith(_MCP):
-        server, _, tool = name.removeprefix(_MCP).partition("__")
+def _split_tool_name(name: str) -> tuple[str, str | None]:
+    """Return a tool's MCP server, "" for a built-in tool, and its name; None for all tools."""
+    if name.startswith(_MCP_PREFIX):
+        server, _, tool = name.removeprefix(_MCP_PREFIX).partition("__")
         return server, tool or None
-    if (own := _NAMES.get(name, name)) in BUILT_IN:
-        return "", own
+    if (built_in := _FROM_SDK_NAME.get(name, name)) in BUILT_IN:
+        return "", built_in
     raise InvalidInput(
-        f"there is no tool {name!r}; there are {', '.join(BUILT_IN)}, and mcp__SERVER__TOOL"
+        f"there is no tool {name!r}; use {', '.join(BUILT_IN)}, or mcp__SERVER__TOOL"
     )
 
 
-def sdk_name(name: str, server: str | None) -> str:
-    """A tool's name as the Agent SDK has it."""
-    return f"{_MCP}{server}__{name}" if server is not None else _SDK_NAMES.get(name, name)
+def sdk_tool_name(name: str, server: str | None) -> str:
+    """Return the Agent SDK's name of a tool."""
+    if server is not None:
+        return f"{_MCP_PREFIX}{server}__{name}"
+    return _TO_SDK_NAME.get(name, name)
 
 
-def key(name: str) -> str:
-    """A tool's name as sessions remember that it is always allowed."""
+def always_allow_name(name: str) -> str:
+    """Return the name under which a session stores that a tool is always allowed."""
     from segue.agents.model.conversation import tool_name
 
-    server, tool = _place(name)
+    server, tool = _split_tool_name(name)
     if tool is None:
-        raise InvalidInput(f"{name!r} is a server and no tool")
+        raise InvalidInput(f"{name!r} names an MCP server; name one tool: {name}__TOOL")
     return tool_name(tool, server or None)
 
 
-def server(name: str, given: Mapping[str, Any], env: Mapping[str, str]) -> McpServer:
-    """An MCP server as the Agent SDK spells it: a command to start, or an address.
+def read_mcp_server(name: str, config: Mapping[str, Any], env: Mapping[str, str]) -> McpServer:
+    """Return an MCP server from the Agent SDK's configuration: a command or a URL.
 
-    A command has the variables of `env`, and its own before them.
+    A command gets the variables in `env`; its own variables take precedence.
     """
-    match given:
+    match config:
         case {"command": str(command)}:
-            variables = {**env, **given.get("env", {})}.items()
-            env_list = [EnvVariable(name=key, value=value) for key, value in variables]
+            variables = {**env, **config.get("env", {})}.items()
             return StdioMcpServer(
-                name=name, command=command, args=list(given.get("args", ())), env=env_list
+                name=name,
+                command=command,
+                args=list(config.get("args", ())),
+                env=[EnvVariable(name=key, value=value) for key, value in variables],
             )
-        case {"url": str(url)} if given.get("type", "http") == "http":
-            headers = given.get("headers", {}).items()
-            sent = [HttpHeader(name=key, value=value) for key, value in headers]
-            return HttpMcpServer(name=name, url=url, headers=sent)
-    raise InvalidInput(f"the MCP server {name!r} needs a command, or a url with type http")
+        case {"url": str(url)} if config.get("type", "http") == "http":
+            headers = config.get("headers", {}).items()
+            return HttpMcpServer(
+                name=name,
+                url=url,
+                headers=[HttpHeader(name=key, value=value) for key, value in headers],
+            )
+    raise InvalidInput(f"MCP server {name!r} needs a command, or a url with type http")

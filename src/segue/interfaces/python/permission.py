@@ -1,9 +1,9 @@
-"""What `can_use_tool` is told and may answer: True or False, or as Claude's Agent SDK has it.
+"""Call a program's `can_use_tool` and read its answer.
 
-There it is `async def can_use_tool(name, input, context)` and answers with an object that has a
-`behavior`: `allow`, with `updated_input` and `updated_permissions`, or `deny`, with `message` and
-`interrupt`. Who takes two arguments hears the tool's name as it is here, who takes three as it is
-there.
+It takes two or three arguments. With two, `async def can_use_tool(name, input)` gets segue's name
+of the tool. With three, `async def can_use_tool(name, input, context)` gets the Agent SDK's name.
+It returns True, False or an object as in the Agent SDK, whose `behavior` is `allow` (with
+`updated_input` and `updated_permissions`) or `deny` (with `message` and `interrupt`).
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from segue.model.errors import InvalidInput
 from segue.model.event import ConfigChanged, PermissionAsked, ToolCall
 from segue.model.session import Session
 
-from .options import Ask, key, sdk_name
+from .options import CanUseTool, always_allow_name, sdk_tool_name
 
-NOBODY = "nobody is there to ask: give can_use_tool, or another permission_mode"
-SESSION = (None, "session")  # where a change of permissions may be kept
+NO_CAN_USE_TOOL = "no can_use_tool answers permission requests; pass it or another permission_mode"
+SESSION_DESTINATIONS = (None, "session")  # of permission updates
 
 
-class Rule(NamedTuple):
-    """A tool, and which of its uses; None for all."""
+class PermissionRule(NamedTuple):
+    """A tool, and a pattern for some of its calls; None for all calls."""
 
     tool_name: str
     rule_content: str | None = None
 
 
 @dataclass
-class Update:
-    """A change of what is allowed, which an answer may ask for."""
+class PermissionUpdate:
+    """A change of permissions that an answer may request."""
 
     type: str
-    rules: list[Rule] | None = None
+    rules: list[PermissionRule] | None = None
     behavior: str | None = None
     mode: str | None = None
     directories: list[str] | None = None
@@ -45,21 +45,21 @@ class Update:
 
 @dataclass
 class ToolContext:
-    """What is known of a question beside the tool and its input."""
+    """The third argument of `can_use_tool`, with the fields of the Agent SDK."""
 
     tool_use_id: str | None = None
     title: str | None = None
     display_name: str | None = None
     description: str | None = None
-    suggestions: list[Update] = field(default_factory=list)
+    suggestions: list[PermissionUpdate] = field(default_factory=list)
     blocked_path: str | None = None
     decision_reason: str | None = None
     agent_id: str | None = None
     signal: None = None
 
 
-class Permission(NamedTuple):
-    """What a program says to a question."""
+class PermissionDecision(NamedTuple):
+    """A program's answer to a permission request."""
 
     allowed: bool
     note: str | None = None
@@ -68,86 +68,113 @@ class Permission(NamedTuple):
     updates: Sequence[Any] = ()
 
 
-async def permission(ask: Ask | None, asked: PermissionAsked, call: ToolCall | None) -> Permission:
-    """Ask the program; InvalidInput for an answer that cannot be."""
-    if ask is None:
-        return Permission(False, NOBODY)
-    name, given = (asked.title, None) if call is None else (call.name, call.input)
-    if _arguments(ask) < 3:
-        return _read(await ask(name, given))
-    server = None if call is None else call.server
-    told = sdk_name(name, server)
-    always = any(option.kind == "allow_always" for option in asked.options)
-    context = ToolContext(
-        tool_use_id=asked.call_id,
-        title=asked.title,
-        display_name=told,
-        suggestions=[Update("addRules", [Rule(told)], "allow")] if always else [],
-    )
-    return _read(await ask(told, given, context))
+async def request_permission(
+    can_use_tool: CanUseTool | None, request: PermissionAsked, call: ToolCall | None
+) -> PermissionDecision:
+    """Ask the program; without `can_use_tool` the request is refused.
 
-
-def changes(updates: Sequence[Any], session: Session, chosen: str | None) -> list[ConfigChanged]:
-    """What an answer changes in its session; InvalidInput for what cannot be true here.
-
-    `chosen` is the mode that the program has for its own turns, which no answer changes.
+    Raises InvalidInput for a malformed answer.
     """
-    found: list[ConfigChanged] = []
+    if can_use_tool is None:
+        return PermissionDecision(allowed=False, note=NO_CAN_USE_TOOL)
+    name, tool_input = (request.title, None) if call is None else (call.name, call.input)
+    if _count_arguments(can_use_tool) < 3:
+        return _read_answer(await can_use_tool(name, tool_input))
+    sdk_name = sdk_tool_name(name, None if call is None else call.server)
+    can_always_allow = any(option.kind == "allow_always" for option in request.options)
+    suggestion = PermissionUpdate("addRules", [PermissionRule(sdk_name)], "allow")
+    context = ToolContext(
+        tool_use_id=request.call_id,
+        title=request.title,
+        display_name=sdk_name,
+        suggestions=[suggestion] if can_always_allow else [],
+    )
+    return _read_answer(await can_use_tool(sdk_name, tool_input, context))
+
+
+def session_changes(
+    updates: Sequence[Any], session: Session, own_mode: str | None
+) -> list[ConfigChanged]:
+    """Return the changes of the session that permission updates mean.
+
+    `own_mode` is the mode of the program's own turns, which no update changes. Raises InvalidInput
+    for an update that a session cannot store.
+    """
+    changes: list[ConfigChanged] = []
     allowed = set(session.options.get(ALWAYS_ALLOWED, ()))
     for update in updates:
         kind = _get(update, "type")
-        if _get(update, "destination") not in SESSION:
-            raise InvalidInput("updated_permissions: they are kept in the session, nowhere else")
-        rules = [_rule(each) for each in _get(update, "rules") or ()]
+        destination = _get(update, "destination")
+        if destination not in SESSION_DESTINATIONS:
+            raise InvalidInput(
+                f"updated_permissions: destination {destination!r} is not supported; use session"
+            )
+        rules = [_rule_name(rule) for rule in _get(update, "rules") or ()]
         mode = _get(update, "mode")
         if kind == "addRules" and _get(update, "behavior") == "allow" and rules:
             allowed.update(rules)
-            found.append(ConfigChanged(options={ALWAYS_ALLOWED: sorted(allowed)}))
-        elif kind == "setMode" and mode in MODES and chosen is None:
-            found.append(ConfigChanged(mode=mode))
+            changes.append(ConfigChanged(options={ALWAYS_ALLOWED: sorted(allowed)}))
+        elif kind == "setMode" and mode in MODES and own_mode is None:
+            changes.append(ConfigChanged(mode=mode))
         elif kind == "setMode" and mode in MODES:
-            raise InvalidInput("updated_permissions: this session was opened in a mode of its own")
+            raise InvalidInput(
+                f"updated_permissions: cannot set mode {mode!r}, because the session was opened"
+                f" with permission_mode {own_mode!r}"
+            )
         else:
-            raise InvalidInput(f"updated_permissions: {kind!r} with these values is not possible")
-    return found
+            raise InvalidInput(
+                f"updated_permissions: {kind!r} with these values is not supported;"
+                " use addRules with behavior allow, or setMode"
+            )
+    return changes
 
 
-def _rule(given: Any) -> str:
-    if _get(given, "rule_content", "ruleContent") is not None:
-        raise InvalidInput("updated_permissions: a rule is for all uses of a tool, or none")
-    return key(str(_get(given, "tool_name", "toolName")))
+def _rule_name(rule: Any) -> str:
+    content = _get(rule, "rule_content", "ruleContent")
+    if content is not None:
+        raise InvalidInput(
+            f"updated_permissions: rule content {content!r} is not supported;"
+            " a rule allows all calls of a tool"
+        )
+    return always_allow_name(str(_get(rule, "tool_name", "toolName")))
 
 
-def _read(answer: Any) -> Permission:
+def _read_answer(answer: Any) -> PermissionDecision:
     if isinstance(answer, bool):
-        return Permission(answer)
+        return PermissionDecision(answer)
     match _get(answer, "behavior"):
         case "allow":
-            changed = _get(answer, "updated_input", "updatedInput")
-            updates = _get(answer, "updated_permissions", "updatedPermissions") or ()
-            given = None if changed is None else dict(changed)
-            return Permission(True, input=given, updates=updates)
+            new_input = _get(answer, "updated_input", "updatedInput")
+            return PermissionDecision(
+                allowed=True,
+                input=None if new_input is None else dict(new_input),
+                updates=_get(answer, "updated_permissions", "updatedPermissions") or (),
+            )
         case "deny":
-            note, interrupt = _get(answer, "message"), bool(_get(answer, "interrupt"))
-            return Permission(False, str(note) if note else None, interrupt=interrupt)
+            message = _get(answer, "message")
+            return PermissionDecision(
+                allowed=False,
+                note=str(message) if message else None,
+                interrupt=bool(_get(answer, "interrupt")),
+            )
     raise InvalidInput(
         f"can_use_tool answers with True, False or a behavior of allow or deny, not {answer!r}"
     )
 
 
-def _get(given: Any, *names: str) -> Any:
-    """An attribute, or an entry of a dict."""
+def _get(value: Any, *names: str) -> Any:
+    """Return the first attribute, or entry of a dict, that is not None."""
     for name in names:
-        found = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
-        if found is not None:
-            return found
+        item = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if item is not None:
+            return item
     return None
 
 
-def _arguments(function: Any) -> int:
-    """How many it takes; one that takes any number takes three."""
+def _count_arguments(function: Any) -> int:
+    """Return how many positional arguments a function takes; 3 if it takes any number."""
     parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 3
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in by_place for each in parameters)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters)

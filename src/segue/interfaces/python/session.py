@@ -1,11 +1,11 @@
-"""A session in a program's hands: send, stream, send again.
+"""A session of a program: send a prompt, stream the messages, send again.
 
     async with segue.create_session(model="anthropic:claude-sonnet-4-6") as session:
         await session.send("What does this project do?")
         async for message in session.stream():
             print(message)
 
-What is said is kept in the default store, where every other door finds it.
+Sessions are in the default store, where every other interface finds them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,27 @@ from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import Delta, PermissionAsked, ToolCall
 from segue.model.principal import LOCAL
+from segue.model.session import Session
 
 from .hooks import ProgramHooks
-from .messages import Message, SystemMessage, Tally, ended, message, partial
-from .opening import Opened, opened
-from .options import Options, check, overrides, server
-from .permission import Permission, changes, permission
-from .tools import functions
+from .hub_handle import HubHandle, open_handle
+from .messages import (
+    Message,
+    SystemMessage,
+    TurnSummary,
+    message_from_delta,
+    message_from_event,
+    turn_end,
+)
+from .options import Options, agent_overrides, check_options, read_mcp_server
+from .permission import PermissionDecision, request_permission, session_changes
+from .tools import function_tools
 
 CLOSED = "Cannot send to closed session"
 
 
 class SDKSession:
-    """One conversation, new or taken up again. Closing it ends a turn that still runs."""
+    """One session, new or resumed. Closing it ends a turn that still runs."""
 
     def __init__(
         self,
@@ -48,35 +56,41 @@ class SDKSession:
         model: str,
         options: Options,
         *,
-        new_in: str | None = None,
-        known_in: str | None = None,
+        create_in: str | None = None,
+        expected_cwd: str | None = None,
     ) -> None:
-        """New in one directory; or known, if that is said, to be in one."""
+        """Prepare a session; it is opened on first use.
+
+        With `create_in` it is created in that directory. Without, it must exist and, if
+        `expected_cwd` is set, work there. Raises InvalidInput for a bad model or option.
+        """
         self.session_id = session_id
         self._model = model
-        self._new_in = new_in
-        self._known_in = known_in
-        check(model, options)
-        self._tools = functions(options.get("tools", ()))
-        self._running: set[asyncio.Task[None]] = set()  # tools of the program's
-        self._overrides = overrides(model, options)
+        self._create_in = create_in
+        self._expected_cwd = expected_cwd
+        check_options(model, options)
+        self._tools = function_tools(options.get("tools", ()))
+        self._tool_tasks: set[asyncio.Task[None]] = set()
+        self._overrides = agent_overrides(model, options)
         self._mode = options.get("permission_mode")
-        given = options.get("mcp_servers") or {}
         env = dict(options.get("env") or {})
-        self._servers = [server(name, told, env) for name, told in given.items()]
+        self._servers = [
+            read_mcp_server(name, config, env)
+            for name, config in (options.get("mcp_servers") or {}).items()
+        ]
         hooks = options.get("hooks")
         self._hooks = ProgramHooks(hooks) if hooks else None
         self._turn_hooks = TurnHooks(self._hooks, env)
         self._hooks_id: str | None = None
-        self._ask = options.get("can_use_tool")
-        self._pieces = options.get("include_partial_messages", False)
-        self._where = options.get("store")
-        self._opening = asyncio.Lock()
-        self._opened: Opened | None = None
+        self._can_use_tool = options.get("can_use_tool")
+        self._include_deltas = options.get("include_partial_messages", False)
+        self._store = options.get("store")
+        self._open_lock = asyncio.Lock()
+        self._handle: HubHandle | None = None
         self._closed = False
-        self._sent: deque[str] = deque()
-        self._seen = 0  # the end of the last turn that was streamed
-        self._init: SystemMessage | None = None
+        self._sent: deque[str] = deque()  # turns that were not streamed yet
+        self._streamed_seq = 0  # the end of the last turn that was streamed
+        self._init_message: SystemMessage | None = None
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -86,95 +100,112 @@ class SDKSession:
         await self.close()
 
     async def send(self, prompt: str | Block | Iterable[Block]) -> None:
-        """Ask something. It is kept when this returns; `stream` tells what comes of it."""
+        """Send a prompt. It is stored when this returns; `stream` yields the answer.
+
+        Raises InvalidInput if a hook blocks it, Conflict if the session is closed.
+        """
         hub = (await self._open()).hub
         content = as_content(prompt)
         turn = await hub.prompt(
             LOCAL,
             self.session_id,
             content,
-            system=await self._added(hub, content),
-            overrides=self._for_turns(),
+            system=await self._run_prompt_hooks(hub, content),
+            overrides=self._turn_overrides(),
             mode=self._mode,
         )
         self._sent.append(turn)
 
     async def stream(self) -> AsyncGenerator[Message, None]:
-        """What happens until the answer to what was sent first is whole; `result` is the last.
+        """Yield the messages of the turn that answers the oldest prompt; `result` is the last.
 
-        Call it again for what was sent after that. Nothing comes where nothing was sent.
+        Call it again for the next prompt. Without a prompt it yields nothing.
         """
         hub = (await self._open()).hub
         while self._sent:
             turn = self._sent.popleft()
-            if self._init is not None:
-                yield replace(self._init, uuid=ids.new_id())
-            begin = await hub.begun(LOCAL, self.session_id, turn)
-            if begin is None or begin <= self._seen:
-                continue  # taken back, or answered by a turn that was streamed already
-            async with aclosing(self._turn(hub, begin)) as messages:
-                async for each in messages:
-                    yield each
+            if self._init_message is not None:
+                yield replace(self._init_message, uuid=ids.new_id())
+            first_seq = await hub.begun(LOCAL, self.session_id, turn)
+            if first_seq is None or first_seq <= self._streamed_seq:
+                continue  # withdrawn, or answered in a turn that was streamed already
+            async with aclosing(self._stream_turn(hub, first_seq)) as messages:
+                async for message in messages:
+                    yield message
             return
 
     async def close(self) -> None:
-        """End a turn that still runs and let go of everything. Calling it again does nothing."""
+        """End a turn that still runs and release everything. A second call does nothing."""
         self._closed = True
-        for task in self._running:
+        for task in self._tool_tasks:
             task.cancel()
-        held, self._opened = self._opened, None
-        if held is not None:
-            try:
-                if self._hooks_id is not None:  # what has not begun is nobody else's to answer
-                    for turn in self._sent:
-                        await held.hub.withdraw(LOCAL, self.session_id, turn)
-            finally:
-                await held.close()
-            if self._hooks_id is not None:
-                held.hub.agent_registry.hooks.unregister(self._hooks_id)
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        try:
+            if self._hooks_id is not None:  # only this process can run turns with its hooks
+                for turn in self._sent:
+                    await handle.hub.withdraw(LOCAL, self.session_id, turn)
+        finally:
+            await handle.close()
+        if self._hooks_id is not None:
+            handle.hub.agent_registry.hooks.unregister(self._hooks_id)
 
-    async def _open(self) -> Opened:
+    async def _open(self) -> HubHandle:
         if self._closed:
             raise Conflict(CLOSED)
-        async with self._opening:
-            if self._opened is None:
-                self._opened = await opened(self._where)
+        async with self._open_lock:
+            if self._handle is None:
+                self._handle = await open_handle(self._store)
                 try:
-                    await self._prepare(self._opened)
+                    await self._prepare(self._handle)
                 except BaseException:
                     await self.close()
                     raise
-            return self._opened
+            return self._handle
 
-    async def _prepare(self, held: Opened) -> None:
-        hub = held.hub
+    async def _prepare(self, handle: HubHandle) -> None:
+        """Register hooks, create or load the session, and connect its MCP servers."""
+        hub = handle.hub
         if self._turn_hooks != TurnHooks():
             self._hooks_id = hub.agent_registry.hooks.register(self._turn_hooks)
-        if self._new_in is not None:
+        if self._create_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
-            session = await hub.create(LOCAL, id=self.session_id, cwd=self._new_in, agent=agent)
+            session = await hub.create(LOCAL, id=self.session_id, cwd=self._create_in, agent=agent)
         else:
-            session = await hub.promptable(LOCAL, self.session_id, overrides=self._for_turns())
-            if self._known_in is not None and directories.real(self._known_in) != session.directory:
-                raise InvalidInput(f"cwd: session {session.id} works in {session.cwd}")
-            self._seen = session.last_seq
-        failed = await held.hold(session, self._servers)
-        self._init = SystemMessage(
+            session = await self._load(hub)
+            self._streamed_seq = session.last_seq
+        failures = await handle.hold(session, self._servers)
+        self._init_message = SystemMessage(
             session_id=session.id,
             uuid=ids.new_id(),
             cwd=session.cwd,
             model=self._model,
             permission_mode=self._mode or session.mode or "default",
             mcp_servers=[
-                {"name": each.name, "status": "failed" if each.name in failed else "connected"}
-                for each in self._servers
+                {
+                    "name": server.name,
+                    "status": "failed" if server.name in failures else "connected",
+                }
+                for server in self._servers
             ],
         )
 
-    def _for_turns(self) -> dict[str, Any]:
-        """What this program asks of its own turns, beyond what the session is made with."""
-        # The model that it names answers, whichever agent the session has.
+    async def _load(self, hub: Hub) -> Session:
+        """Return the existing session, ready for a prompt."""
+        session = await hub.promptable(LOCAL, self.session_id, overrides=self._turn_overrides())
+        expected = self._expected_cwd
+        if expected is not None and directories.real(expected) != session.directory:
+            raise InvalidInput(
+                f"cwd: session {session.id} works in {session.cwd}, not in {expected};"
+                " leave cwd out to use its own directory"
+            )
+        return session
+
+    def _turn_overrides(self) -> dict[str, Any]:
+        """Return the settings of this program's own turns, which the session does not store."""
+        # The model of this program answers, not the session's agent.
         own: dict[str, Any] = {"kind": DEMO if self._model == DEMO else "default"}
         if self._tools:
             own[FUNCTIONS] = [tool.definition() for tool in self._tools.values()]
@@ -182,38 +213,38 @@ class SDKSession:
             own[HOOKS_KEY] = self._hooks_id
         return {**self._overrides, **own}
 
-    async def _added(self, hub: Hub, content: Content) -> Said | None:
-        """What hooks add to a prompt, unless they block it."""
+    async def _run_prompt_hooks(self, hub: Hub, content: Content) -> Said | None:
+        """Return what hooks add to a prompt. Raises InvalidInput if a hook blocks it."""
         if self._hooks is None:
             return None
         session = await hub.get(LOCAL, self.session_id)
-        context = await self._hooks.prompted(
+        context = await self._hooks.before_prompt(
             session, self._mode or session.mode, plain_text(content)
         )
         return None if context is None else Said(id=ids.new_id(), content=as_content(context))
 
-    async def _turn(self, hub: Hub, begin: int) -> AsyncGenerator[Message, None]:
-        tally = Tally()
-        follow = hub.follow(LOCAL, self.session_id, begin - 1, deltas=self._pieces)
+    async def _stream_turn(self, hub: Hub, first_seq: int) -> AsyncGenerator[Message, None]:
+        summary = TurnSummary()
+        follow = hub.follow(LOCAL, self.session_id, first_seq - 1, deltas=self._include_deltas)
         async with aclosing(follow) as items:
             async for item in items:
                 if isinstance(item, Delta):
-                    yield partial(item)
+                    yield message_from_delta(item)
                     continue
-                tally.add(item)
+                summary.add(item)
                 if isinstance(item.body, ToolCall) and item.body.custom:
-                    self._run(hub, item.body)
+                    self._start_tool(hub, item.body)
                 if isinstance(item.body, PermissionAsked):
-                    await self._answer(hub, item.body, tally)
-                if (told := message(self.session_id, item)) is not None:
-                    yield told
-                if (reason := ended(item)) is not None:
-                    self._seen = item.seq
-                    yield tally.result(self.session_id, item, reason)
+                    await self._answer(hub, item.body, summary)
+                if (message := message_from_event(self.session_id, item)) is not None:
+                    yield message
+                if (reason := turn_end(item)) is not None:
+                    self._streamed_seq = item.seq
+                    yield summary.result(self.session_id, item, reason)
                     return
 
-    def _run(self, hub: Hub, call: ToolCall) -> None:
-        """Run a tool of the program's, while others may run too; other clients have theirs."""
+    def _start_tool(self, hub: Hub, call: ToolCall) -> None:
+        """Run a function of the program as a task; another client's tools are not run here."""
         if (tool := self._tools.get(call.name)) is None:
             return
 
@@ -223,31 +254,36 @@ class SDKSession:
                 await hub.give(LOCAL, self.session_id, result)
 
         task = asyncio.create_task(run())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._tool_tasks.add(task)
+        task.add_done_callback(self._tool_tasks.discard)
 
-    async def _answer(self, hub: Hub, asked: PermissionAsked, tally: Tally) -> None:
+    async def _answer(self, hub: Hub, request: PermissionAsked, summary: TurnSummary) -> None:
+        """Ask the program about a permission request, and apply its answer."""
         session = await hub.get(LOCAL, self.session_id)
-        if asked.ask_id not in session.open_asks:
-            return  # somebody answered at another door
+        if request.ask_id not in session.open_asks:
+            return  # another client has answered it
+        call = summary.tool_call(request.call_id)
         try:
-            said = await permission(self._ask, asked, tally.called(asked.call_id))
-            changed = changes(said.updates, session, self._mode)
+            decision = await request_permission(self._can_use_tool, request, call)
+            changes = session_changes(decision.updates, session, self._mode)
         except BaseException:
-            await self._reply(hub, asked, Permission(False, "whoever decides about this failed"))
+            refusal = PermissionDecision(allowed=False, note="can_use_tool failed")
+            await self._reply(hub, request, refusal)
             raise
-        for change in changed:
+        for change in changes:
             await hub.configure(LOCAL, self.session_id, change)
-        await self._reply(hub, asked, said)
-        if not said.allowed:
-            tally.denied(asked.call_id)
-        if said.interrupt:
+        await self._reply(hub, request, decision)
+        if not decision.allowed:
+            summary.deny(request.call_id)
+        if decision.interrupt:
             await hub.cancel(LOCAL, self.session_id)
 
-    async def _reply(self, hub: Hub, asked: PermissionAsked, said: Permission) -> None:
-        wanted = "allow_once" if said.allowed else "reject_once"
-        option = next((each.id for each in asked.options if each.kind == wanted), None)
-        with suppress(NotFound):  # the turn was cancelled, or somebody else answered
+    async def _reply(
+        self, hub: Hub, request: PermissionAsked, decision: PermissionDecision
+    ) -> None:
+        kind = "allow_once" if decision.allowed else "reject_once"
+        option = next((option.id for option in request.options if option.kind == kind), None)
+        with suppress(NotFound):  # the turn was cancelled, or another client has answered
             await hub.answer(
-                LOCAL, self.session_id, asked.ask_id, option, said.note, input=said.input
+                LOCAL, self.session_id, request.ask_id, option, decision.note, input=decision.input
             )

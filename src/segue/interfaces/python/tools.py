@@ -1,4 +1,4 @@
-"""A program's own functions as tools that the model may call."""
+"""Let the model call functions of the program as tools."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from segue.model.errors import InvalidInput
 from segue.model.event import ToolResult
 
 
-class Function:
-    """One of them. Its signature says what it is given, its docstring what it is for."""
+class FunctionTool:
+    """A function as a tool: its signature defines the input, its docstring is the description."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = function.__name__
@@ -24,48 +24,55 @@ class Function:
         fields: list[Any] = []
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise InvalidInput(f"the tool {self.name!r} must name what it is given")
-            kind = hints.get(parameter.name, Any)
+                raise InvalidInput(
+                    f"tool {self.name!r} has the parameter {str(parameter)!r};"
+                    " name each parameter instead"
+                )
+            parameter_type = hints.get(parameter.name, Any)
             default = () if parameter.default is parameter.empty else (parameter.default,)
-            fields.append((parameter.name, kind, *default))
-        self._input = msgspec.defstruct(self.name, fields, kw_only=True, forbid_unknown_fields=True)
+            fields.append((parameter.name, parameter_type, *default))
+        self._input_type = msgspec.defstruct(
+            self.name, fields, kw_only=True, forbid_unknown_fields=True
+        )
 
     def definition(self) -> dict[str, Any]:
-        """The tool, as an agent's record has it."""
+        """Return the tool as an agent's record defines it. Raises InvalidInput for bad types."""
         try:
-            _, parts = msgspec.json.schema_components([self._input], ref_template="#/$defs/{name}")
+            _, definitions = msgspec.json.schema_components(
+                [self._input_type], ref_template="#/$defs/{name}"
+            )
         except TypeError as error:
-            raise InvalidInput(f"the tool {self.name!r}: {error}") from None
-        schema = parts.pop(self.name)
+            raise InvalidInput(f"tool {self.name!r}: {error}") from None
+        schema = definitions.pop(self.name)
         return {
             "type": "custom",
             "name": self.name,
             "description": inspect.getdoc(self._function) or "",
-            "input_schema": {**schema, "$defs": parts} if parts else schema,
+            "input_schema": {**schema, "$defs": definitions} if definitions else schema,
         }
 
-    async def call(self, call_id: str, given: Any) -> ToolResult:
-        """What comes of a call; whatever goes wrong is the model's to hear of."""
+    async def call(self, call_id: str, tool_input: Any) -> ToolResult:
+        """Call the function. An exception becomes a failed result for the model."""
         try:
-            read = msgspec.convert(given, self._input)
-            arguments = {name: getattr(read, name) for name in self._input.__struct_fields__}
+            struct = msgspec.convert(tool_input, self._input_type)
+            arguments = {name: getattr(struct, name) for name in self._input_type.__struct_fields__}
             if inspect.iscoroutinefunction(self._function):
-                found = await self._function(**arguments)
+                value = await self._function(**arguments)
             else:
-                found = await asyncio.to_thread(self._function, **arguments)
-            text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+                value = await asyncio.to_thread(self._function, **arguments)
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            return ToolResult(call_id=call_id, status="failed", content=as_content(why))
+            message = f"{type(error).__name__}: {error}"
+            return ToolResult(call_id=call_id, status="failed", content=as_content(message))
         return ToolResult(call_id=call_id, status="completed", content=as_content(text))
 
 
-def functions(given: Iterable[Callable[..., Any]]) -> dict[str, Function]:
-    """A program's tools by their names."""
-    found: dict[str, Function] = {}
-    for function in given:
-        tool = Function(function)
-        if tool.name in found:
-            raise InvalidInput(f"two tools are named {tool.name!r}")
-        found[tool.name] = tool
-    return found
+def function_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, FunctionTool]:
+    """Return functions as tools, by name. Raises InvalidInput if two have the same name."""
+    tools: dict[str, FunctionTool] = {}
+    for function in functions:
+        tool = FunctionTool(function)
+        if tool.name in tools:
+            raise InvalidInput(f"two tools are named {tool.name!r}; rename one function")
+        tools[tool.name] = tool
+    return tools
