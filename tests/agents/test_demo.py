@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segue.agents.demo import HELP, _Performance
+from segue.agents.demo import HELP, _DemoTurn
 from segue.hub import Hub
 from segue.model.content import Diff, as_content
 from segue.model.event import Event, PermissionAsked, PlanEntry, ToolResult
@@ -52,7 +52,7 @@ def of(bodies: list[Any], kind: str) -> list[Any]:
 
 
 def test_help_names_every_instruction() -> None:
-    known = set(_Performance(None)._acts())  # type: ignore[arg-type]  # only its names are wanted
+    known = set(_DemoTurn(None)._commands())  # type: ignore[arg-type]  # only its names are wanted
     assert set(re.findall(r"^    /([a-z]+)", HELP, re.MULTILINE)) == known
 
 

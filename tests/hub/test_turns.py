@@ -386,7 +386,7 @@ async def test_what_only_a_program_that_is_gone_could_answer_blocks_nobody(
         left = await hub.prompt(LOCAL, id, "with hooks", overrides=overrides)
         assert await hub.wait(LOCAL, id, left) == "error"
         (failed,) = await events_of(hub, id, "failed")
-        assert "hooks or variables of the program" in failed.message
+        assert "hooks that only the process that started it has" in failed.message
         assert await hub.run(LOCAL, id, "/say on") == "end_turn"
 
 

@@ -1,13 +1,13 @@
-"""Agent and Turn: all that an agent needs to know of segue.
+"""Agent and Turn: the interface between segue and the code that answers a prompt.
 
     class Echo:
         async def run(self, turn: Turn) -> StopReason:
             await turn.say(f"You said: {turn.text}")
             return "end_turn"
 
-That is a whole agent: every door can drive it, its turns are stored, listed, searched and
-replayed. `run` is cancelled like any task when somebody cancels the turn; what it had streamed
-by then is kept and marked partial.
+This is a complete agent. Every interface can prompt it, and segue stores, lists, searches and
+replays its turns. When a user cancels the turn, segue cancels `run` like any asyncio task, stores
+the text streamed so far and marks it as partial.
 """
 
 from __future__ import annotations
@@ -45,34 +45,37 @@ REJECT = Option(id="reject", name="Reject", kind="reject_once")
 
 
 class Agent(Protocol):
-    """Anything with this one method."""
+    """An object that answers prompts."""
 
     async def run(self, turn: Turn) -> StopReason:
-        """Answer `turn.prompt` by emitting events; say how it ended."""
+        """Answer `turn.prompt` by emitting events, and return why the turn ended."""
         ...
 
 
 @runtime_checkable
 class SupportsCheck(Protocol):
-    """An agent that knows before its turn whether it could answer at all."""
+    """An agent that can check before a turn whether it is able to answer."""
 
     async def check(self) -> None:
-        """NoAgent, which says what is missing, if it could not."""
+        """Raise NoAgent, with a message that names what is missing, if the agent cannot answer."""
         ...
 
 
 @runtime_checkable
 class SupportsRelease(Protocol):
-    """An agent that keeps something for a session between its turns."""
+    """An agent that keeps resources for a session between its turns."""
 
     async def release(self, session: str) -> None:
-        """The session was closed: let go of what was kept for it."""
+        """Free the resources of a session that was closed."""
         ...
 
 
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that an agent has begun on its own side: the id that it should have here, and the
-    agent's own name for it. `keep` says which id it got, and gives the options to know it by."""
+    """A session that an agent has started on its side.
+
+    `id` is the session id to use in segue, `native_id` the agent's own. `bind` receives the segue
+    id that the session got, and returns the session options that identify it to the agent.
+    """
 
     id: str
     native_id: str
@@ -81,40 +84,50 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class OwnsSessions(Protocol):
-    """An agent that has sessions of its own, and is asked when one begins.
+    """An agent that has its own sessions, one for each session of segue.
 
-    Such an agent connects a session's MCP servers itself: `tools` only names them.
+    Such an agent connects a session's MCP servers itself: `tools` only lists them.
     """
 
     async def start_session(
         self, cwd: str, roots: Sequence[str], tools: Tools | None
-    ) -> AgentSession: ...
+    ) -> AgentSession:
+        """Start a session in the agent."""
+        ...
 
 
 @runtime_checkable
 class HasOptions(Protocol):
-    """An agent that has options of its own, in the session's options under `offered`."""
+    """An agent that offers options of its own; the session's `offered` option lists them."""
 
     async def set_option(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
     ) -> Any:
-        """Choose a value; what is offered then."""
+        """Set an option, and return the options that the agent offers now."""
         ...
 
 
 @runtime_checkable
 class NeedsLogin(Protocol):
-    """An agent that may want somebody to log in first."""
+    """An agent that may require the user to log in."""
 
-    async def logins(self) -> Sequence[LoginMethod]: ...
-    async def log_in(self, id: str) -> None: ...
-    async def log_out(self) -> None: ...
+    async def logins(self) -> Sequence[LoginMethod]:
+        """Return the login methods that the agent offers."""
+        ...
+
+    async def log_in(self, id: str) -> None:
+        """Log in with one of the methods."""
+        ...
+
+    async def log_out(self) -> None:
+        """Log out."""
+        ...
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said to a permission question; no option when it was withdrawn.
+    """The answer to a permission request; `option` is None if the request was withdrawn.
 
-    With an `input`, what was asked about may be done with that instead.
+    If `input` is set, the tool must run with that input instead of the one in the request.
     """
 
     option: Option | None = None
@@ -123,19 +136,26 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
+        """True if the user chose an option that allows the tool call."""
         return self.option is not None and self.option.kind.startswith("allow")
 
 
 class Tools(Protocol):
     """The MCP servers that are connected for a session."""
 
-    def servers(self) -> Sequence[str]: ...
+    def servers(self) -> Sequence[str]:
+        """Return the names of the servers."""
+        ...
+
     async def offered(self) -> Sequence[McpTool]:
-        """What the servers' tools are, now."""
+        """Return the tools that the servers offer now."""
         ...
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool; its result, with an empty call_id. A failure is a result too."""
+        """Call a tool and return its result, with an empty call_id.
+
+        A failed call does not raise; it returns a result with the status `failed`.
+        """
         ...
 
 
@@ -149,25 +169,25 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring(Protocol):
-    """What the session's vaults hold; each is opened when it is asked for."""
+    """The credentials in a session's vaults, decrypted on demand."""
 
     async def token(self, url: str, refused: str | None = None) -> str | None:
-        """The bearer token for the MCP server at an address, if there is one.
+        """Return the bearer token for the MCP server at `url`, or None if the vaults have none.
 
-        `refused` is one that the server did not take: another is fetched, where that is possible.
+        `refused` is a token that the server rejected; the keyring then fetches a new one if it can.
         """
         ...
 
     async def variables(self) -> dict[str, str]:
-        """What is secret in the environment of programs that the agent runs.
+        """Return the secret environment variables for programs that the agent runs.
 
-        It belongs nowhere else: not into an event, nor into what a model is told.
+        The values must not appear in events or in requests to a model.
         """
         ...
 
 
 class TurnPort(Protocol):
-    """What the turn engine does for a Turn."""
+    """The services that the turn engine provides to a Turn."""
 
     @property
     def session(self) -> Session: ...
@@ -187,7 +207,7 @@ class TurnPort(Protocol):
 
 
 class Turn:
-    """One prompt being answered."""
+    """One prompt that an agent is answering."""
 
     def __init__(
         self,
@@ -200,12 +220,12 @@ class Turn:
     ) -> None:
         self._port = port
         self._stream: _Stream | None = None
-        self._left: list[AnyBody] = []
+        self._at_end: list[AnyBody] = []
         self.prompt = prompt
         self.id = turn_id
         self._tools = tools
-        self.outcome = outcome  # what the prompt asks to be reached, if it is such a prompt
-        self.system = system  # what its sender's system said with it
+        self.outcome = outcome  # the outcome that the prompt defines, if any
+        self.system = system  # the system message sent with the prompt
 
     @property
     def session(self) -> Session:
@@ -214,44 +234,45 @@ class Turn:
 
     @property
     def local(self) -> bool:
-        """Whether everybody who spoke in this turn is the local user.
+        """True if the local user sent every prompt of this turn.
 
-        For anybody else an agent runs programs confined, or not at all.
+        For other callers an agent runs programs in a sandbox, or not at all.
         """
         return self._port.local
 
     @property
     def tools(self) -> Tools:
-        """The MCP servers that the session was opened with; they run as the local user's.
+        """The MCP servers that the session was opened with.
 
-        So there are none in a turn in which anybody else has spoken.
+        They run with the local user's rights, so turns with prompts from other callers have none.
         """
         return self._tools if self.local else NoTools()
 
     def keyring(self, *, private: bool = False) -> Keyring:
-        """The credentials of the session's vaults, for MCP servers and programs of its agent.
+        """Return the credentials of the session's vaults, for MCP servers and the agent's programs.
 
-        `private` says that a token may be renewed at a private address, as the local user's may.
+        With `private`, a token may be renewed at a private network address. Turns of the local
+        user may always do that.
         """
         return self._port.keyring(private=private or self.local)
 
     async def outputs(self) -> str | None:
-        """The directory whose files people are given after the turn, if the session has one."""
+        """Return the directory whose files segue stores after the turn, or None without one."""
         return await self._port.outputs()
 
     @property
     def mounts(self) -> tuple[str, ...]:
-        """Absolute paths that mean places in `cwd`, where that is a directory which segue made."""
+        """Absolute paths that segue maps into `cwd`, if segue created that directory."""
         return self._port.mounts()
 
     @property
     def text(self) -> str:
-        """The prompt's text."""
+        """The text of the prompt."""
         return plain_text(self.prompt)
 
     @property
     def cwd(self) -> str:
-        """The session's working directory; relative paths mean this one."""
+        """The session's working directory, which relative paths start from."""
         return self.session.cwd
 
     @property
@@ -261,28 +282,32 @@ class Turn:
         return (session.cwd, *session.roots)
 
     async def history(self, *, whole: bool = True) -> list[Event]:
-        """Everything before this turn's prompt; not `whole`, from the last compaction on."""
+        """Return the events before this turn's prompt.
+
+        Unless `whole` is set, return only those since the last compaction.
+        """
         return await self._port.history(whole=whole)
 
     async def emit(self, *bodies: AnyBody | Draft) -> list[Event]:
-        """Store events. They are durable, and on every follower's screen, when this returns."""
+        """Store events. When this returns they are durable and every follower has them."""
         stream = self._stream
         try:
-            return await self._port.append([*self._finish(), *bodies])
+            return await self._port.append([*self._take_stream(), *bodies])
         except BaseException:
-            # It may be stored or not; the engine will ask for it again, and its id keeps it single.
+            # The append may have succeeded or not. The engine stores the message again at the end
+            # of the turn; the store ignores an event id that it already has.
             self._stream = self._stream or stream
             raise
 
     async def say(self, text: str) -> None:
-        """Say something whole."""
+        """Store a complete message."""
         await self.emit(AgentMessage(content=as_content(text)))
 
     async def delta(self, text: str, kind: StreamKind = "message") -> None:
-        """Stream a piece of a message or a thought.
+        """Stream a part of a message or a thought.
 
-        Pieces of one kind make one message, which is stored when something else is emitted or
-        the turn ends.
+        Consecutive parts of one kind form one message. It is stored when the agent emits another
+        event or the turn ends.
         """
         if self._stream is not None and self._stream.kind != kind:
             await self.emit()
@@ -302,9 +327,9 @@ class Turn:
         kind: ToolKind = "other",
         custom: bool = False,
     ) -> str:
-        """Begin a tool call; its id, which the ToolResult must carry.
+        """Store a tool call and return its id, which the ToolResult must carry.
 
-        A `custom` tool is run by the client: `result` waits for what comes of it.
+        The client runs a `custom` tool; `result` waits for its result.
         """
         call_id = ids.new_id()
         await self.emit(
@@ -313,9 +338,9 @@ class Turn:
         return call_id
 
     async def result(self, call_id: str) -> list[Event]:
-        """Wait until somebody at a door gives the result of a call, which is stored then.
+        """Wait until a client submits the result of a call, and return the stored events.
 
-        The ToolResult comes first, and after it what else was said with it.
+        The first event is the ToolResult; other events that the client sent with it follow.
         """
         await self.emit()
         return await self._port.result(call_id)
@@ -326,39 +351,44 @@ class Turn:
         options: Sequence[Option] = (ALLOW, ALLOW_ALWAYS, REJECT),
         call_id: str | None = None,
     ) -> Answer:
-        """Ask whoever is at a door for permission, and wait for the answer."""
+        """Ask the user for permission, through any interface, and wait for the answer."""
         await self.emit()
         return await self._port.request_permission(title, options, call_id)
 
     async def more(self) -> list[Event]:
-        """Prompts that were sent since the turn began, now part of it."""
+        """Add the prompts that arrived since the turn began to it, and return their events."""
         await self.emit()
         return await self._port.more()
 
     def take_unstored(self) -> list[Draft]:
-        """What was streamed and not stored, as a partial message: the engine's last question."""
-        left, self._left = self._left, []
-        return [*self._finish(partial=True), *(Draft(body=body) for body in left)]
+        """Return the streamed text that is not stored, as a partial message, and pending events.
+
+        The turn engine calls this when the turn ends.
+        """
+        bodies, self._at_end = self._at_end, []
+        return [*self._take_stream(partial=True), *(Draft(body=body) for body in bodies)]
 
     def emit_at_end(self, *bodies: AnyBody) -> None:
-        """Have events stored with the turn's end: for an agent that is being cancelled."""
-        self._left += bodies
+        """Store events when the turn ends; for an agent that is being cancelled."""
+        self._at_end += bodies
 
     async def finish(
         self, *, partial: bool = False, extra: dict[str, Any] | None = None
     ) -> list[Event]:
-        """Store what was streamed; `partial` if it never came to its end."""
+        """Store the streamed message; set `partial` if the message is incomplete."""
         if self._stream is None:
             return []
         self._stream.partial, self._stream.extra = partial, extra or {}
         return await self.emit()
 
-    def _finish(self, partial: bool = False) -> list[Draft]:
+    def _take_stream(self, *, partial: bool = False) -> list[Draft]:
         stream, self._stream = self._stream, None
-        return [] if stream is None else [stream.draft(partial)]
+        return [] if stream is None else [stream.draft(partial=partial)]
 
 
 class _Stream:
+    """A message that is being streamed."""
+
     def __init__(self, kind: StreamKind) -> None:
         self.id = ids.new_id()
         self.kind = kind
@@ -367,21 +397,23 @@ class _Stream:
         self.partial = False
         self.extra: dict[str, Any] = {}
 
-    def draft(self, partial: bool) -> Draft:
+    def draft(self, *, partial: bool) -> Draft:
         text = "".join(self.parts)
-        return streamed_draft(self.id, self.kind, text, partial or self.partial, self.extra)
+        return streamed_draft(
+            self.id, self.kind, text, partial=partial or self.partial, extra=self.extra
+        )
 
 
 def streamed_draft(
-    id: str, kind: StreamKind, text: str, partial: bool, extra: dict[str, Any] | None = None
+    id: str, kind: StreamKind, text: str, *, partial: bool, extra: dict[str, Any] | None = None
 ) -> Draft:
-    """A streamed message as the event it becomes."""
+    """Return the event for a streamed message or thought."""
     body = AgentMessage if kind == "message" else AgentThought
     return Draft(id=id, body=body(content=(Text(text=text),), partial=partial, extra=extra or {}))
 
 
 class NoTools:
-    """No MCP servers at all."""
+    """The Tools of a session without MCP servers."""
 
     def servers(self) -> Sequence[str]:
         return ()

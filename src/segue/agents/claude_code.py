@@ -1,8 +1,8 @@
-"""The claude_code agent: the user's own Claude Code answers, and goes on in its own file.
+"""The claude_code agent: the user's Claude Code answers, and continues its own transcript.
 
-The session has the same id there as here. What Claude Code says is stored under the ids that it
-has in its transcript, and a prompt goes there under the id that it has here; so reading the
-transcript again later, with what was said there meanwhile, adds nothing twice.
+The session has the same id in segue and in Claude Code. segue stores each message of Claude Code
+under its id in the transcript, and sends each prompt with its id in segue. So a later import of the
+transcript adds no message twice.
 """
 
 from __future__ import annotations
@@ -33,33 +33,36 @@ from .base import Turn
 from .permission import MODES
 
 DIALECT = "claude"
-MISSING = (
-    "Claude Code is answered through claude-agent-sdk, which is not installed:"
-    " pip install claude-agent-sdk"
+_SDK_MISSING = (
+    "the claude_code agent needs claude-agent-sdk, which is not installed;"
+    " run: pip install claude-agent-sdk"
 )
 
 
 class ClaudeCodeAgent:
-    """One turn of Claude Code's."""
+    """Answers prompts with Claude Code."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._program = spec.get("config", {}).get("claude.program")
 
     async def check(self) -> None:
-        await _sdk()
+        """Raise NoAgent if claude-agent-sdk is not installed."""
+        await _import_sdk()
 
     async def run(self, turn: Turn) -> StopReason:
         if not turn.local:
-            return await _fail(turn, "Claude Code is run for the local user only")
+            return await _fail(
+                turn, "Claude Code runs for the local user only; start segue as that user"
+            )
         try:
-            sdk = await _sdk()
+            sdk = await _import_sdk()
         except NoAgent as error:
             return await _fail(turn, error.message)
-        begun = await self._begun(turn)
+        resumes = await self._knows_session(turn)
         session = turn.session
-        name = (session.extra.get(DIALECT) or {}).get("session") or session.id
+        native_id = (session.extra.get(DIALECT) or {}).get("session") or session.id
 
-        async def allowed(tool: str, given: dict[str, Any], context: Any) -> Any:
+        async def can_use_tool(tool: str, arguments: dict[str, Any], context: Any) -> Any:
             answer = await turn.request_permission(
                 context.title or tool, call_id=context.tool_use_id
             )
@@ -71,57 +74,57 @@ class ClaudeCodeAgent:
             cwd=session.cwd,
             add_dirs=list(session.roots),
             permission_mode=session.mode if session.mode in MODES else None,
-            can_use_tool=allowed,
+            can_use_tool=can_use_tool,
             cli_path=self._program,
-            **({"resume": name} if begun else {"session_id": name}),
+            **({"resume": native_id} if resumes else {"session_id": native_id}),
         )
         try:
             async with aclosing(sdk.query(prompt=_prompt(turn), options=options)) as messages:
-                return await self._tell(turn, messages)
+                return await self._store_messages(turn, messages)
         except sdk.ClaudeSDKError as error:
-            return await _fail(turn, f"Claude Code could not go on: {error}")
+            return await _fail(turn, f"Claude Code failed: {error}")
 
-    async def _begun(self, turn: Turn) -> bool:
-        """Whether Claude Code knows the session: it came from there, or has spoken in it."""
+    async def _knows_session(self, turn: Turn) -> bool:
+        """Return True if Claude Code has the session: as its origin, or from an earlier turn."""
         if DIALECT in turn.session.extra:
             return True
         return any(isinstance(event.body, ModelCalled) for event in await turn.history())
 
-    async def _tell(self, turn: Turn, messages: AsyncIterator[Any]) -> StopReason:
+    async def _store_messages(self, turn: Turn, messages: AsyncIterator[Any]) -> StopReason:
         result = None
         async for message in messages:
             kind = type(message).__name__
             if kind == "ResultMessage":
-                result = message  # after which the program ends
+                result = message  # the last message
             elif getattr(message, "parent_tool_use_id", None) is not None:
-                continue  # what a subagent says is in a transcript of its own
+                continue  # subagents have their own transcripts
             elif kind == "AssistantMessage":
-                await turn.emit(*_said(message))
+                await turn.emit(*_assistant_drafts(message))
             elif kind == "UserMessage" and isinstance(message.content, list):
-                await turn.emit(*_came_back(message))
+                await turn.emit(*_tool_result_drafts(message))
         if result is None:
-            return await _fail(turn, "Claude Code ended before its answer did")
+            return await _fail(turn, "Claude Code ended without a result")
         if result.is_error and result.subtype != "error_max_turns":
             return await _fail(turn, "; ".join(result.errors or [result.result or result.subtype]))
         return "max_turn_requests" if result.is_error else "end_turn"
 
 
-async def _sdk() -> Any:
+async def _import_sdk() -> Any:
     try:
-        # Seconds of imports, during which leases must be renewed and others answered.
+        # The import takes seconds; in a thread it does not block lease renewals and other turns.
         return await asyncio.to_thread(import_module, "claude_agent_sdk")
     except ImportError:
-        raise NoAgent(MISSING) from None
+        raise NoAgent(_SDK_MISSING) from None
 
 
-async def _fail(turn: Turn, why: str) -> StopReason:
-    await turn.emit(Failed(message=why, code="claude_code", retry="exhausted"))
+async def _fail(turn: Turn, message: str) -> StopReason:
+    await turn.emit(Failed(message=message, code="claude_code", retry="exhausted"))
     return "error"
 
 
 async def _prompt(turn: Turn) -> AsyncIterator[dict[str, Any]]:
-    words = len(turn.prompt) == 1 and isinstance(turn.prompt[0], Text)
-    content = turn.text if words else [_block(block) for block in turn.prompt]
+    text_only = len(turn.prompt) == 1 and isinstance(turn.prompt[0], Text)
+    content = turn.text if text_only else [_encode_block(block) for block in turn.prompt]
     yield {
         "type": "user",
         "uuid": turn.id,
@@ -130,7 +133,7 @@ async def _prompt(turn: Turn) -> AsyncIterator[dict[str, Any]]:
     }
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _encode_block(block: Block) -> dict[str, Any]:
     match block:
         case Text(text=text):
             return {"type": "text", "text": text}
@@ -145,7 +148,7 @@ def _block(block: Block) -> dict[str, Any]:
     }
 
 
-def _said(message: Any) -> list[Draft]:
+def _assistant_drafts(message: Any) -> list[Draft]:
     bodies: list[AnyBody] = []
     for block in message.content:
         match type(block).__name__:
@@ -165,12 +168,12 @@ def _said(message: Any) -> list[Draft]:
     return drafts
 
 
-def _came_back(message: Any) -> list[Draft]:
+def _tool_result_drafts(message: Any) -> list[Draft]:
     results: list[AnyBody] = [
         ToolResult(
             call_id=block.tool_use_id,
             status="failed" if block.is_error else "completed",
-            content=_content(block.content),
+            content=_decode_content(block.content),
         )
         for block in message.content
         if type(block).__name__ == "ToolResultBlock"
@@ -179,7 +182,7 @@ def _came_back(message: Any) -> list[Draft]:
 
 
 def _drafts(uuid: str | None, bodies: list[AnyBody]) -> list[Draft]:
-    """The bodies of a line, under the ids that reading it in gives them."""
+    """Return the events of a transcript line, with the ids that an import gives them."""
     drafts = []
     for part, body in enumerate(bodies):
         id = uuid if part == 0 or uuid is None else ids.derived_id(DIALECT, uuid, str(part))
@@ -187,31 +190,30 @@ def _drafts(uuid: str | None, bodies: list[AnyBody]) -> list[Draft]:
     return drafts
 
 
-def _content(given: Any) -> Content:
-    if isinstance(given, str):
-        return as_content(given)
+def _decode_content(content: Any) -> Content:
+    if isinstance(content, str):
+        return as_content(content)
     return tuple(
-        Text(text=block["text"]) if block.get("type") == "text" else _picture(block)
-        for block in given or ()
+        Text(text=block["text"]) if block.get("type") == "text" else _decode_image(block)
+        for block in content or ()
         if isinstance(block, dict)
     )
 
 
-def _picture(block: Mapping[str, Any]) -> Block:
+def _decode_image(block: Mapping[str, Any]) -> Block:
     source = block.get("source") or {}
     if block.get("type") == "image" and isinstance(source.get("data"), str):
         return Image(mime=source.get("media_type", "image/png"), data=source["data"])
     return Text(text=f"[{block.get('type')}]")
 
 
-def _usage(told: Mapping[str, Any]) -> Usage:
-    made = told.get("cache_creation") or {}
-    written = told.get("cache_creation_input_tokens") or 0
-    hour = made.get("ephemeral_1h_input_tokens") or 0
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    cache_writes = counts.get("cache_creation_input_tokens") or 0
+    hour_writes = (counts.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
     return Usage(
-        input_tokens=told.get("input_tokens") or 0,
-        output_tokens=told.get("output_tokens") or 0,
-        cache_read_tokens=told.get("cache_read_input_tokens") or 0,
-        cache_5m_tokens=max(0, written - hour),
-        cache_1h_tokens=hour,
+        input_tokens=counts.get("input_tokens") or 0,
+        output_tokens=counts.get("output_tokens") or 0,
+        cache_read_tokens=counts.get("cache_read_input_tokens") or 0,
+        cache_5m_tokens=max(0, cache_writes - hour_writes),
+        cache_1h_tokens=hour_writes,
     )

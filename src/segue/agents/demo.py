@@ -1,7 +1,7 @@
-"""The demo agent: no model, no key, and honest about it.
+"""The demo agent, which needs no model and no API key.
 
-It echoes, and does what a prompt's lines that begin with a slash tell it to. That is enough to see
-every kind of event, and to test every door, with a real agent that is always there.
+It repeats the prompt, and runs the lines that begin with a slash as commands. The commands produce
+every kind of event, so that people can try, and tests can exercise, every interface.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from .base import Answer, Turn
 from .permission import check_permission, permission_extra, refusal
 
 HELP = """\
-This is segue's demo agent. It has no model: it repeats what it is told. Lines that begin with a \
-slash are instructions; everything else is said back.
+This is segue's demo agent. It has no model: it repeats your prompt. Lines that begin with a \
+slash are commands; it repeats all other lines.
 
     /say TEXT            a message, streamed word by word
     /think TEXT          a thought
-    /plan A; > B; x C    a plan: A to do, B begun, C done
+    /plan A; > B; x C    a plan: A pending, B in progress, C completed
     /tool NAME TEXT      a tool call with TEXT as its result
     /ask QUESTION        a tool call that asks for permission first
-    /read PATH           read a file under the session's directories
-    /write PATH TEXT     write one, after asking, and show the difference
-    /custom NAME {…}     call a tool that the client runs, with JSON input, and say its result
+    /read PATH           read a file in the session's directories
+    /write PATH TEXT     write a file, after asking for permission, and show the diff
+    /custom NAME {…}     call a tool that the client runs, with JSON input, and show its result
     /mcp SERVER TOOL {…} call a tool of a connected MCP server with JSON arguments
-    /history             how much of the conversation it was given
-    /more                take in prompts that were sent since this turn began
-    /title TEXT          name the session
-    /system              say what was sent along as a system message
-    /model               begin a request to a model, of which there is none; /usage ends it
-    /usage IN OUT        report tokens used
-    /retry TEXT          fail with TEXT for now, wait a moment and go on
+    /history             the number of messages before this turn
+    /more                add prompts that were sent since this turn began
+    /title TEXT          set the session's title
+    /system              show the system message that was sent with the prompt
+    /model               begin a simulated model request; /usage ends it
+    /usage IN OUT        report token usage
+    /retry TEXT          report TEXT as a temporary failure, then continue
     /compact TEXT        a compaction with TEXT as the summary
-    /slow SECONDS        from here on, pause so long before each word
+    /slow SECONDS        pause before each of the following words
     /wait SECONDS        pause once
     /repeat N TEXT       N messages
     /fail TEXT           fail with an error
@@ -68,71 +68,74 @@ slash are instructions; everything else is said back.
     /help                this text
 """
 
-_INSTRUCTION = re.compile(r"^/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
+_COMMAND = re.compile(r"^/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 _STOPS = {"end_turn", "max_tokens", "max_turn_requests", "refusal"} & set(get_args(StopReason))
 _MARKS: dict[str, Any] = {">": "in_progress", "x": "completed"}
 
 
 class DemoFailure(Exception):
-    """What `/fail` asked for."""
+    """The failure that `/fail` requested."""
 
 
 class DemoAgent:
-    """Does what the prompt says."""
+    """Runs the commands in a prompt."""
 
     async def run(self, turn: Turn) -> StopReason:
-        return await _Performance(turn).run()
+        return await _DemoTurn(turn).run()
 
 
-class _Performance:
+class _DemoTurn:
+    """One prompt that the demo agent answers."""
+
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._pause = 0.0
-        self._stop: StopReason | None = None
-        self._asked: str | None = None
+        self._word_seconds = 0.0
+        self._stop_reason: StopReason | None = None
+        self._request_id: str | None = None  # the simulated model request that is open
 
     async def run(self) -> StopReason:
-        stop = await self._perform()
+        stop_reason = await self._run_lines()
         if (outcome := self._turn.outcome) is not None:
-            why = "The demo agent has no grader: nothing was looked at."
-            for result, told in (("evaluating", None), ("failed", why)):
+            failure = "The demo agent has no grader: nothing was looked at."
+            for result, explanation in (("evaluating", None), ("failed", failure)):
                 await self._turn.emit(
                     OutcomeEvaluated(
                         outcome_id=outcome.outcome_id,
                         iteration=0,
-                        result=result,  # type: ignore[arg-type]  # each is one of its own
-                        explanation=told,
+                        result=result,  # type: ignore[arg-type]  # both are valid results
+                        explanation=explanation,
                     )
                 )
-        return stop
+        return stop_reason
 
-    async def _perform(self) -> StopReason:
-        spoken: list[str] = []
-        instructed = False
+    async def _run_lines(self) -> StopReason:
+        plain_lines: list[str] = []
+        has_commands = False
+        commands = self._commands()
         for line in self._turn.text.splitlines():
-            match = _INSTRUCTION.match(line)
-            act = self._acts().get(match[1]) if match else None
-            if act is None:
-                spoken.append(line)
+            match = _COMMAND.match(line)
+            command = commands.get(match[1]) if match else None
+            if match is None or command is None:
+                plain_lines.append(line)
                 continue
-            instructed = True
-            await self._echo(spoken)
-            await act((match[2] or "").strip() if match else "")
-            if self._stop is not None:
-                return self._stop
-        if instructed:
-            await self._echo(spoken)
+            has_commands = True
+            await self._echo(plain_lines)
+            await command((match[2] or "").strip())
+            if self._stop_reason is not None:
+                return self._stop_reason
+        if has_commands:
+            await self._echo(plain_lines)
         else:
-            text = "\n".join(spoken).strip() or "nothing in words"
-            await self._speak(
+            text = "\n".join(plain_lines).strip() or "no text"
+            await self._say(
                 "I am segue's demo agent: no model is configured, so I can only repeat you."
                 f" (`/help` shows what else I do.) You said:\n\n{text}"
             )
         return "end_turn"
 
-    def _acts(self) -> dict[str, Callable[[str], Awaitable[None]]]:
+    def _commands(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
-            "say": self._speak,
+            "say": self._say,
             "think": self._think,
             "plan": self._plan,
             "tool": self._tool,
@@ -153,7 +156,7 @@ class _Performance:
             "wait": self._wait,
             "repeat": self._repeat,
             "fail": self._fail,
-            "stop": self._end,
+            "stop": self._end_turn,
             "help": self._help,
         }
 
@@ -161,9 +164,9 @@ class _Performance:
         text = "\n".join(lines).strip()
         lines.clear()
         if text:
-            await self._speak(text)
+            await self._say(text)
 
-    async def _speak(self, text: str) -> None:
+    async def _say(self, text: str) -> None:
         await self._stream(text, "message")
 
     async def _think(self, text: str) -> None:
@@ -171,8 +174,8 @@ class _Performance:
 
     async def _stream(self, text: str, kind: Any) -> None:
         for word in re.findall(r"\S+\s*|\s+", text):
-            if self._pause:
-                await asyncio.sleep(self._pause)
+            if self._word_seconds:
+                await asyncio.sleep(self._word_seconds)
             await self._turn.delta(word, kind)
         await self._turn.emit()
 
@@ -191,7 +194,7 @@ class _Performance:
         call = await self._turn.tool(name or "demo", title=f"{name or 'demo'} (demo)")
         await self._turn.emit(ToolResult(call_id=call, content=as_content(output.strip())))
 
-    async def _permit(
+    async def _call_with_permission(
         self,
         name: str,
         title: str,
@@ -199,7 +202,7 @@ class _Performance:
         kind: ToolKind,
         input: Any = None,
     ) -> tuple[str, Answer]:
-        """A tool call that may not be done unasked, and what came of asking."""
+        """Store a tool call, ask for permission, and return the call's id and the answer."""
         turn, call = self._turn, ids.new_id()
         extra = permission_extra(turn.session, name, kind, "always_ask")
         await turn.emit(
@@ -209,44 +212,48 @@ class _Performance:
 
     async def _ask(self, text: str) -> None:
         question = text or "May I?"
-        call, answer = await self._permit("ask", question, question, "think")
-        said = answer.option.name if answer.option else answer.note or "no answer"
+        call, answer = await self._call_with_permission("ask", question, question, "think")
+        answer_text = answer.option.name if answer.option else answer.note or "no answer"
         status: Any = "completed" if answer.allowed else "failed"
-        await self._turn.emit(ToolResult(call_id=call, status=status, content=as_content(said)))
+        await self._turn.emit(
+            ToolResult(call_id=call, status=status, content=as_content(answer_text))
+        )
 
     async def _read(self, text: str) -> None:
         call = await self._turn.tool(
             "read", title=f"Read {text}", kind="read", input={"path": text}
         )
         try:
-            with open(self._inside(text), encoding="utf-8", errors="replace") as file:
+            with open(self._resolve(text), encoding="utf-8", errors="replace") as file:
                 result = ToolResult(call_id=call, content=as_content(file.read(100_000)))
         except OSError as error:
-            result = _failure(call, error)
+            result = _failed_result(call, error)
         await self._turn.emit(result)
 
     async def _write(self, text: str) -> None:
         path, _, content = text.partition(" ")
-        asked = {"path": path, "content": content}
-        call, answer = await self._permit("write", f"Write {path}", f"Write {path}?", "edit", asked)
+        arguments = {"path": path, "content": content}
+        call, answer = await self._call_with_permission(
+            "write", f"Write {path}", f"Write {path}?", "edit", arguments
+        )
         if not answer.allowed:
-            why = as_content(refusal(answer))
-            await self._turn.emit(ToolResult(call_id=call, status="failed", content=why))
+            reason = as_content(refusal(answer))
+            await self._turn.emit(ToolResult(call_id=call, status="failed", content=reason))
             return
         if answer.input is not None:
             path, content = str(answer.input.get("path")), str(answer.input.get("content"))
         try:
-            target = self._inside(path)
+            target = self._resolve(path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            old = _replace(target, content + "\n")
+            old = _replace_file(target, content + "\n")
             diff = Diff(path=target, old=old, new=content + "\n")
             result = ToolResult(call_id=call, content=(diff,))
         except (OSError, UnicodeError) as error:
-            result = _failure(call, error)
+            result = _failed_result(call, error)
         await self._turn.emit(result)
 
-    def _inside(self, path: str) -> str:
-        """The real path, if it is under the session's directories."""
+    def _resolve(self, path: str) -> str:
+        """Return the real path. Raises PermissionError outside the session's directories."""
         from .tools.path_guard import PathGuard, ToolError
 
         try:
@@ -255,30 +262,30 @@ class _Performance:
             raise PermissionError(str(error)) from None
 
     async def _custom(self, text: str) -> None:
-        name, given = text.partition("{")[0].strip(), _object(text)
-        if not name or given is None:
-            await self._speak("/custom needs a name, and its input must be one JSON object.")
+        name, arguments = text.partition("{")[0].strip(), _parse_object(text)
+        if not name or arguments is None:
+            await self._say("/custom needs a tool name, and its input must be one JSON object.")
             return
-        call = await self._turn.tool(name, title=f"{name} (custom)", input=given, custom=True)
+        call = await self._turn.tool(name, title=f"{name} (custom)", input=arguments, custom=True)
         result = (await self._turn.result(call))[0].body
         assert isinstance(result, ToolResult)
-        told = plain_text(result.content) or "nothing in words"
-        await self._speak(f"{name} {result.status}: {told}")
+        output = plain_text(result.content) or "no text"
+        await self._say(f"{name} {result.status}: {output}")
 
     async def _mcp(self, text: str) -> None:
         parts = shlex.split(text.partition("{")[0])
         server, tool = (*parts, "", "")[:2]
-        arguments = _object(text)
+        arguments = _parse_object(text)
         if arguments is None:
-            await self._speak("The arguments of /mcp must be one JSON object.")
+            await self._say("The arguments of /mcp must be one JSON object.")
             return
         call = await self._turn.tool(tool, title=f"{server}: {tool}", input=arguments)
         answer = await check_permission(self._turn, call, tool, tool, "other", "always_allow")
         if answer.allowed:
             result = await self._turn.tools.call(server, tool, arguments)
-        else:  # only to plan
-            why = as_content(refusal(answer))
-            result = ToolResult(call_id=call, status="failed", content=why)
+        else:  # plan mode
+            reason = as_content(refusal(answer))
+            result = ToolResult(call_id=call, status="failed", content=reason)
         await self._turn.emit(
             ToolResult(
                 call_id=call, status=result.status, content=result.content, output=result.output
@@ -287,32 +294,32 @@ class _Performance:
 
     async def _history(self, _: str) -> None:
         events = await self._turn.history()
-        mine = sum(isinstance(event.body, AgentMessage) for event in events)
-        yours = sum(isinstance(event.body, UserMessage) for event in events)
-        await self._speak(f"Before this turn: {yours} messages of yours, {mine} of mine.")
+        from_agent = sum(isinstance(event.body, AgentMessage) for event in events)
+        from_user = sum(isinstance(event.body, UserMessage) for event in events)
+        await self._say(f"Before this turn: {from_user} messages of yours, {from_agent} of mine.")
 
     async def _more(self, _: str) -> None:
         for event in await self._turn.more():
             if isinstance(event.body, UserMessage):
                 texts = [block.text for block in event.body.content if isinstance(block, Text)]
-                await self._speak("You added: " + " ".join(texts))
+                await self._say("You added: " + " ".join(texts))
 
     async def _title(self, text: str) -> None:
         await self._turn.emit(InfoChanged(title=text or None, by="agent"))
 
     async def _usage(self, text: str) -> None:
-        given = [int(number) for number in text.split() if number.isdigit()]
-        read, wrote = (*given, 0, 0)[:2]
-        usage = Usage(input_tokens=read, output_tokens=wrote)
-        await self._turn.emit(ModelCalled(model="demo", usage=usage, asked=self._asked))
-        self._asked = None
+        counts = [int(number) for number in text.split() if number.isdigit()]
+        input_tokens, output_tokens = (*counts, 0, 0)[:2]
+        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+        await self._turn.emit(ModelCalled(model="demo", usage=usage, asked=self._request_id))
+        self._request_id = None
 
     async def _model(self, _: str) -> None:
-        asked = (await self._turn.emit(ModelAsked(model="demo")))[-1]
-        self._asked = asked.id
+        event = (await self._turn.emit(ModelAsked(model="demo")))[-1]
+        self._request_id = event.id
 
     async def _system(self, _: str) -> None:
-        await self._speak(plain_text(self._turn.system) or "There was no system message.")
+        await self._say(plain_text(self._turn.system) or "There was no system message.")
 
     async def _retry(self, text: str) -> None:
         turn = self._turn.id
@@ -327,61 +334,61 @@ class _Performance:
         await self._turn.emit(Compacted(summary=as_content(text), trigger="manual"))
 
     async def _slow(self, text: str) -> None:
-        self._pause = _seconds(text)
+        self._word_seconds = _parse_seconds(text)
 
     async def _wait(self, text: str) -> None:
-        await asyncio.sleep(_seconds(text))
+        await asyncio.sleep(_parse_seconds(text))
 
     async def _repeat(self, text: str) -> None:
-        count, _, rest = text.partition(" ")
+        count, _, message = text.partition(" ")
         for number in range(int(count) if count.isdigit() else 1):
-            await self._turn.say(f"{rest} ({number + 1})")
+            await self._turn.say(f"{message} ({number + 1})")
 
     async def _fail(self, text: str) -> None:
-        raise DemoFailure(text or "the demo agent failed, as it was told to")
+        raise DemoFailure(text or "the demo agent failed because of /fail")
 
-    async def _end(self, text: str) -> None:
-        self._stop = text if text in _STOPS else "end_turn"  # type: ignore[assignment]  # in _STOPS
+    async def _end_turn(self, text: str) -> None:
+        self._stop_reason = text if text in _STOPS else "end_turn"  # type: ignore[assignment]  # in _STOPS
 
     async def _help(self, _: str) -> None:
         await self._turn.say(HELP)
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that stands at the end, an empty one if there is none; None if it is none."""
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object at the end of `text`: {} if there is none, None if it is invalid."""
     try:
-        found = json.loads(text[text.index("{") :]) if "{" in text else {}
+        value = json.loads(text[text.index("{") :]) if "{" in text else {}
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         return min(max(float(text), 0.0), 3600.0)
     except ValueError:
         return 1.0
 
 
-def _failure(call: str, error: Exception) -> ToolResult:
+def _failed_result(call: str, error: Exception) -> ToolResult:
     text = getattr(error, "strerror", None) or str(error)
     return ToolResult(call_id=call, status="failed", content=as_content(text))
 
 
-def _replace(path: str, content: str) -> str | None:
-    """Write a file by way of a new one beside it; what it held before, or None."""
+def _replace_file(path: str, content: str) -> str | None:
+    """Replace a file atomically and return its old content, or None if it did not exist."""
     old: str | None = None
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             old = file.read()
-    handle, beside = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".segue-")
+    handle, temp_path = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".segue-")
     try:
         with open(handle, "w", encoding="utf-8") as file:
             file.write(content)
         if old is not None:
-            os.chmod(beside, os.stat(path).st_mode & 0o7777)
-        os.replace(beside, path)
+            os.chmod(temp_path, os.stat(path).st_mode & 0o7777)
+        os.replace(temp_path, path)
     except BaseException:
-        os.unlink(beside)
+        os.unlink(temp_path)
         raise
     return old

@@ -1,8 +1,9 @@
-"""MCP servers for a session: connected when it is opened, released when it is closed.
+"""The MCP servers of a session: connected when it is opened, closed when it is closed.
 
-Each connection lives in a task of its own, because what opens it must also close it. The SDK is
-imported with the first server, not before: it is larger than all the rest of us. For anybody but
-the local user, programs run confined or not at all, and addresses must be public.
+Each connection has its own task, because the task that opens an MCP client must also close it. The
+MCP SDK is imported with the first server, because the import takes longer than all of segue's. For
+callers other than the local user, server programs run in a sandbox or not at all, and server
+addresses must be public.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ MAX_TOOLS = 1000
 
 
 class McpServers:
-    """The servers that one session has."""
+    """The MCP servers of one session."""
 
     def __init__(self) -> None:
-        self._links: dict[str, _Link] = {}
+        self._connections: dict[str, _Connection] = {}
 
     @classmethod
     async def connect(
@@ -45,58 +46,69 @@ class McpServers:
         private: bool = False,
         keyring: Keyring | None = None,
     ) -> tuple[McpServers, dict[str, str]]:
-        """Those that could be connected, and for the others why they could not.
+        """Connect to servers, and return them with the failures: a reason by server name.
 
-        `local` says that the local user asks; `private`, that others may name private addresses;
-        `keyring` has the tokens that servers ask for. A reason that is `TokenRequired` says that
-        there was none that the server took.
+        `local` is true for the local user; `private` permits private addresses to other callers;
+        `keyring` has the tokens for servers. A reason of the type `TokenRequired` means that the
+        server accepted none of the tokens.
         """
         self = cls()
-        links = {server.name: _Link(server, cwd, local, private, keyring) for server in servers}
+        connections = {
+            server.name: _Connection(server, cwd, local=local, private=private, keyring=keyring)
+            for server in servers
+        }
         failures: dict[str, str] = {}
         try:
-            reasons = await asyncio.gather(*(link.open() for link in links.values()))
-        except BaseException:  # given up meanwhile: nothing may be left of it
-            await asyncio.gather(*(link.close() for link in links.values()))
+            reasons = await asyncio.gather(
+                *(connection.open() for connection in connections.values())
+            )
+        except BaseException:  # cancelled: no connection may stay open
+            await asyncio.gather(*(connection.close() for connection in connections.values()))
             raise
-        for name, why in zip(links, reasons, strict=True):
-            if why is None:
-                self._links[name] = links[name]
+        for (name, connection), reason in zip(connections.items(), reasons, strict=True):
+            if reason is None:
+                self._connections[name] = connection
             else:
-                failures[name] = why
+                failures[name] = reason
         return self, failures
 
     @classmethod
     def unconnected(cls, servers: Sequence[McpServer], cwd: str) -> McpServers:
-        """Servers that are not connected here, for an agent that does it itself."""
+        """Return servers without connecting them, for an agent that connects them itself."""
         self = cls()
-        self._links = {server.name: _Link(server, cwd, True, True, None) for server in servers}
+        self._connections = {
+            server.name: _Connection(server, cwd, local=True, private=True, keyring=None)
+            for server in servers
+        }
         return self
 
     async def close(self) -> None:
-        links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.close() for link in links))
+        """Close all connections."""
+        connections, self._connections = list(self._connections.values()), {}
+        await asyncio.gather(*(connection.close() for connection in connections))
 
     def servers(self) -> Sequence[str]:
-        return tuple(self._links)
+        return tuple(self._connections)
 
     def configs(self) -> Sequence[McpServer]:
-        """The servers as they were named."""
-        return [link.server for link in self._links.values()]
+        """Return the configuration of each server."""
+        return [connection.server for connection in self._connections.values()]
 
     async def offered(self) -> Sequence[McpTool]:
-        found = await asyncio.gather(*(link.offered() for link in self._links.values()))
-        return [tool for tools in found for tool in tools]
+        per_server = await asyncio.gather(
+            *(connection.list_tools() for connection in self._connections.values())
+        )
+        return [tool for tools in per_server for tool in tools]
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        link = self._links.get(server)
-        if link is None or link.client is None:
-            return _failed(f"no MCP server named {server!r} is connected to this session")
+        connection = self._connections.get(server)
+        if connection is None or connection.client is None:
+            return _failed_result(f"no MCP server named {server!r} is connected to this session")
         try:
-            result = await link.client.call_tool(tool, dict(arguments))
+            result = await connection.client.call_tool(tool, dict(arguments))
         except Exception as error:
-            # Whatever a server does wrong is the tool's failure, and no more than that.
-            return _failed(f"{server}: {error}")
+            # An error of the server is a failed tool call; it must not end the turn.
+            return _failed_result(f"{server}: {error}")
         return ToolResult(
             call_id="",
             status="failed" if result.is_error else "completed",
@@ -106,23 +118,24 @@ class McpServers:
 
 
 class TokenRequired(str):
-    """Why a server could not be connected, where it asks for a token."""
+    """The reason why a connection failed: the server requires a token."""
 
 
-class _Link:
-    """One server's connection, and the task that owns it."""
+class _Connection:
+    """The connection to one server, and the task that owns it."""
 
     def __init__(
         self,
         server: McpServer,
         cwd: str,
+        *,
         local: bool,
         private: bool,
         keyring: Keyring | None,
     ) -> None:
         self.server = server
         self._keyring = keyring
-        self._answered = 0  # the last status over HTTP
+        self._http_status = 0  # of the last response
         self._cwd = cwd
         self._local = local
         self._private = local or private
@@ -131,28 +144,28 @@ class _Link:
         self.client: Client | None = None
 
     async def open(self) -> str | None:
-        """Connect; why not, if it cannot be done."""
+        """Connect, and return the reason if that fails, else None."""
         ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(ready))
+        self._task = asyncio.create_task(self._serve(ready))
         done, _ = await asyncio.wait([ready], timeout=CONNECT_SECONDS)
         if done:
             return ready.result()
         await self.close()
         return f"did not answer within {CONNECT_SECONDS:.0f} s"
 
-    async def offered(self) -> list[McpTool]:
-        """The server's tools; none if it does not say."""
+    async def list_tools(self) -> list[McpTool]:
+        """Return the server's tools, or none if the server cannot list them."""
         try:
-            return [] if self.client is None else await self._list(self.client)
-        except Exception:  # a server without tools, or one that is going
+            return [] if self.client is None else await self._list_pages(self.client)
+        except Exception:  # the server has no tools, or is shutting down
             return []
 
-    async def _list(self, client: Client) -> list[McpTool]:
-        found: list[McpTool] = []
+    async def _list_pages(self, client: Client) -> list[McpTool]:
+        tools: list[McpTool] = []
         cursor: str | None = None
         while True:
             page = await client.list_tools(cursor=cursor)
-            found += [
+            tools += [
                 McpTool(
                     server=self.server.name,
                     name=tool.name,
@@ -162,60 +175,61 @@ class _Link:
                 for tool in page.tools
             ]
             cursor = page.next_cursor
-            if not cursor or len(found) > MAX_TOOLS:
-                return found
+            if not cursor or len(tools) > MAX_TOOLS:
+                return tools
 
     async def close(self) -> None:
+        """Close the connection; cancel the task if it does not end in time."""
         if self._task is None:
             return
         self._stop.set()
-        # One that is still being connected does not listen.
-        patience = CLOSE_SECONDS if self.client is not None else 0
-        done, _ = await asyncio.wait([self._task], timeout=patience)
+        # A task that is still connecting does not wait for the stop event.
+        timeout = CLOSE_SECONDS if self.client is not None else 0
+        done, _ = await asyncio.wait([self._task], timeout=timeout)
         if not done:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _live(self, ready: asyncio.Future[str | None]) -> None:
+    async def _serve(self, ready: asyncio.Future[str | None]) -> None:
         try:
             async with AsyncExitStack() as stack:
-                self.client = await stack.enter_async_context(await self._dial(stack))
+                self.client = await stack.enter_async_context(await self._make_client(stack))
                 if not ready.done():
                     ready.set_result(None)
                 await self._stop.wait()
         except Exception as error:
             if not ready.done():
-                ready.set_result(self._why(error))
+                ready.set_result(self._failure_reason(error))
         finally:
             self.client = None
             if not ready.done():
-                ready.set_result("the connection was given up")
+                ready.set_result("the connection was closed before it was ready")
 
-    def _why(self, error: Exception) -> str:
-        if self._answered in (401, 403):  # of which the SDK's error says nothing
-            return TokenRequired(f"the server answers {self._answered}")
+    def _failure_reason(self, error: Exception) -> str:
+        if self._http_status in (401, 403):  # the SDK's error does not include the status
+            return TokenRequired(f"the server answered with HTTP status {self._http_status}")
         return _cause(error)
 
-    async def _heard(self, answer: httpx2.Response) -> None:
-        self._answered = answer.status_code
+    async def _record_status(self, response: httpx2.Response) -> None:
+        self._http_status = response.status_code
 
-    async def _dial(self, stack: AsyncExitStack) -> Client:
+    async def _make_client(self, stack: AsyncExitStack) -> Client:
         from mcp import Client
 
         if isinstance(self.server, StdioMcpServer):
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
-            # The server's words go nowhere: our standard error is the client's to read.
-            quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
+            # Discard the server's standard error: segue's own belongs to its client.
+            devnull = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # the stack closes it
             command, *args = [self.server.command, *self.server.args]
             env = {variable.name: variable.value for variable in self.server.env}
             if not self._local:
-                (command, *args), env = _confined([command, *args], env, self._cwd)
+                (command, *args), env = _sandboxed([command, *args], env, self._cwd)
             parameters = StdioServerParameters(command=command, args=args, env=env, cwd=self._cwd)
-            return Client(stdio_client(parameters, errlog=quiet))
-        return Client(await self._http(stack, self.server))
+            return Client(stdio_client(parameters, errlog=devnull))
+        return Client(await self._http_transport(stack, self.server))
 
-    async def _http(self, stack: AsyncExitStack, server: HttpMcpServer) -> Any:
+    async def _http_transport(self, stack: AsyncExitStack, server: HttpMcpServer) -> Any:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -225,7 +239,7 @@ class _Link:
                 headers=headers,
                 auth=None if self._keyring is None else _auth(self._keyring, server.url),
                 timeout=60,
-                event_hooks={"response": [self._heard]},
+                event_hooks={"response": [self._record_status]},
                 transport=None if self._private else make_transport(allow_private=False),
                 trust_env=self._private,
             )
@@ -233,7 +247,7 @@ class _Link:
         return streamable_http_client(server.url, http_client=client)
 
 
-def _confined(
+def _sandboxed(
     command: list[str], env: dict[str, str], cwd: str
 ) -> tuple[list[str], dict[str, str]]:
     from .tools.base import ToolContext
@@ -246,7 +260,7 @@ def _confined(
 
 
 def _auth(keyring: Keyring, url: str) -> httpx2.Auth:
-    """The server's token on every request to it, and another one when it is refused."""
+    """Return authentication that sends the server's token, and a new one after a 401 response."""
     import httpx2
 
     class Bearer(httpx2.Auth):
@@ -258,22 +272,22 @@ def _auth(keyring: Keyring, url: str) -> httpx2.Auth:
                 yield request
                 return
             request.headers["authorization"] = f"Bearer {token}"
-            answer = yield request
-            if answer.status_code == 401 and (other := await keyring.token(url, token)):
-                request.headers["authorization"] = f"Bearer {other}"
+            response = yield request
+            if response.status_code == 401 and (renewed := await keyring.token(url, token)):
+                request.headers["authorization"] = f"Bearer {renewed}"
                 yield request
 
     return Bearer()
 
 
 def _cause(error: BaseException) -> str:
-    """The plainest words for what went wrong, out of groups of groups."""
+    """Return the message of the first error in nested exception groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return str(error) or type(error).__name__
 
 
-def _failed(text: str) -> ToolResult:
+def _failed_result(text: str) -> ToolResult:
     return ToolResult(call_id="", status="failed", content=as_content(text))
 
 
@@ -288,10 +302,10 @@ def _block(block: Any) -> Block:
         case "resource_link":
             return ResourceLink(uri=str(block.uri), name=block.name, mime=block.mime_type)
         case _:
-            held = block.resource
+            resource = block.resource
             return Resource(
-                uri=str(held.uri),
-                text=getattr(held, "text", None),
-                data=getattr(held, "blob", None),
-                mime=held.mime_type,
+                uri=str(resource.uri),
+                text=getattr(resource, "text", None),
+                data=getattr(resource, "blob", None),
+                mime=resource.mime_type,
             )

@@ -1,4 +1,4 @@
-"""Whether a tool may be used: by its policy, the session's mode, and what was allowed before."""
+"""Decide whether a tool call may run: by policy, session mode and earlier permissions."""
 
 from __future__ import annotations
 
@@ -13,54 +13,67 @@ Policy = Literal["always_allow", "always_ask", "auto"]
 Verdict = Literal["allow", "ask", "deny"]
 PermissionOverride = Literal["allow", "ask"] | None
 
-# What the person at a session may choose.
+# The permission modes that a user can set for a session.
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
-# The option of a session that remembers what somebody always allows.
+# The session option that lists the tools that the user always allows.
 ALWAYS_ALLOWED = "always_allow"
-_DENIED = {"plan": "the session is in plan mode: look, and say what you would do"}
-_NOBODY = "somebody would have to be asked first, and in this mode nobody is"
-# The kinds of tools that change nothing.
+# Tools of these kinds change nothing.
 READ_ONLY_KINDS = frozenset({"read", "search", "think"})
-# In the `extra` of a call that is refused already, so that nobody who sees it runs it.
+# `extra` of a call that segue has already denied, so that no client runs it.
 DENIED_EXTRA: dict[str, Any] = {"permission": {"policy": "auto", "verdict": "deny"}}
+
+_PLAN_MODE_DENIAL = "the session is in plan mode: only read, and describe the changes instead"
+_NEVER_ASKS_DENIAL = "this call needs a permission request, and this session's mode never asks"
 
 
 def verdict(
-    session: Session, name: str, kind: ToolKind, policy: Policy, override: PermissionOverride = None
+    session: Session,
+    name: str,
+    kind: ToolKind,
+    policy: Policy,
+    override: PermissionOverride = None,
 ) -> Verdict:
-    """What to do about one call.
+    """Return whether to allow a call, deny it or ask the user.
 
-    A mode is what the person at the session chose, so it comes before the agent's policies: to
-    plan is to look only, and to accept edits is not to be asked about them. A `override` of the
-    program's comes before both, but for what is not to be done at all.
+    The session's mode is the user's choice, so it has precedence over the agent's policy: `plan`
+    denies everything except reading, `acceptEdits` allows edits. A hook's `override` has precedence
+    over both, but cannot allow a denied call.
     """
-    found = _verdict(session, name, kind, policy)
-    if found == "deny" or override is None:
-        return found
-    # Where nobody is ever asked, what is to be asked cannot be done.
+    own_verdict = _verdict_without_override(session, name, kind, policy)
+    if own_verdict == "deny" or override is None:
+        return own_verdict
+    # bypassPermissions never asks, so a call that must be asked about cannot run.
     return "deny" if override == "ask" and session.mode == "bypassPermissions" else override
 
 
-def _verdict(session: Session, name: str, kind: ToolKind, policy: Policy) -> Verdict:
-    looks = kind in READ_ONLY_KINDS
+def _verdict_without_override(
+    session: Session, name: str, kind: ToolKind, policy: Policy
+) -> Verdict:
+    read_only = kind in READ_ONLY_KINDS
     match session.mode:
         case "bypassPermissions":
             return "allow"
         case "plan":
-            return "allow" if looks and policy != "always_ask" else "ask" if looks else "deny"
+            if not read_only:
+                return "deny"
+            return "ask" if policy == "always_ask" else "allow"
         case "acceptEdits" if kind == "edit":
             return "allow"
     if policy == "always_allow" or name in session.options.get(ALWAYS_ALLOWED, ()):
         return "allow"
-    return "allow" if policy == "auto" and looks else "ask"
+    return "allow" if policy == "auto" and read_only else "ask"
 
 
 def permission_extra(
-    session: Session, name: str, kind: ToolKind, policy: Policy, override: PermissionOverride = None
+    session: Session,
+    name: str,
+    kind: ToolKind,
+    policy: Policy,
+    override: PermissionOverride = None,
 ) -> dict[str, Any]:
-    """What is decided about a call, in its `extra`, for doors that show it."""
-    found = verdict(session, name, kind, policy, override)
-    return {"permission": {"policy": policy, "verdict": found}}
+    """Return the `extra` of a tool call that shows its policy and verdict to clients."""
+    decision = verdict(session, name, kind, policy, override)
+    return {"permission": {"policy": policy, "verdict": decision}}
 
 
 async def check_permission(
@@ -72,22 +85,26 @@ async def check_permission(
     policy: Policy,
     override: PermissionOverride = None,
 ) -> Answer:
-    """Whether a call may be done: as the verdict is or, where it is to ask, as somebody says."""
+    """Return whether a call may run, asking the user if the verdict is `ask`.
+
+    If the user always allows the tool, the session remembers it.
+    """
     match verdict(turn.session, name, kind, policy, override):
         case "allow":
             return Answer(option=ALLOW)
         case "deny":
-            return Answer(note=_DENIED.get(turn.session.mode or "", _NOBODY))
+            plan = turn.session.mode == "plan"
+            return Answer(note=_PLAN_MODE_DENIAL if plan else _NEVER_ASKS_DENIAL)
     always = Option(id="allow_always", name=f"Always allow {name} here", kind="allow_always")
     answer = await turn.request_permission(title, (ALLOW, always, REJECT), call_id)
     if answer.option == always:
-        known = turn.session.options.get(ALWAYS_ALLOWED, ())
-        await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*known, name})}))
+        names = turn.session.options.get(ALWAYS_ALLOWED, ())
+        await turn.emit(ConfigChanged(options={ALWAYS_ALLOWED: sorted({*names, name})}))
     return answer
 
 
 def refusal(answer: Answer) -> str:
-    """Why a call was not done, for whoever called."""
+    """Return why a call was not allowed, as the result of the call."""
     if answer.option is None and answer.note:
         return answer.note
     return "the user did not allow this" + (f": {answer.note}" if answer.note else "")

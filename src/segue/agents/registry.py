@@ -1,8 +1,8 @@
-"""Which agents this process can build, from the specification that a session's agent has.
+"""The registry of agent kinds: it builds an agent from a session's agent specification.
 
-A specification is a dict: its `kind` chooses the factory; beside it stand the agent's own settings
-(model, system prompt, tools …, with what the session overrides) and the workspace's `config`. Heavy
-kinds import what they need when they are first built.
+A specification is a dict. Its `kind` names the factory; the other keys are the agent's settings
+(model, system prompt, tools, with the session's overrides) and the workspace's `config`. Agents
+with large dependencies import them when the first agent of their kind is built.
 """
 
 from __future__ import annotations
@@ -14,71 +14,64 @@ from typing import TYPE_CHECKING, Any
 from segue.model.errors import NoAgent
 
 if TYPE_CHECKING:
-    from segue.agents.acp import AcpAgents
-    from segue.agents.acp.client_requests import ClientProxy
-    from segue.agents.base import Agent
-    from segue.agents.model import ModelAgents
-    from segue.agents.turn_hooks import HookRegistry
+    from .acp import AcpAgents
+    from .acp.client_requests import ClientProxy
+    from .base import Agent
+    from .model import ModelAgents
+    from .turn_hooks import HookRegistry
 
 CLAUDE_CODE = "claude_code"
-Spec = Mapping[str, Any]
-Factory = Callable[[Spec], "Agent"]
-
-
-def _demo(spec: Spec) -> Agent:
-    from segue.agents.demo import DemoAgent
-
-    return DemoAgent()
-
-
-def _claude_code(spec: Spec) -> Agent:
-    from segue.agents.claude_code import ClaudeCodeAgent
-
-    return ClaudeCodeAgent(spec)
+DEFAULT = "default"
+AgentSpec = Mapping[str, Any]
+AgentFactory = Callable[[AgentSpec], "Agent"]
 
 
 class AgentRegistry:
-    """A registry of agent kinds."""
+    """The agent kinds that this process can build, and the resources that its agents share."""
 
-    def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
-        self._models: ModelAgents | None = None
-        self._others: AcpAgents | None = None
-        self.client_proxy: ClientProxy | None = None  # who does for other agents what clients do
-        self._factories: dict[str, Factory] = {
-            "acp": self._acp,
-            "demo": _demo,
-            "model": self._model,
-            CLAUDE_CODE: _claude_code,
-            "default": self._default,
+    def __init__(self, factories: Mapping[str, AgentFactory] | None = None) -> None:
+        """Register the built-in kinds, then `factories`, which may replace them."""
+        self._model_agents: ModelAgents | None = None
+        self._acp_agents: AcpAgents | None = None
+        # The connected ACP client, which handles file and terminal requests of other ACP agents.
+        self.client_proxy: ClientProxy | None = None
+        self._factories: dict[str, AgentFactory] = {
+            "acp": self._build_acp,
+            "demo": _build_demo,
+            "model": self._build_model,
+            CLAUDE_CODE: _build_claude_code,
+            DEFAULT: self._build_default,
             **(factories or {}),
         }
 
     @cached_property
     def hooks(self) -> HookRegistry:
-        """What programs lend the turns that they ask for."""
-        from segue.agents.turn_hooks import HookRegistry
+        """The hooks that programs in this process have registered for their turns."""
+        from .turn_hooks import HookRegistry
 
         return HookRegistry()
 
     async def close(self) -> None:
-        """End what agents keep between turns: shells, connections, children."""
-        if self._models is not None:
-            await self._models.close()
-        if self._others is not None:
-            await self._others.close()
+        """Close the shells, connections and child processes that agents keep between turns."""
+        if self._model_agents is not None:
+            await self._model_agents.close()
+        if self._acp_agents is not None:
+            await self._acp_agents.close()
 
-    def register(self, kind: str, factory: Factory) -> None:
+    def register(self, kind: str, factory: AgentFactory) -> None:
+        """Register a factory for a kind, replacing the previous one."""
         self._factories[kind] = factory
 
     def kinds(self) -> list[str]:
-        """The kinds that can be asked for by name alone."""
-        return sorted(set(self._factories) - {"default", "acp"})
+        """Return the kinds that need no settings besides their name."""
+        return sorted(set(self._factories) - {DEFAULT, "acp"})
 
-    def can_build(self, spec: Spec) -> bool:
+    def can_build(self, spec: AgentSpec) -> bool:
+        """Return True if the specification's kind is registered."""
         return spec.get("kind") in self._factories
 
-    def build(self, spec: Spec) -> Agent:
-        """The agent; NoAgent where its kind is not known here."""
+    def build(self, spec: AgentSpec) -> Agent:
+        """Build the agent. Raises NoAgent if its kind is not registered in this process."""
         factory = self._factories.get(spec.get("kind", ""))
         if factory is None:
             raise NoAgent(
@@ -87,22 +80,34 @@ class AgentRegistry:
             )
         return factory(spec)
 
-    def _default(self, spec: Spec) -> Agent:
-        """The model that the agent names or the workspace has configured; else the demo agent."""
-        from segue.agents.model.settings import resolve_model
+    def _build_default(self, spec: AgentSpec) -> Agent:
+        """Build the model agent, or the demo agent if neither agent nor workspace has a model."""
+        from .model.settings import resolve_model
 
-        return _demo(spec) if resolve_model(spec) is None else self._model(spec)
+        return _build_demo(spec) if resolve_model(spec) is None else self._build_model(spec)
 
-    def _model(self, spec: Spec) -> Agent:
-        if self._models is None:
-            from segue.agents.model import ModelAgents
+    def _build_model(self, spec: AgentSpec) -> Agent:
+        if self._model_agents is None:
+            from .model import ModelAgents
 
-            self._models = ModelAgents(self.hooks)
-        return self._models.build(spec)
+            self._model_agents = ModelAgents(self.hooks)
+        return self._model_agents.build(spec)
 
-    def _acp(self, spec: Spec) -> Agent:
-        if self._others is None:
-            from segue.agents.acp import AcpAgents
+    def _build_acp(self, spec: AgentSpec) -> Agent:
+        if self._acp_agents is None:
+            from .acp import AcpAgents
 
-            self._others = AcpAgents(self.client_proxy)
-        return self._others.build(spec)
+            self._acp_agents = AcpAgents(self.client_proxy)
+        return self._acp_agents.build(spec)
+
+
+def _build_demo(spec: AgentSpec) -> Agent:
+    from .demo import DemoAgent
+
+    return DemoAgent()
+
+
+def _build_claude_code(spec: AgentSpec) -> Agent:
+    from .claude_code import ClaudeCodeAgent
+
+    return ClaudeCodeAgent(spec)

@@ -1,6 +1,7 @@
-"""What a program lends the turns that it asks for: hooks, and variables for its tools' programs.
+"""Hooks and environment variables that a program adds to the turns it starts.
 
-Neither can be stored. A turn names what it was lent, and only the process that has it runs it.
+Neither can be stored: hooks are Python callables, and variables may be secret. A turn stores only
+an id, and only the process that registered the hooks under this id can run the turn.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from segue.model.event import ToolResult
 
 from .base import Turn
 
-HOOKS_KEY = "turn_hooks"  # the name in an agent's specification
+HOOKS_KEY = "turn_hooks"  # the key of the hooks' id in an agent's specification
 
 
 class HookedCall(NamedTuple):
-    """A tool call, as hooks are told of it; one of an MCP server names that."""
+    """A tool call as hooks receive it; `server` is set for the tool of an MCP server."""
 
     id: str
     name: str
@@ -29,25 +30,25 @@ class HookedCall(NamedTuple):
 
 
 class PreToolDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What hooks say to a call that is about to be made."""
+    """The decision of hooks about a tool call that has not run yet."""
 
-    refusal: str | None = None
-    override: Literal["allow", "ask"] | None = None  # instead of what the policy says
-    input: dict[str, Any] | None = None  # instead of what the model gave
-    context: str | None = None  # for the model to know
-    stop: bool = False  # the turn ends
+    refusal: str | None = None  # the reason, if the call must not run
+    override: Literal["allow", "ask"] | None = None  # replaces the verdict of the policy
+    input: dict[str, Any] | None = None  # replaces the model's input
+    context: str | None = None  # a message for the model
+    stop: bool = False  # end the turn
 
 
 class PostToolDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What they say to its result."""
+    """The decision of hooks about the result of a tool call."""
 
-    output: str | None = None  # instead of what the tool gave
-    context: str | None = None
-    stop: bool = False
+    output: str | None = None  # replaces the tool's output
+    context: str | None = None  # a message for the model
+    stop: bool = False  # end the turn
 
 
 class Hooks(Protocol):
-    """A program that watches over a turn."""
+    """Callbacks of a program at the points of a turn where it may intervene."""
 
     async def before_tool(self, turn: Turn, call: HookedCall) -> PreToolDecision: ...
     async def after_tool(
@@ -55,36 +56,44 @@ class Hooks(Protocol):
     ) -> PostToolDecision: ...
     async def before_compaction(self, turn: Turn) -> None: ...
     async def before_stop(self, turn: Turn, *, continued: bool) -> str | None:
-        """Why the agent should go on after all, if it should; `again`, when it did already."""
+        """Return a reason to continue the turn, or None to let it end.
+
+        `continued` is true if this method has already continued the turn.
+        """
         ...
 
 
 class TurnHooks(NamedTuple):
-    """All of it, for one session."""
+    """The hooks and environment variables of one session."""
 
     hooks: Hooks | None = None
     env: Mapping[str, str] = {}
 
 
 class HookRegistry:
-    """What this process has lent, by the name that turns have for it."""
+    """The hooks that this process has registered, by id."""
 
     def __init__(self) -> None:
-        self._lent: dict[str, TurnHooks] = {}
+        self._by_id: dict[str, TurnHooks] = {}
 
-    def register(self, lent: TurnHooks) -> str:
-        name = ids.new_id()
-        self._lent[name] = lent
-        return name
+    def register(self, hooks: TurnHooks) -> str:
+        """Register hooks and return their id."""
+        hooks_id = ids.new_id()
+        self._by_id[hooks_id] = hooks
+        return hooks_id
 
-    def unregister(self, name: str) -> None:
-        self._lent.pop(name, None)
+    def unregister(self, hooks_id: str) -> None:
+        """Forget the hooks with an id."""
+        self._by_id.pop(hooks_id, None)
 
     def for_spec(self, spec: Mapping[str, Any]) -> TurnHooks:
-        """What a turn was lent; NoAgent where that was another process."""
-        name = spec.get(HOOKS_KEY)
-        if name is None:
+        """Return the hooks that a turn's specification refers to.
+
+        Raises NoAgent if another process registered them.
+        """
+        hooks_id = spec.get(HOOKS_KEY)
+        if hooks_id is None:
             return TurnHooks()
-        if name not in self._lent:
-            raise NoAgent("this turn has hooks or variables of the program that asked for it")
-        return self._lent[name]
+        if hooks_id not in self._by_id:
+            raise NoAgent("this turn needs hooks that only the process that started it has")
+        return self._by_id[hooks_id]
