@@ -143,7 +143,7 @@ async def call(directory: Path, count: int) -> tuple[float, float]:
         async with model_request_stream(model, [ModelRequest.user_text_prompt("Read")]) as bare:
             async for _ in bare:
                 pass
-        await tool.run(context, tool.read({"file_path": str(file)}))
+        await tool.run(context, tool.parse({"file_path": str(file)}))
     return took, time.perf_counter() - began
 
 

@@ -113,10 +113,10 @@ async def test_for_a_stranger_a_program_runs_confined_or_not_at_all(
     inside = tmp_path / "inside"
     inside.mkdir()
     monkeypatch.setattr("segue.agents.mcp.CONNECT_SECONDS", 1.0)
-    if sandbox.way(alone=True) is not None:
+    if sandbox.backend(isolated=True) is not None:
         _, failures = await McpServers.connect([bash], str(inside), local=False)
         assert set(failures) == {"b"} and not (tmp_path / "out").exists()
-    monkeypatch.setattr(sandbox, "way", lambda alone: None)
+    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: None)
     _, failures = await McpServers.connect([bash], str(inside), local=False)
     assert "only its local user" in failures["b"] and not (tmp_path / "out").exists()
     _, failures = await McpServers.connect([bash], str(inside), local=True)

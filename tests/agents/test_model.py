@@ -113,7 +113,7 @@ async def test_the_next_turn_has_the_whole_conversation(house: House) -> None:
         (Use("read", {}), "file_path"),
         (Use("read", {"file_path": 5}), "str"),
         (Use("read", {"file_path": "a", "more": 1}), "more"),
-        (Use("read", None, raw='{"file_path": '), "no JSON"),
+        (Use("read", None, raw='{"file_path": '), "not valid JSON"),
     ],
 )
 async def test_a_call_that_cannot_be_is_a_failed_result_that_the_model_hears_of(

@@ -124,7 +124,7 @@ async def test_a_grader_that_reads_too_much_says_so(house: House) -> None:
         house.answers([Say("Done.")], [full])
         bodies, session = await reach(house)
     assert session.stop_reason == "error"
-    assert "the grader has looked at" in of(bodies, "failed")[0].message
+    assert "the grader has read" in of(bodies, "failed")[0].message
     assert [body.is_error for body in of(bodies, "model_called")] == [False, True]
 
 

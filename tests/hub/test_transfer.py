@@ -168,13 +168,13 @@ async def test_an_import_brings_no_tool_that_is_allowed_without_asking(make_hub:
         assert copy.agent is not None
         brought = (await hub.records.get("other", "agent", made.id)).body
         for given in (brought["tools"], copy.agent.overrides["tools"]):
-            assert settings.read({"model": "p:m", "tools": given}).built_in == Toolset()
-        read = settings.read({"model": "p:m", "tools": brought["spec"]["tools"]})
+            assert settings.parse_settings({"model": "p:m", "tools": given}).built_in == Toolset()
+        read = settings.parse_settings({"model": "p:m", "tools": brought["spec"]["tools"]})
         assert read.built_in is not None
-        assert read.built_in.of("read") == (False, "always_ask")
-        assert read.built_in.of("bash") == (True, "auto")
-        assert read.built_in.of("write") == (False, "always_ask")
-        assert read.mcp["m"].of("any") == (True, "always_ask")
+        assert read.built_in.tool_config("read") == (False, "always_ask")
+        assert read.built_in.tool_config("bash") == (True, "auto")
+        assert read.built_in.tool_config("write") == (False, "always_ask")
+        assert read.mcp["m"].tool_config("any") == (True, "always_ask")
         assert [each.name for each in read.custom] == ["mine"]
         assert verdict(copy, "bash", "execute", "auto") == "ask"
 

@@ -251,12 +251,13 @@ def _sandboxed(
     command: list[str], env: dict[str, str], cwd: str
 ) -> tuple[list[str], dict[str, str]]:
     from .tools.base import ToolContext
-    from .tools.bash import environment, launched, scratch
+    from .tools.bash import base_environment, make_scratch_directory, sandbox_command
     from .tools.path_guard import PathGuard
 
     context = ToolContext("mcp", PathGuard([cwd]), local=False, config={})
-    place = scratch(context)
-    return launched(command, context, place), {**environment(False, place), **env}
+    scratch = make_scratch_directory(context)
+    command = sandbox_command(command, context, scratch)
+    return command, {**base_environment(scratch, local=False), **env}
 
 
 def _auth(keyring: Keyring, url: str) -> httpx2.Auth:

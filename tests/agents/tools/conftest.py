@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from .place import Place
+from .session_directory import SessionDirectory
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def directory(tmp_path: Path) -> SessionDirectory:
+    return SessionDirectory(tmp_path)

@@ -1,4 +1,4 @@
-"""bash: one shell from command to command, and the walls around it."""
+"""Tests of bash: the shell persists between commands, and the sandbox holds."""
 
 import asyncio
 import os
@@ -11,45 +11,46 @@ import pytest
 from segue.agents.tools import ShellPool, sandbox
 from segue.model.event import ToolResult
 
-from .place import Place, told
+from .session_directory import SessionDirectory, text_of
 
 
 @pytest.fixture(params=["landlock", "bubblewrap"])
-def walls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way of confining that this machine has."""
-    way: str = request.param
-    if way == "landlock" and sandbox.version() < sandbox.ALONE_SINCE:
-        pytest.skip(f"this kernel has no Landlock {sandbox.ALONE_SINCE}")
-    if way == "bubblewrap" and not sandbox.wraps():
-        pytest.skip("there is no bwrap here that may make namespaces")
-    monkeypatch.setattr(sandbox, "way", lambda alone: way)
-    return way
+def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with each sandbox backend of this machine."""
+    backend: str = request.param
+    if backend == "landlock" and sandbox.landlock_abi() < sandbox.MIN_ISOLATION_ABI:
+        pytest.skip(f"this kernel has no Landlock {sandbox.MIN_ISOLATION_ABI}")
+    if backend == "bubblewrap" and not sandbox.bubblewrap_works():
+        pytest.skip("bwrap is not installed or cannot create namespaces")
+    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: backend)
+    return backend
 
 
 async def run(
-    place: Place, *commands: Any, local: bool = True, confined: str = "write"
+    directory: SessionDirectory, *commands: Any, local: bool = True, level: str = "write"
 ) -> list[ToolResult]:
-    """Results of commands, each a string or the tool's arguments, in one shell."""
+    """Run commands, each a string or the tool's arguments, in one shell; return the results."""
     shells = ShellPool()
-    context = place.context(local=local, shells=shells, config={"bash.confine": confined})
+    context = directory.context(local=local, shells=shells, config={"bash.confine": level})
     try:
-        return [
-            await place.use("bash", context, **(c if isinstance(c, dict) else {"command": c}))
-            for c in commands
-        ]
+        return [await directory.run("bash", context, **_arguments(command)) for command in commands]
     finally:
         await shells.close()
 
 
-@pytest.mark.usefixtures("walls")
-async def test_the_shell_stays_from_one_command_to_the_next(place: Place) -> None:
-    *_, last = await run(place, "mkdir sub; cd sub; X=1; f() { echo f$X; }", "pwd; f")
-    assert told(last) == f"{place.inside}/sub\nf1\n"
+def _arguments(command: str | dict[str, Any]) -> dict[str, Any]:
+    return {"command": command} if isinstance(command, str) else command
 
 
-async def test_a_code_that_is_not_zero_is_a_failure_with_its_output(place: Place) -> None:
-    first, second = await run(place, "echo out; echo err >&2; false", "echo $?")
-    assert first.status == "failed" and told(first) == "out\nerr\n\n\n[exit code 1]"
+@pytest.mark.usefixtures("sandboxed")
+async def test_the_shell_keeps_its_state_between_commands(directory: SessionDirectory) -> None:
+    *_, last = await run(directory, "mkdir sub; cd sub; X=1; f() { echo f$X; }", "pwd; f")
+    assert text_of(last) == f"{directory.path}/sub\nf1\n"
+
+
+async def test_a_nonzero_exit_code_fails_with_the_output(directory: SessionDirectory) -> None:
+    first, second = await run(directory, "echo out; echo err >&2; false", "echo $?")
+    assert first.status == "failed" and text_of(first) == "out\nerr\n\n\n[exit code 1]"
     assert second.status == "completed"
 
 
@@ -64,93 +65,97 @@ async def test_a_code_that_is_not_zero_is_a_failure_with_its_output(place: Place
         "cat <<E",
     ],
 )
-async def test_odd_commands_neither_hang_nor_spoil_the_next(place: Place, command: str) -> None:
-    _, restarted, last = await run(place, command, {"restart": True}, "echo fine")
-    assert told(restarted) == "The shell was restarted."
-    assert told(last) == "fine\n"
+async def test_unusual_commands_neither_hang_nor_break_the_next_command(
+    directory: SessionDirectory, command: str
+) -> None:
+    _, restarted, last = await run(directory, command, {"restart": True}, "echo fine")
+    assert text_of(restarted) == "The shell was restarted."
+    assert text_of(last) == "fine\n"
 
 
-async def test_a_command_cannot_pretend_to_be_over(place: Place) -> None:
+async def test_a_command_cannot_forge_its_exit_status(directory: SessionDirectory) -> None:
     (result,) = await run(
-        place, "for n in 3 4 5 6 7 8 9 10 11 12; do echo x 0 >&$n; done; echo end"
+        directory, "for n in 3 4 5 6 7 8 9 10 11 12; do echo x 0 >&$n; done; echo end"
     )
-    assert told(result).endswith("end\n")
+    assert text_of(result).endswith("end\n")
 
 
-async def test_exit_ends_the_shell_and_the_next_command_gets_a_new_one(place: Place) -> None:
-    first, second = await run(place, "X=1; exit 3", "echo [$X]")
-    assert first.status == "failed" and "the shell ended" in told(first)
-    assert told(second) == "[]\n"
+async def test_exit_ends_the_shell_and_the_next_command_starts_a_new_one(
+    directory: SessionDirectory,
+) -> None:
+    first, second = await run(directory, "X=1; exit 3", "echo [$X]")
+    assert first.status == "failed" and "the shell ended" in text_of(first)
+    assert text_of(second) == "[]\n"
 
 
-@pytest.mark.usefixtures("walls")
-async def test_time_runs_out_and_everything_it_began_is_killed(place: Place) -> None:
+@pytest.mark.usefixtures("sandboxed")
+async def test_a_timeout_kills_the_command_and_its_children(directory: SessionDirectory) -> None:
     slow = {"command": "echo before; sleep 300 & echo $! > pid; wait", "timeout_ms": 400}
-    _, first, second = await run(place, "true", slow, "echo after")
-    assert first.status == "failed" and told(first).startswith("before\n")
-    assert told(second) == "after\n"
-    pid = int((place.inside / "pid").read_text())
+    _, first, second = await run(directory, "true", slow, "echo after")
+    assert first.status == "failed" and text_of(first).startswith("before\n")
+    assert text_of(second) == "after\n"
+    pid = int((directory.path / "pid").read_text())
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or " Z " in state.read_text()
 
 
-async def test_a_cancelled_command_is_killed_at_once(place: Place) -> None:
+async def test_cancelling_kills_the_command_at_once(directory: SessionDirectory) -> None:
     shells = ShellPool()
-    context = place.context(shells=shells)
-    task = asyncio.create_task(place.use("bash", context, command="echo $$ > pid; sleep 300"))
-    while not (place.inside / "pid").exists() or not (place.inside / "pid").read_text():
+    context = directory.context(shells=shells)
+    task = asyncio.create_task(directory.run("bash", context, command="echo $$ > pid; sleep 300"))
+    while not (directory.path / "pid").exists() or not (directory.path / "pid").read_text():
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    pid = int((place.inside / "pid").read_text())
+    pid = int((directory.path / "pid").read_text())
     assert not os.path.exists(f"/proc/{pid}")
     await shells.close()
 
 
-@pytest.mark.usefixtures("walls")
-async def test_what_runs_in_the_background_does_not_hold_up_the_command(place: Place) -> None:
-    first, second = await run(place, "sleep 300 & echo begun", "jobs | wc -l")
-    assert told(first) == "begun\n" and told(second).strip() == "1"
+@pytest.mark.usefixtures("sandboxed")
+async def test_a_background_process_does_not_delay_the_result(directory: SessionDirectory) -> None:
+    first, second = await run(directory, "sleep 300 & echo begun", "jobs | wc -l")
+    assert text_of(first) == "begun\n" and text_of(second).strip() == "1"
 
 
-async def test_endless_output_keeps_its_beginning_and_its_end(place: Place) -> None:
-    (result,) = await run(place, "echo first; yes | head -c 3000000; echo last")
-    text = told(result)
+async def test_long_output_keeps_its_beginning_and_end(directory: SessionDirectory) -> None:
+    (result,) = await run(directory, "echo first; yes | head -c 3000000; echo last")
+    text = text_of(result)
     assert text.startswith("first\n") and text.endswith("last\n")
     assert "left out" in text and len(text) < 40_000
 
 
-async def test_nothing_of_our_environment_is_told(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+async def test_commands_do_not_inherit_the_secrets_of_the_environment(
+    directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-hidden")
     monkeypatch.setenv("SEGUE_SECRET_KEY", "hidden")
     for local in (True, False):
-        (result,) = await run(place, "env", local=local)
+        (result,) = await run(directory, "env", local=local)
         assert result.status == "completed"
-        assert "hidden" not in told(result) and "PATH=" in told(result)
+        assert "hidden" not in text_of(result) and "PATH=" in text_of(result)
 
 
-async def test_odd_bytes_are_taken_in_and_given_out(place: Place) -> None:
-    (result,) = await run(place, "printf 'a\\xffb\\n'; echo 'ü€😀'")
-    assert told(result) == "a\ufffdb\nü€😀\n"
+async def test_invalid_utf8_output_is_replaced(directory: SessionDirectory) -> None:
+    (result,) = await run(directory, "printf 'a\\xffb\\n'; echo 'ü€😀'")
+    assert text_of(result) == "a\ufffdb\nü€😀\n"
 
 
-async def test_a_shell_that_is_left_alone_is_closed(place: Place) -> None:
-    shells = ShellPool(idle=0.05)
-    context = place.context(shells=shells)
-    await place.use("bash", context, command="X=1")
+async def test_an_idle_shell_is_closed(directory: SessionDirectory) -> None:
+    shells = ShellPool(idle_seconds=1.0)  # longer than a shell takes to start
+    context = directory.context(shells=shells)
+    await directory.run("bash", context, command="X=1")
     async with asyncio.timeout(10):
-        while told(await place.use("bash", context, command="echo [$X]")) != "[]\n":
-            await asyncio.sleep(0.2)
+        while text_of(await directory.run("bash", context, command="echo [$X]")) != "[]\n":
+            await asyncio.sleep(1.2)
     await shells.close()
 
 
-# The walls.
+# The sandbox.
 
 
-@pytest.mark.usefixtures("walls")
+@pytest.mark.usefixtures("sandboxed")
 @pytest.mark.parametrize(
     "command",
     [
@@ -178,63 +183,67 @@ async def test_a_shell_that_is_left_alone_is_closed(place: Place) -> None:
         "{python} -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"{top}/sock\")'",
     ],
 )
-async def test_a_stranger_s_bash_cannot_leave(place: Place, command: str) -> None:
+async def test_a_remote_callers_bash_cannot_leave_the_sandbox(
+    directory: SessionDirectory, command: str
+) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    unix = await asyncio.start_unix_server(lambda *_: None, str(place.top / "sock"))
+    unix = await asyncio.start_unix_server(lambda *_: None, str(directory.parent / "sock"))
     port = server.sockets[0].getsockname()[1]
-    told_of = {
-        "secret": place.secret,
-        "top": place.top,
+    values = {
+        "secret": directory.secret,
+        "top": directory.parent,
         "pid": os.getpid(),
         "port": port,
         "python": "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable,
     }
-    (result,) = await run(place, command.format(**told_of), local=False)
+    (result,) = await run(directory, command.format(**values), local=False)
     server.close()
     unix.close()
-    assert result.status == "failed", told(result)
-    assert "SECRET" not in told(result)
-    assert place.secret.read_text() == "SECRET"
-    assert not (place.top / "new").exists()
+    assert result.status == "failed", text_of(result)
+    assert "SECRET" not in text_of(result)
+    assert directory.secret.read_text() == "SECRET"
+    assert not (directory.parent / "new").exists()
 
 
-@pytest.mark.usefixtures("walls")
-async def test_a_stranger_s_bash_works_inside(place: Place) -> None:
+@pytest.mark.usefixtures("sandboxed")
+async def test_a_remote_callers_bash_works_in_the_directory(directory: SessionDirectory) -> None:
     command = (
         "echo one > a; mkdir d; mv a d/b; cat d/b | tr o O; ln d/b d/c; rm d/c;"
         " cat <(echo sub); echo x > $TMPDIR/t; echo gone > /dev/null; ls $HOME"
     )
-    (result,) = await run(place, command, local=False)
-    assert (result.status, told(result)) == ("completed", "One\nsub\nt\n")
+    (result,) = await run(directory, command, local=False)
+    assert (result.status, text_of(result)) == ("completed", "One\nsub\nt\n")
 
 
-@pytest.mark.usefixtures("walls")
-async def test_the_local_user_s_bash_reads_all_and_writes_inside(place: Place) -> None:
-    read, wrote, elsewhere = await run(
-        place, f"cat {place.secret}", "echo x > a && cat a", f"echo x > {place.secret}"
+@pytest.mark.usefixtures("sandboxed")
+async def test_the_local_users_bash_reads_everything_and_writes_in_the_directory(
+    directory: SessionDirectory,
+) -> None:
+    read, wrote, wrote_outside = await run(
+        directory, f"cat {directory.secret}", "echo x > a && cat a", f"echo x > {directory.secret}"
     )
-    assert told(read) == "SECRET" and told(wrote) == "x\n"
-    # These directories belong to everyone, and the test's directory is below one of them.
-    if not str(place.top).startswith(("/dev/shm", "/tmp", "/var/tmp")):
-        assert elsewhere.status == "failed"
-    strict = await run(place, f"cat {place.secret}", confined="strict")
+    assert text_of(read) == "SECRET" and text_of(wrote) == "x\n"
+    # The local user may write to these directories, and the test uses one of them.
+    if not str(directory.parent).startswith(("/dev/shm", "/tmp", "/var/tmp")):
+        assert wrote_outside.status == "failed"
+    strict = await run(directory, f"cat {directory.secret}", level="strict")
     assert strict[0].status == "failed"
 
 
-async def test_where_nothing_can_be_confined_only_the_local_user_has_a_bash(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+async def test_without_a_sandbox_only_the_local_user_has_bash(
+    directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "way", lambda alone: None)
-    (refused,) = await run(place, "echo hi", local=False)
-    assert refused.status == "failed" and "only its local user" in told(refused)
-    (strict,) = await run(place, "echo hi", confined="strict")
+    monkeypatch.setattr(sandbox, "backend", lambda *, isolated: None)
+    (refused,) = await run(directory, "echo hi", local=False)
+    assert refused.status == "failed" and "only its local user" in text_of(refused)
+    (strict,) = await run(directory, "echo hi", level="strict")
     assert strict.status == "failed"
-    (allowed,) = await run(place, "echo hi")
-    assert told(allowed) == "hi\n"
+    (allowed,) = await run(directory, "echo hi")
+    assert text_of(allowed) == "hi\n"
 
 
 @pytest.mark.parametrize(
-    ("landlock", "wraps", "alone", "confined"),
+    ("landlock_abi", "bubblewrap_works", "isolated", "not_isolated"),
     [
         (6, True, "landlock", "landlock"),
         (3, True, "bubblewrap", "landlock"),
@@ -243,14 +252,15 @@ async def test_where_nothing_can_be_confined_only_the_local_user_has_a_bash(
         (0, False, None, None),
     ],
 )
-def test_bubblewrap_does_what_landlock_cannot(
-    landlock: int,
-    wraps: bool,
-    alone: str | None,
-    confined: str | None,
+def test_bubblewrap_is_the_fallback_for_old_landlock_versions(
+    landlock_abi: int,
+    bubblewrap_works: bool,
+    isolated: str | None,
+    not_isolated: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox, "version", lambda: landlock)
-    monkeypatch.setattr(sandbox, "wraps", lambda: wraps)
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: landlock_abi)
+    monkeypatch.setattr(sandbox, "bubblewrap_works", lambda: bubblewrap_works)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert (sandbox.way(alone=True), sandbox.way(alone=False)) == (alone, confined)
+    assert sandbox.backend(isolated=True) == isolated
+    assert sandbox.backend(isolated=False) == not_isolated

@@ -136,7 +136,7 @@ async def test_the_model_learns_that_an_updated_input_is_invalid(environment: En
     environment.script([WRITE])
     await environment.run(can_use_tool=ask)
     assert list(environment.cwd.iterdir()) == []
-    assert "do not fit" in last_message(environment.provider.requests[1])
+    assert "invalid arguments" in last_message(environment.provider.requests[1])
 
 
 @with_open_hub

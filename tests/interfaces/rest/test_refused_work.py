@@ -123,4 +123,4 @@ async def test_a_call_that_is_allowed_with_another_input_is_not_run_with_the_fir
             await api.hub.turns.rest()
         (said,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
         assert (said["tool_use_id"], said["result"]) == (call["id"], "deny")
-        assert "runs elsewhere" in str(model.requests[1]["messages"])
+        assert "runs on a remote worker" in str(model.requests[1]["messages"])

@@ -16,7 +16,7 @@ from segue.acp.methods import ELICITATION_CREATE, READ_FILE, TERMINAL_METHODS
 from segue.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, RpcError
 from segue.agents.base import Turn
 from segue.agents.permission import check_permission, refusal
-from segue.agents.tools.files import MAX_FILE
+from segue.agents.tools.files import MAX_FILE_BYTES
 from segue.agents.tools.path_guard import PathGuard, ToolError
 from segue.model.errors import SegueError
 
@@ -93,8 +93,8 @@ class Files:
     async def _read(self, path: str, line: Any, limit: Any) -> str:
         if not os.path.lexists(path):
             raise RpcError(NOT_FOUND, f"{path} does not exist", {"uri": path})
-        _, data, status = await asyncio.to_thread(self._roots.read_file, path, MAX_FILE)
-        if status.st_size > MAX_FILE:
+        _, data, status = await asyncio.to_thread(self._roots.read_file, path, MAX_FILE_BYTES)
+        if status.st_size > MAX_FILE_BYTES:
             raise ToolError(f"{path} is too large: {status.st_size} bytes")
         try:
             text = data.decode()

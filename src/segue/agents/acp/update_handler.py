@@ -16,7 +16,7 @@ from segue.acp.content import read_block
 from segue.acp.rpc import RpcError
 from segue.agents.base import Answer, StreamKind
 from segue.agents.permission import READ_ONLY_KINDS
-from segue.agents.tools.base import MAX_OUTPUT
+from segue.agents.tools.base import MAX_OUTPUT_CHARACTERS
 from segue.model import ids
 from segue.model.content import Block, Content, Diff, Text
 from segue.model.errors import AgentFailed
@@ -118,7 +118,7 @@ class Hearing:
             case "terminal_output_chunk":
                 id = str(update.get("terminalId"))
                 seen = self._terminals.get(id, b"") + _bytes(update.get("data"))
-                self._terminals[id] = seen[-MAX_OUTPUT:]
+                self._terminals[id] = seen[-MAX_OUTPUT_CHARACTERS:]
             case "plan":
                 await self._plan("plan", update.get("entries"))
             case "plan_update":
@@ -237,7 +237,7 @@ class Hearing:
 
     def seen(self, terminal: str, output: str) -> None:
         """What a terminal shows now."""
-        self._terminals[terminal] = output.encode("utf-8", "replace")[-MAX_OUTPUT:]
+        self._terminals[terminal] = output.encode("utf-8", "replace")[-MAX_OUTPUT_CHARACTERS:]
 
     # The rest.
 
@@ -486,7 +486,7 @@ def _locations(given: Sequence[Any]) -> tuple[Location, ...]:
 
 def _bytes(data: Any) -> bytes:
     try:
-        return base64.b64decode(data, validate=True)[-MAX_OUTPUT:]
+        return base64.b64decode(data, validate=True)[-MAX_OUTPUT_CHARACTERS:]
     except (ValueError, TypeError):
         return b""
 

@@ -1,7 +1,7 @@
-"""The model agent: any provider's model through pydantic-ai, with tools.
+"""The model agent: answers with any provider's model, through pydantic-ai, and with tools.
 
-An agent is made for each turn; what lasts longer than a turn (shells, connections to MCP servers
-and to providers) is kept by ModelAgents, one for each hub.
+Each turn has its own ModelAgent. ModelAgents, one for each hub, owns the resources that last longer
+than a turn: shells, and connections to MCP servers and providers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from segue.model.errors import NoAgent
 from segue.model.event import Failed
 from segue.model.lifecycle import StopReason
 
-from .settings import Settings, read
+from .settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -28,90 +28,99 @@ __all__ = ["ModelAgent", "ModelAgents", "Settings"]
 
 
 class ModelAgents:
-    """Makes model agents, and keeps what outlives their turns."""
+    """Builds model agents, and owns the resources that they share between turns."""
 
     def __init__(self, hook_registry: HookRegistry) -> None:
         self.shells = ShellPool()
         self._hook_registry = hook_registry
         self._models: dict[tuple[str, str | None], Model] = {}
+        # By session id. The connections are valid for these settings and this kind of caller.
         self._servers: dict[str, tuple[Settings, bool, McpServers]] = {}
 
     def build(self, spec: Mapping[str, Any]) -> ModelAgent:
-        return ModelAgent(read(spec), self, self._hook_registry.for_spec(spec))
+        """Build the agent of a specification, which must name a model."""
+        return ModelAgent(parse_settings(spec), self, self._hook_registry.for_spec(spec))
 
     async def model(self, settings: Settings) -> Model:
-        """The model, its client opened once for all turns."""
+        """Return the model. All turns share its HTTP client.
+
+        Raises ModelUnavailable if the model cannot be used.
+        """
         from .models import make_model, preload
 
         key = (settings.model, settings.base_url)
         if key not in self._models:
-            # Seconds of imports, during which leases must be renewed and others answered.
+            # The import takes seconds; in a thread it does not block leases and other turns.
             await asyncio.to_thread(preload, settings.model)
-        if key not in self._models:  # nobody else was quicker
+        if key not in self._models:  # another turn may have made it during the import
             model = make_model(*key)
             self._models[key] = model
             await model.__aenter__()
         return self._models[key]
 
     async def servers(self, turn: Turn, settings: Settings) -> Tools:
-        """The MCP servers that the session's agent names, connected while this process lasts."""
-        session = turn.session.id
-        known = self._servers.get(session)
-        if known is not None and known[:2] != (settings, turn.local):
-            del self._servers[session]
-            await known[2].close()
-            known = None
-        if known is not None:
-            return known[2]
+        """Return the MCP servers of the session's agent, connected until this process ends.
+
+        A server that cannot be connected becomes a Failed event.
+        """
+        session_id = turn.session.id
+        if session_id in self._servers:
+            connected_settings, local, servers = self._servers[session_id]
+            if (connected_settings, local) == (settings, turn.local):
+                return servers
+            del self._servers[session_id]
+            await servers.close()
         if not settings.servers:
             return NoTools()
         from segue.agents.mcp import McpServers, TokenRequired
 
-        private = bool(settings.config.get("web.private"))
-        connected, failures = await McpServers.connect(
+        allow_private = bool(settings.config.get("web.private"))
+        servers, failures = await McpServers.connect(
             settings.servers,
             turn.cwd,
             local=turn.local,
-            private=private,
-            keyring=turn.keyring(private=private),
+            private=allow_private,
+            keyring=turn.keyring(private=allow_private),
         )
-        for name, why in failures.items():
-            kind = "authentication" if isinstance(why, TokenRequired) else "connection"
+        for name, reason in failures.items():
+            kind = "authentication" if isinstance(reason, TokenRequired) else "connection"
             await turn.emit(
                 Failed(
-                    message=f"the MCP server {name!r} could not be connected: {why}",
+                    message=f"the MCP server {name!r} could not be connected: {reason}",
                     code=f"mcp_{kind}_failed_error",
                     retry="exhausted",
                     server=name,
                 )
             )
         if not failures:
-            self._servers[session] = (settings, turn.local, connected)
-        return connected
+            self._servers[session_id] = (settings, turn.local, servers)
+        return servers
 
     async def close(self) -> None:
+        """Close all shells and connections."""
         await self.shells.close()
-        servers, self._servers = self._servers, {}
-        for _, _, connected in servers.values():
-            await connected.close()
+        connections, self._servers = self._servers, {}
+        for _, _, servers in connections.values():
+            await servers.close()
         models, self._models = self._models, {}
         for model in models.values():
             await model.__aexit__(None, None, None)
 
 
 class ModelAgent:
-    """Answers with a model and tools."""
+    """Answers one turn with a model and tools."""
 
-    def __init__(self, settings: Settings, kept: ModelAgents, lent: TurnHooks) -> None:
+    def __init__(self, settings: Settings, shared: ModelAgents, hooks: TurnHooks) -> None:
         self._settings = settings
-        self._kept = kept
-        self._lent = lent
+        self._shared = shared
+        self._hooks = hooks
 
     async def check(self) -> None:
+        """Raise NoAgent if the model cannot be used."""
         from .models import ModelUnavailable
 
         try:
-            await self._kept.model(self._settings)
+            await self._shared.model(self._settings)
         except ModelUnavailable as error:
             raise NoAgent(str(error)) from None
 
@@ -120,32 +129,32 @@ class ModelAgent:
 
         settings = self._settings
         try:
-            model = await self._kept.model(settings)
+            model = await self._shared.model(settings)
         except ModelUnavailable as error:
             await turn.emit(
                 Failed(message=str(error), code="model_request_failed_error", retry="terminal")
             )
             return "error"
-        from .loop import Loop
+        from .loop import ModelLoop
 
         session = turn.session
         context = ToolContext(
             session=session.id,
-            roots=PathGuard(
+            paths=PathGuard(
                 (session.directory, *session.roots), strict=not turn.local, mounts=turn.mounts
             ),
             local=turn.local,
             config=settings.config,
             variables=await self._variables(turn),
-            elsewhere=settings.elsewhere,
-            shells=self._kept.shells,
-            env=self._lent.env if turn.local else {},
+            remote=settings.remote,
+            shells=self._shared.shells,
+            env=self._hooks.env if turn.local else {},
         )
-        servers = await self._kept.servers(turn, settings)
-        return await Loop(turn, model, settings, context, servers, self._lent.hooks).run()
+        servers = await self._shared.servers(turn, settings)
+        return await ModelLoop(turn, model, settings, context, servers, self._hooks.hooks).run()
 
     async def _variables(self, turn: Turn) -> dict[str, str]:
-        """What is secret in the environment of programs that run here."""
-        if self._settings.elsewhere or not turn.session.vault_ids:
+        """Return the secret environment variables for programs that run on this machine."""
+        if self._settings.remote or not turn.session.vault_ids:
             return {}
         return await turn.keyring().variables()

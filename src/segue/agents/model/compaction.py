@@ -1,4 +1,4 @@
-"""Compaction: a conversation that outgrows the context is replaced, for the model, by a summary."""
+"""Compaction: replace a conversation that fills the model's context by a summary."""
 
 from __future__ import annotations
 
@@ -9,73 +9,81 @@ from segue.model.content import Text
 from segue.model.event import Compacted, Event
 
 from .conversation import Conversation
-from .request import ContextFull, ModelFailed, Requests
+from .request import ContextFull, ModelFailed, ModelRequests
 
-# Compact before a request would take more than this much of the window.
-FULL = 0.8
-# Of the last message of the user's, what is kept word for word.
-MAX_PROMPT = 8_000
+# The share of the context window at which the conversation is compacted.
+COMPACTION_THRESHOLD = 0.8
+# The summary quotes up to this much of the user's latest message.
+MAX_QUOTED_CHARACTERS = 8_000
+_CHARACTERS_PER_TOKEN = 4
 
-_ASK = """\
+_SUMMARY_PROMPT = """\
 The conversation is about to leave your memory; only what you write now stays. Write a summary \
 for yourself: what the user wants, in their words where the words matter; what was done and \
 found, with the names of files, functions and commands; decisions and why; what is open, and the \
-very next step. Be complete and plain. Do not call tools and do not go on with the task."""
+very next step. Be complete and plain. Do not call tools and do not continue the task."""
 
 
 async def compact(
-    turn: Turn, requests: Requests, conversation: Conversation, instructions: str
+    turn: Turn, requests: ModelRequests, conversation: Conversation, instructions: str
 ) -> list[Event]:
-    """Have the model sum up the conversation; the Compacted event, stored."""
-    before = conversation.tokens
+    """Let the model summarise the conversation, and return the stored events.
+
+    Raises ModelFailed if the model returns no summary, or not even a part of the conversation fits
+    into its context.
+    """
+    tokens_before = conversation.tokens
     messages = conversation.messages(instructions)
     while True:
         try:
-            asked = _with(messages, instructions)
-            response, called, _ = await requests.ask(asked, shown=False)
+            prompt = _with_summary_prompt(messages, instructions)
+            response, called, _ = await requests.send(prompt, streamed=False)
             break
         except ContextFull:
-            messages = _half(messages)
+            messages = _newer_half(messages)
             if not messages:
                 raise ModelFailed(
                     "the conversation does not fit into the model's context, not even in part",
                     "compaction_limit_reached_error",
-                    tried=True,
+                    retried=True,
                 ) from None
     text = response.text
     if not text:
         await turn.emit(called)
         raise ModelFailed(
-            "the model did not sum up the conversation",
+            "the model returned no summary of the conversation",
             "compaction_limit_reached_error",
-            tried=True,
+            retried=True,
         )
-    latest = conversation.latest[:MAX_PROMPT]
-    summary = f"{text}\n\nThe user's latest message, word for word:\n\n{latest}" if latest else text
+    quoted = conversation.latest_prompt[:MAX_QUOTED_CHARACTERS]
+    summary = f"{text}\n\nThe user's latest message, word for word:\n\n{quoted}" if quoted else text
     return await turn.emit(
         called,
         Compacted(
             summary=(Text(text=summary),),
-            tokens_before=before,
-            tokens_after=len(summary) // 4,
+            tokens_before=tokens_before,
+            tokens_after=len(summary) // _CHARACTERS_PER_TOKEN,
         ),
     )
 
 
-def _with(messages: list[ModelMessage], instructions: str) -> list[ModelMessage]:
-    ask = UserPromptPart(content=_ASK)
+def _with_summary_prompt(messages: list[ModelMessage], instructions: str) -> list[ModelMessage]:
+    prompt = UserPromptPart(content=_SUMMARY_PROMPT)
     last = messages[-1]
     if isinstance(last, ModelRequest):
-        whole = ModelRequest(parts=[*last.parts, ask], instructions=instructions)
-        return [*messages[:-1], whole]
-    return [*messages, ModelRequest(parts=[ask], instructions=instructions)]
+        extended = ModelRequest(parts=[*last.parts, prompt], instructions=instructions)
+        return [*messages[:-1], extended]
+    return [*messages, ModelRequest(parts=[prompt], instructions=instructions)]
 
 
-def _half(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """The newer half, from a response on whose calls are answered in it."""
-    rest = messages[(len(messages) + 1) // 2 :]
-    while rest and not isinstance(rest[0], ModelResponse):
-        rest = rest[1:]
-    if len(rest) < 2:
+def _newer_half(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Return the newer half of the messages, or none if too few are left.
+
+    It begins with a response, so that no tool result is without its call.
+    """
+    newer = messages[(len(messages) + 1) // 2 :]
+    while newer and not isinstance(newer[0], ModelResponse):
+        newer = newer[1:]
+    if len(newer) < 2:
         return []
-    return [ModelRequest(parts=[UserPromptPart(content="[Earlier messages left out.]")]), *rest]
+    return [ModelRequest(parts=[UserPromptPart(content="[Earlier messages left out.]")]), *newer]

@@ -1,8 +1,8 @@
-"""A session's events as the messages that a model is given.
+"""Convert a session's events to the messages of a request to a model.
 
-Messages alternate between the user's side and the model's. What the model said and called gathers
-in a response until a result or the user comes; every call has its result in the message that
-follows, whatever order the events came in and whichever agent made them.
+Messages alternate between requests (the user's side) and responses (the model's side). Consecutive
+texts and tool calls of the model form one response. Each tool call has its result in the next
+request, in whatever order the events came and whichever agent made them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from segue.agents.tools.base import shortened
+from segue.agents.tools.base import truncate
 from segue.model.content import (
     Audio,
     Block,
@@ -57,177 +57,199 @@ from segue.model.event import (
     UserMessage,
 )
 
-# Under this name our events keep what a provider wants back: signatures, ids.
+# The key in an event's `extra` for the fields that a provider needs back: signatures, ids.
 DIALECT = "model"
-# Of one result in an old history; ours are shorter to begin with.
-MAX_RESULT = 60_000
-_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-# Characters to a token, on the safe side; and what a picture comes to.
-_CHARACTERS, _PICTURE = 3.5, 1600
+# Results of other agents may be longer; segue's own tools truncate their output earlier.
+MAX_RESULT_CHARACTERS = 60_000
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+# Estimates for counting tokens; the first is deliberately low.
+_CHARACTERS_PER_TOKEN = 3.5
+_TOKENS_PER_IMAGE = 1600
 
 
 class Conversation:
-    """What the model knows, one event after another."""
+    """The conversation as the model sees it, built from one event after another."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._turns: list[tuple[bool, list[Any]]] = []  # (whether it is the model's, parts)
-        self._open: dict[str, str] = {}  # calls of the last response: id → name
-        self._size = 0.0  # estimated tokens since the last that were counted
-        self._counted = 0
-        self.latest = ""  # the user's newest words
+        self._sides: list[tuple[bool, list[Any]]] = []  # (whether it is the model's, parts)
+        self._open_calls: dict[str, str] = {}  # tool calls without a result: id → name
+        self._counted_tokens = 0  # by the provider, up to its last response
+        self._estimated_tokens = 0.0  # since then
+        self.latest_prompt = ""
         for event in events:
             self.add(event)
 
     @property
     def tokens(self) -> int:
-        """How much of the context it takes: counted by the provider, then estimated."""
-        return self._counted + int(self._size)
+        """The size of the conversation: counted by the provider, then estimated."""
+        return self._counted_tokens + int(self._estimated_tokens)
 
     @property
     def empty(self) -> bool:
-        return not self._turns
+        """True if the conversation has no messages."""
+        return not self._sides
 
     def add(self, event: Event) -> None:
+        """Add an event, unless it belongs to another thread."""
         body = event.body
         if body.thread is not None:
-            return  # another thread's
+            return
         match body:
             case UserMessage():
-                self.latest = clean(plain_text(body.content)) or self.latest
-                self._say(UserPromptPart(content=_prompt(body.content)), body.content)
+                self.latest_prompt = clean(plain_text(body.content)) or self.latest_prompt
+                self._add_to_request(UserPromptPart(content=_prompt(body.content)), body.content)
             case SystemMessage():
-                self._say(SystemPromptPart(content=_words(body.content)), body.content)
+                self._add_to_request(SystemPromptPart(content=_text(body.content)), body.content)
             case AgentMessage() if not body.extra.get(DIALECT, {}).get("discarded"):
-                if text := _words(body.content):
-                    self._answer(TextPart(content=text), text)
+                if text := _text(body.content):
+                    self._add_to_response(TextPart(content=text), text)
             case AgentThought() if not body.partial and DIALECT in body.extra:
                 part = ThinkingPart(content=clean(plain_text(body.content)), **body.extra[DIALECT])
-                self._answer(part, part.content)
+                self._add_to_response(part, part.content)
             case ToolCall():
-                self._call(body)
+                self._add_call(body)
             case ToolResult():
-                self._result(body)
+                self._add_result(body)
             case Interrupted():
-                self._say(UserPromptPart(content=f"[The turn was interrupted: {body.reason}]"))
+                self._add_to_request(
+                    UserPromptPart(content=f"[The turn was interrupted: {body.reason}]")
+                )
             case Compacted():
-                self._compact(body)
+                self._replace_by_summary(body)
             case OutcomeDefined():
-                self.latest = wanted(body)
-                self._say(UserPromptPart(content=self.latest))
-            case OutcomeEvaluated(result="needs_revision", explanation=str(why)):
-                self._say(UserPromptPart(content=f"[A grader looked at it. Not yet there: {why}]"))
+                self.latest_prompt = outcome_prompt(body)
+                self._add_to_request(UserPromptPart(content=self.latest_prompt))
+            case OutcomeEvaluated(result="needs_revision", explanation=str(explanation)):
+                self._add_to_request(
+                    UserPromptPart(content=f"[A grader requires a revision: {explanation}]")
+                )
             case ModelCalled(context_used=int(used)):
-                self._counted, self._size = used, 0.0
+                self._counted_tokens, self._estimated_tokens = used, 0.0
 
     def messages(self, instructions: str | None = None) -> list[ModelMessage]:
-        """The messages, every call answered, the user's side first and last."""
-        found: list[ModelMessage] = []
-        turns = self._turns
-        if turns and turns[0][0]:
-            turns = [(False, [UserPromptPart(content="[The conversation begins.]")]), *turns]
-        for is_model, parts in turns:
+        """Return the messages. Every call has a result; the first and last are requests."""
+        messages: list[ModelMessage] = []
+        sides = self._sides
+        if sides and sides[0][0]:
+            sides = [(False, [UserPromptPart(content="[The conversation begins.]")]), *sides]
+        for is_model, parts in sides:
             if is_model:
-                found.append(ModelResponse(parts=list[ModelResponsePart](parts)))
+                messages.append(ModelResponse(parts=list[ModelResponsePart](parts)))
             else:
                 ordered = sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart))
-                found.append(
+                messages.append(
                     ModelRequest(parts=list[ModelRequestPart](ordered), instructions=instructions)
                 )
-        if self._open:
-            last = found[-1]
-            missing = [
-                ToolReturnPart(tool_name=name, content="[no result]", tool_call_id=id)
-                for id, name in self._open.items()
-            ]
-            if isinstance(last, ModelRequest):
-                found[-1] = ModelRequest(parts=[*missing, *last.parts], instructions=instructions)
-            else:
-                found.append(ModelRequest(parts=missing, instructions=instructions))
-        return found
+        if self._open_calls:
+            self._add_missing_results(messages, instructions)
+        return messages
 
-    def _side(self, is_model: bool) -> list[Any]:
-        if not self._turns or self._turns[-1][0] != is_model:
-            self._turns.append((is_model, []))
-        return self._turns[-1][1]
-
-    def _say(self, part: ModelRequestPart, content: Content = ()) -> None:
-        self._side(False).append(part)
-        text = getattr(part, "content", None)
-        alone = len(text) / _CHARACTERS if isinstance(text, str) else 0.0
-        self._size += alone or _weight(content)
-
-    def _answer(self, part: ModelResponsePart, text: str) -> None:
-        self._size += len(text) / _CHARACTERS
-        if self._open and not self._turns[-1][0]:
-            # Some results are still to come: this belongs to the response that they answer.
-            self._turns[-2][1].append(part)
+    def _add_missing_results(self, messages: list[ModelMessage], instructions: str | None) -> None:
+        last = messages[-1]
+        missing = [
+            ToolReturnPart(tool_name=name, content="[no result]", tool_call_id=id)
+            for id, name in self._open_calls.items()
+        ]
+        if isinstance(last, ModelRequest):
+            messages[-1] = ModelRequest(parts=[*missing, *last.parts], instructions=instructions)
         else:
-            self._side(True).append(part)
+            messages.append(ModelRequest(parts=missing, instructions=instructions))
 
-    def _call(self, body: ToolCall) -> None:
-        if body.call_id in self._open:
+    def _parts_of(self, *, is_model: bool) -> list[Any]:
+        """Return the parts of the last side, after starting a new one if necessary."""
+        if not self._sides or self._sides[-1][0] != is_model:
+            self._sides.append((is_model, []))
+        return self._sides[-1][1]
+
+    def _add_to_request(self, part: ModelRequestPart, content: Content = ()) -> None:
+        self._parts_of(is_model=False).append(part)
+        text = getattr(part, "content", None)
+        tokens = len(text) / _CHARACTERS_PER_TOKEN if isinstance(text, str) else 0.0
+        self._estimated_tokens += tokens or _estimate_tokens(content)
+
+    def _add_to_response(self, part: ModelResponsePart, text: str) -> None:
+        self._estimated_tokens += len(text) / _CHARACTERS_PER_TOKEN
+        if self._open_calls and not self._sides[-1][0]:
+            # Some calls have results and others not yet: the part belongs to the same response.
+            self._sides[-2][1].append(part)
+        else:
+            self._parts_of(is_model=True).append(part)
+
+    def _add_call(self, body: ToolCall) -> None:
+        if body.call_id in self._open_calls:
             return
-        kept = body.extra.get(DIALECT, {})
         name = tool_name(body.name, body.server)
-        given = body.input if isinstance(body.input, dict) else {}
+        arguments = body.input if isinstance(body.input, dict) else {}
         if body.input is not None and not isinstance(body.input, dict):
-            given = {"input": body.input}
-        text = json.dumps(given, default=str)  # escapes whatever cannot be sent
+            arguments = {"input": body.input}
+        text = json.dumps(arguments, default=str)  # escapes lone surrogates
         if "\\ud" in text:
-            given = json.loads(clean(json.dumps(given, ensure_ascii=False, default=str)))
-        part = ToolCallPart(tool_name=name, args=given, tool_call_id=body.call_id, **kept)
-        self._answer(part, text)
-        self._open[body.call_id] = name
+            arguments = json.loads(clean(json.dumps(arguments, ensure_ascii=False, default=str)))
+        part = ToolCallPart(
+            tool_name=name,
+            args=arguments,
+            tool_call_id=body.call_id,
+            **body.extra.get(DIALECT, {}),
+        )
+        self._add_to_response(part, text)
+        self._open_calls[body.call_id] = name
 
-    def _result(self, body: ToolResult) -> None:
-        name = self._open.pop(body.call_id, None)
+    def _add_result(self, body: ToolResult) -> None:
+        name = self._open_calls.pop(body.call_id, None)
         if name is None:
-            return  # its call was compacted away, or it is a second one
-        told = _returned(body)
+            return  # the call was compacted, or this is its second result
+        content = _result_content(body)
         part = ToolReturnPart(
             tool_name=name,
-            content=told,
+            content=content,
             tool_call_id=body.call_id,
             outcome="success" if body.status == "completed" else "failed",
         )
-        self._say(part)
-        self._size += sum(
-            len(each) / _CHARACTERS if isinstance(each, str) else _PICTURE for each in told
+        self._add_to_request(part)
+        self._estimated_tokens += sum(
+            len(item) / _CHARACTERS_PER_TOKEN if isinstance(item, str) else _TOKENS_PER_IMAGE
+            for item in content
         )
 
-    def _compact(self, body: Compacted) -> None:
-        self._turns, self._open = [], {}
-        self._counted, self._size = 0, 0.0
-        summary = plain_text(body.summary)
-        self._say(UserPromptPart(content=f"[What happened so far]\n\n{summary}"), body.summary)
+    def _replace_by_summary(self, body: Compacted) -> None:
+        self._sides, self._open_calls = [], {}
+        self._counted_tokens, self._estimated_tokens = 0, 0.0
+        summary = UserPromptPart(content=f"[What happened so far]\n\n{plain_text(body.summary)}")
+        self._add_to_request(summary, body.summary)
 
 
 def clean(text: str) -> str:
-    """Text as it can be sent: a lone surrogate, say half an emoji, cannot."""
+    """Return text without lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def tool_name(name: str, server: str | None) -> str:
-    """A tool's name as every provider takes it; one of an MCP server has that before it."""
-    whole = name if server is None else f"{server}__{name}"
-    return _NAME.sub("_", whole)[:64] or "tool"
+    """Return a tool name that every provider accepts; an MCP tool has its server as a prefix."""
+    full_name = name if server is None else f"{server}__{name}"
+    return _INVALID_IN_NAMES.sub("_", full_name)[:64] or "tool"
 
 
-def wanted(outcome: OutcomeDefined) -> str:
-    """An outcome as it is put to the model."""
+def provider_extra(part: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return an event's `extra` with those attributes of a message part that are set."""
+    fields = {name: value for name in names if (value := getattr(part, name)) is not None}
+    return {DIALECT: fields} if fields else {}
+
+
+def outcome_prompt(outcome: OutcomeDefined) -> str:
+    """Return the prompt that asks the model for an outcome."""
     rubric = outcome.rubric.get("content")
-    graded = f"\n\nIt will be graded by this:\n\n{rubric}" if rubric else ""
-    return clean(f"{outcome.description}{graded}")
+    grading = f"\n\nIt will be graded by this rubric:\n\n{rubric}" if rubric else ""
+    return clean(f"{outcome.description}{grading}")
 
 
 def _prompt(content: Content) -> str | Sequence[Any]:
-    parts = [part for block in content for part in _part(block)]
+    parts = [part for block in content for part in _prompt_parts(block)]
     if len(parts) == 1 and isinstance(parts[0], str):
         return parts[0]
     return parts or "[nothing]"
 
 
-def _part(block: Block) -> list[Any]:
+def _prompt_parts(block: Block) -> list[Any]:
     match block:
         case Text():
             return [clean(block.text)] if block.text else []
@@ -243,15 +265,15 @@ def _part(block: Block) -> list[Any]:
             return [BinaryContent(data=raw, media_type=mime)]
         case Image(uri=str(uri)) if uri.startswith(("http://", "https://")):
             return [ImageUrl(url=uri)]
-    return [_told(block)]
+    return [_block_text(block)]
 
 
-def _told(block: Block) -> str:
-    """A block in words."""
-    return clean(_described(block))
+def _block_text(block: Block) -> str:
+    return clean(_describe(block))
 
 
-def _described(block: Block) -> str:
+def _describe(block: Block) -> str:
+    """Return the text of a block, or a description of other content."""
     match block:
         case Text():
             return block.text
@@ -264,32 +286,35 @@ def _described(block: Block) -> str:
         case Image() | Audio():
             return f"[{block.mime}]"
         case Other(raw=raw):
-            return json.dumps(raw, ensure_ascii=False, default=str)[:MAX_RESULT]
+            return json.dumps(raw, ensure_ascii=False, default=str)[:MAX_RESULT_CHARACTERS]
     return f"[{block.uri or 'resource'}]"
 
 
-def _words(content: Content) -> str:
-    return "\n\n".join(filter(None, map(_told, content)))
+def _text(content: Content) -> str:
+    return "\n\n".join(filter(None, map(_block_text, content)))
 
 
-def _returned(body: ToolResult) -> list[Any]:
-    """A result's parts: words, and pictures as they are."""
+def _result_content(body: ToolResult) -> list[Any]:
+    """Return the text of a result, truncated, and its images."""
     blocks = body.content
     if any(isinstance(block, Text) for block in blocks):
         blocks = tuple(block for block in blocks if not isinstance(block, Diff))
-    parts = [part for block in blocks for part in _part(block)]
+    parts = [part for block in blocks for part in _prompt_parts(block)]
     if not parts and body.output is not None:
-        raw = body.output
-        parts = [raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False, default=str)]
+        output = body.output
+        if not isinstance(output, str):
+            output = json.dumps(output, ensure_ascii=False, default=str)
+        parts = [output]
     return [
-        shortened(clean(part), MAX_RESULT) if isinstance(part, str) else part
+        truncate(clean(part), MAX_RESULT_CHARACTERS) if isinstance(part, str) else part
         for part in parts or ["(no output)"]
     ]
 
 
-def _weight(content: Content) -> float:
-    """What content weighs, in tokens."""
+def _estimate_tokens(content: Content) -> float:
     return sum(
-        _PICTURE if isinstance(block, Image | Audio) else len(_told(block)) / _CHARACTERS
+        _TOKENS_PER_IMAGE
+        if isinstance(block, Image | Audio)
+        else len(_block_text(block)) / _CHARACTERS_PER_TOKEN
         for block in content
     )

@@ -1,4 +1,4 @@
-"""A model that cannot be reached: where it was looked for, why not, and what to check."""
+"""Explain why a model cannot be reached, and what to check."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from urllib.parse import urlsplit
 from pydantic_ai import exceptions as errors
 
 
-def told(error: Exception, address: str | None) -> str | None:
-    """What to tell a person of it; None if the model was reached."""
+def connection_message(error: Exception, address: str | None) -> str | None:
+    """Return a message for the user, or None if the error is not a connection error."""
     if not isinstance(error, errors.ModelConnectionError):
         return None
-    why = _reason(error)
-    where = _shown(address) if address else "its address"
+    reason = _reason(error)
+    location = _without_secrets(address) if address else "its address"
     if error.phase in ("read", "write"):
-        return f"the connection to the model at {where} broke: {why}"
-    if _here(address):
+        return f"the connection to the model at {location} broke: {reason}"
+    if _is_loopback(address):
         check = "is its server running, and is model.base_url right?"
     else:
         check = "is the network up, and is model.base_url right, if it is set?"
-    return f"the model at {where} cannot be reached: {why}; {check}"
+    return f"the model at {location} cannot be reached: {reason}; {check}"
 
 
-def nobody_there(error: Exception, address: str | None) -> bool:
-    """Whether this very machine says that nothing listens there, which waiting seldom changes."""
-    return _here(address) and any(isinstance(e, ConnectionRefusedError) for e in _causes(error))
+def is_refused_locally(error: Exception, address: str | None) -> bool:
+    """Return True if this machine refused the connection because no server listens there."""
+    return _is_loopback(address) and any(
+        isinstance(cause, ConnectionRefusedError) for cause in _causes(error)
+    )
 
 
-def _shown(address: str) -> str:
-    """An address without a password or a key in it."""
+def _without_secrets(address: str) -> str:
+    """Return an address without user name, password, query and fragment."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _reason(error: Exception) -> str:
-    """What the system said, which the clients wrap in layers that say less."""
+    """Return the operating system's message, which client libraries wrap in other errors."""
     *_, last = _causes(error)
     if isinstance(last, ConnectionRefusedError):
         return "the connection was refused"
@@ -46,18 +48,19 @@ def _reason(error: Exception) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, its cause, the cause of that, and so on."""
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        if isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]  # one for each address of a name
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]  # there is one for each address of a host name
         else:
-            found = found.__cause__ or found.__context__
+            cause = cause.__cause__ or cause.__context__
 
 
-def _here(address: str | None) -> bool:
+def _is_loopback(address: str | None) -> bool:
     host = urlsplit(address or "").hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,6 +1,6 @@
-"""The grader of an outcome: another conversation with the model, over the rubric and the files.
+"""The grader of an outcome: a separate conversation with the model about the rubric and the files.
 
-It looks with the tools that only look, and ends by giving its verdict as a call.
+The grader has read-only tools, and gives its verdict as a tool call.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from segue.agents.tools import BUILT_IN, ToolContext, ToolError
 from segue.model.content import plain_text
 from segue.model.event import OutcomeDefined, Usage
 
-from .conversation import wanted
-from .request import ContextFull, ModelFailed, Requests
+from .conversation import outcome_prompt
+from .request import ContextFull, ModelFailed, ModelRequests
 
 MAX_REQUESTS = 12
-_LOOKS = ("read", "glob", "grep")
-_ROLE = """\
-You grade whether a piece of work reaches what was asked for. You did not do the work and owe \
-nobody a good mark. Look at the files themselves with your tools where the work is in files; what \
-the worker says of it is a claim. Hold it to the rubric, point by point. Then call `verdict`:
+_READ_ONLY_TOOLS = ("read", "glob", "grep")
+_INSTRUCTIONS = """\
+You grade whether a piece of work reaches what was asked for. You did not do the work, so \
+judge it impartially. Where the work is in files, look at the files themselves with your tools; \
+what the worker says about it is a claim. Hold it to the rubric, point by point. Then call \
+`verdict`:
 - satisfied: everything that the rubric asks for is there; the explanation says why.
 - needs_revision: something is missing or wrong that more work could mend; the explanation says \
 exactly what, for the worker to read.
@@ -40,6 +41,8 @@ exactly what, for the worker to read.
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The grader's verdict on an agent's work."""
+
     result: Literal["satisfied", "needs_revision", "failed"]
     explanation: str
 
@@ -59,66 +62,78 @@ _VERDICT = ToolDefinition(
 
 
 async def grade(
-    turn: Turn, requests: Requests, context: ToolContext, outcome: OutcomeDefined, said: str
+    turn: Turn,
+    requests: ModelRequests,
+    context: ToolContext,
+    outcome: OutcomeDefined,
+    last_text: str,
 ) -> tuple[Verdict, Usage]:
-    """The verdict on what a worker did and `said`, and what it cost."""
+    """Return the verdict on an agent's work and the usage of grading it.
+
+    `last_text` is the last message of the agent.
+    """
     tools = [
-        ToolDefinition(name=name, description=tool.about, parameters_json_schema=tool.schema())
+        ToolDefinition(
+            name=name, description=tool.description, parameters_json_schema=tool.schema()
+        )
         for name, tool in BUILT_IN.items()
-        if name in _LOOKS and not context.elsewhere
+        if name in _READ_ONLY_TOOLS and not context.remote
     ]
-    asked = (
-        f"Asked for:\n\n{wanted(outcome)}\n\nThe worker's last words:\n\n{said or '(nothing)'}\n\n"
-        f"The worker's directory: {'elsewhere' if context.elsewhere else context.roots.cwd}"
+    prompt = (
+        f"Asked for:\n\n{outcome_prompt(outcome)}\n\n"
+        f"The worker's last words:\n\n{last_text or '(nothing)'}\n\n"
+        f"The worker's directory: {'on another machine' if context.remote else context.paths.cwd}"
     )
     messages: list[ModelMessage] = [
-        ModelRequest(parts=[UserPromptPart(content=asked)], instructions=_ROLE)
+        ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=_INSTRUCTIONS)
     ]
-    spent = Usage()
+    usage = Usage()
     for number in range(MAX_REQUESTS):
         last = number == MAX_REQUESTS - 1
         try:
-            response, called, _ = await requests.ask(
+            response, called, _ = await requests.send(
                 messages,
                 [_VERDICT] if last else [*tools, _VERDICT],
-                shown=False,
+                streamed=False,
                 must_call="verdict" if last else None,
             )
         except ContextFull:
-            why = "what the grader has looked at does not fit into the model's context"
-            raise ModelFailed(why, "model_request_failed_error", tried=False) from None
+            message = "the files that the grader has read do not fit into the model's context"
+            raise ModelFailed(message, "model_request_failed_error", retried=False) from None
         await turn.emit(called)
-        spent += called.usage
+        usage += called.usage
         messages.append(response)
-        answers: list[ModelRequestPart] = []
+        results: list[ModelRequestPart] = []
         for call in response.tool_calls:
-            if call.tool_name == _VERDICT.name and (verdict := _read(call)):
-                return verdict, spent
-            answers.append(await _looked(context, call))
-        if not answers:
-            answers = [UserPromptPart(content="Give your verdict by calling `verdict`.")]
-        messages.append(ModelRequest(parts=answers, instructions=_ROLE))
-    return Verdict(result="needs_revision", explanation="The grader came to no verdict."), spent
+            if call.tool_name == _VERDICT.name and (verdict := _parse_verdict(call)):
+                return verdict, usage
+            results.append(await _run_tool(context, call))
+        if not results:
+            results = [UserPromptPart(content="Give your verdict by calling `verdict`.")]
+        messages.append(ModelRequest(parts=results, instructions=_INSTRUCTIONS))
+    return Verdict(result="needs_revision", explanation="The grader came to no verdict."), usage
 
 
-def _read(call: ToolCallPart) -> Verdict | None:
+def _parse_verdict(call: ToolCallPart) -> Verdict | None:
     try:
         return msgspec.convert(call.args_as_dict(), Verdict)
     except (msgspec.ValidationError, ValueError):
         return None
 
 
-async def _looked(context: ToolContext, call: ToolCallPart) -> ToolReturnPart:
-    def told(text: str, outcome: Literal["success", "failed"]) -> ToolReturnPart:
+async def _run_tool(context: ToolContext, call: ToolCallPart) -> ToolReturnPart:
+    def returned(text: str, outcome: Literal["success", "failed"]) -> ToolReturnPart:
         return ToolReturnPart(
             tool_name=call.tool_name, content=text, tool_call_id=call.tool_call_id, outcome=outcome
         )
 
-    if call.tool_name not in _LOOKS:
-        return told(f"give `verdict` what its schema says, not {json.dumps(call.args)}", "failed")
+    if call.tool_name not in _READ_ONLY_TOOLS:
+        return returned(
+            f"the arguments of `verdict` do not match its schema: {json.dumps(call.args)}", "failed"
+        )
     tool = BUILT_IN[call.tool_name]
     try:
-        result = await tool.use(context, tool.read(call.args_as_dict()))
+        result = await tool.run(context, tool.parse(call.args_as_dict()))
     except (ToolError, ValueError) as error:
-        return told(str(error), "failed")
-    return told(plain_text(result.content) or "[a picture]", "success")
+        return returned(str(error), "failed")
+    return returned(plain_text(result.content) or "[an image]", "success")

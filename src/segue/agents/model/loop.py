@@ -1,4 +1,4 @@
-"""The loop of a turn: ask the model, do what it calls for, until it has nothing more to call."""
+"""The loop of a model turn: send a request, run the tool calls, repeat until there are none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from segue.model.content import as_content
 from segue.model.event import AnyBody, Event, OutcomeEvaluated, SystemMessage, Usage, UserMessage
 from segue.model.lifecycle import StopReason
 
-from .compaction import FULL, compact
+from .compaction import COMPACTION_THRESHOLD, compact
 from .conversation import Conversation
 from .grader import grade
 from .instructions import instructions
-from .request import BudgetReached, ContextFull, ModelFailed, Requests
+from .request import BudgetReached, ContextFull, ModelAnswer, ModelFailed, ModelRequests
 from .settings import Settings
-from .tool_runner import Toolbox
+from .tool_runner import ToolRunner
 
 
-class Loop:
+class ModelLoop:
     """One turn of the model agent."""
 
     def __init__(
@@ -36,14 +36,15 @@ class Loop:
         self._turn = turn
         self._settings = settings
         self._context = context
-        self._requests = Requests(turn, model, settings)
+        self._requests = ModelRequests(turn, model, settings)
         self._hooks = hooks
-        self._toolbox = Toolbox(turn, context, settings, servers, hooks)
+        self._tool_runner = ToolRunner(turn, context, settings, servers, hooks)
         self._conversation = Conversation()
-        self._said = ""
-        self._left = settings.max_turns
+        self._last_text = ""
+        self._remaining_requests = settings.max_turns
 
     async def run(self) -> StopReason:
+        """Answer the turn's prompt."""
         turn = self._turn
         self._instructions = instructions(
             self._settings,
@@ -53,105 +54,109 @@ class Loop:
             self._context.variables,
             turn.mounts,
         )
-        self._add(await self._turn.history(whole=False))
-        asked = self._turn.outcome or UserMessage(content=self._turn.prompt)
-        self._add([Event(seq=0, id=self._turn.id, at=0, body=asked)])
-        if self._turn.system:
-            said = SystemMessage(content=self._turn.system)
-            self._add([Event(seq=0, id="", at=0, body=said)])
-        self._tools = await self._toolbox.open()
+        self._add(await turn.history(whole=False))
+        prompt = turn.outcome or UserMessage(content=turn.prompt)
+        self._add([Event(seq=0, id=turn.id, at=0, body=prompt)])
+        if turn.system:
+            self._add([Event(seq=0, id="", at=0, body=SystemMessage(content=turn.system))])
+        self._tools = await self._tool_runner.load_tools()
         try:
-            if self._turn.outcome is not None:
-                return await self._reach()
+            if turn.outcome is not None:
+                return await self._reach_outcome()
             return await self._work()
         except ModelFailed as error:
-            await self._turn.emit(error.failed)
+            await turn.emit(error.event)
             return "error"
         except BudgetReached:
             return "budget_reached"
 
     async def _work(self) -> StopReason:
-        """Until the model is done with what it was asked."""
-        again = False
-        while self._left > 0:
-            self._left -= 1
+        """Send requests until the model calls no more tools."""
+        continued = False
+        while self._remaining_requests > 0:
+            self._remaining_requests -= 1
             stop = await self._step()
             if stop == "end_turn" and self._hooks is not None:
-                why = await self._hooks.before_stop(self._turn, continued=again)
-                if why is not None:
-                    await self._store(SystemMessage(content=as_content(why)))
-                    again, stop = True, None
+                reason = await self._hooks.before_stop(self._turn, continued=continued)
+                if reason is not None:
+                    await self._store(SystemMessage(content=as_content(reason)))
+                    continued, stop = True, None
             if stop is not None:
                 return stop
             self._add(await self._turn.more())
         return "max_turn_requests"
 
     async def _step(self) -> StopReason | None:
-        """One request and what follows from it; None if there is more to do."""
-        if self._conversation.tokens > self._requests.window * FULL:
-            await self._compact()
-        try:
-            asked = self._requests.ask(self._messages(), self._tools)
-            response, called, stored = await asked
-        except ContextFull:
-            await self._compact()
-            response, called, stored = await self._requests.ask(self._messages(), self._tools)
+        """Send one request and run its tool calls; return None if the turn continues."""
+        response, called, stored = await self._request()
         self._add(stored)
-        cut = response.finish_reason == "length"
-        parts = [] if cut else response.tool_calls  # the last call may be half a call
+        truncated = response.finish_reason == "length"
+        parts = [] if truncated else response.tool_calls  # the last call may be incomplete
         try:
-            calls = [await self._toolbox.understand(part) for part in parts]
+            calls = [await self._tool_runner.prepare(part) for part in parts]
         except BaseException:
             self._turn.emit_at_end(called)
             raise
         await self._store(*(call.event for call in calls), called)
-        self._said = response.text or self._said
+        self._last_text = response.text or self._last_text
         if response.finish_reason == "content_filter":
             return "refusal"
         if not calls:
-            return "max_tokens" if cut else "end_turn"
-        self._add(await self._toolbox.perform(calls))
-        return "cancelled" if self._toolbox.stopped else None
+            return "max_tokens" if truncated else "end_turn"
+        self._add(await self._tool_runner.run(calls))
+        return "cancelled" if self._tool_runner.stopped else None
 
-    async def _reach(self) -> StopReason:
-        """Work, be graded, and work on it again, until the outcome is reached or it is enough."""
+    async def _request(self) -> ModelAnswer:
+        """Send the conversation, compacted first if it does not fit into the context."""
+        if self._conversation.tokens > self._requests.context_tokens * COMPACTION_THRESHOLD:
+            await self._compact()
+        try:
+            return await self._requests.send(self._messages(), self._tools)
+        except ContextFull:
+            await self._compact()
+            return await self._requests.send(self._messages(), self._tools)
+
+    async def _reach_outcome(self) -> StopReason:
+        """Work and grade in turns, until the outcome is reached or the iterations are used up."""
         outcome = self._turn.outcome
         assert outcome is not None
-        begun = {each.outcome_id: each.iteration for each in self._turn.session.outcomes}
-        first = begun.get(outcome.outcome_id, 0)  # where a budget cut it short
+        iterations = {state.outcome_id: state.iteration for state in self._turn.session.outcomes}
+        # A turn that continues after a budget was raised begins with the interrupted iteration.
+        first = iterations.get(outcome.outcome_id, 0)
         for iteration in range(first, outcome.max_iterations):
-            await self._evaluated(iteration, "running")
+            await self._store_evaluation(iteration, "running")
             stop = await self._work()
             if stop != "end_turn":
-                await self._evaluated(iteration, "failed", f"the work ended early: {stop}")
+                await self._store_evaluation(iteration, "failed", f"the work ended early: {stop}")
                 return stop
-            await self._evaluated(iteration, "evaluating")
-            verdict, spent = await grade(
-                self._turn, self._requests, self._context, outcome, self._said
+            await self._store_evaluation(iteration, "evaluating")
+            verdict, usage = await grade(
+                self._turn, self._requests, self._context, outcome, self._last_text
             )
-            last = iteration == outcome.max_iterations - 1
-            result = verdict.result
-            if result == "needs_revision" and last:
-                await self._evaluated(
-                    iteration, "max_iterations_reached", verdict.explanation, spent
-                )
-                return "end_turn"
-            await self._evaluated(iteration, result, verdict.explanation, spent)
+            is_last = iteration == outcome.max_iterations - 1
+            result: str = verdict.result
+            if result == "needs_revision" and is_last:
+                result = "max_iterations_reached"
+            await self._store_evaluation(iteration, result, verdict.explanation, usage)
             if result != "needs_revision":
                 return "end_turn"
         return "end_turn"
 
-    async def _evaluated(
-        self, iteration: int, result: str, why: str | None = None, spent: Usage | None = None
+    async def _store_evaluation(
+        self,
+        iteration: int,
+        result: str,
+        explanation: str | None = None,
+        usage: Usage | None = None,
     ) -> None:
         assert self._turn.outcome is not None
         await self._store(
             OutcomeEvaluated(
                 outcome_id=self._turn.outcome.outcome_id,
                 iteration=iteration,
-                result=result,  # type: ignore[arg-type]  # each of ours is one of its own
-                explanation=why,
-                usage=spent,
+                result=result,  # type: ignore[arg-type]  # every caller passes a valid result
+                explanation=explanation,
+                usage=usage,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Models by name, through pydantic-ai, which is imported with the first of them."""
+"""Create models by name with pydantic-ai, which is imported for the first model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-OLLAMA = "http://127.0.0.1:11434/v1"
-NEEDED = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
+OLLAMA_URL = "http://127.0.0.1:11434/v1"
+REQUIREMENT = "pydantic-ai-slim[anthropic,openai]>=2.60"  # the extra `model`
 
 
 class ModelUnavailable(Exception):
-    """Why there can be no answer from this model, and what to do about it."""
+    """The model cannot be used; the message names the reason and the remedy."""
 
 
 def preload(name: str) -> None:
-    """Import what a model needs; what cannot be is told by `make`."""
+    """Import the modules that a model needs; `make_model` reports those that are missing."""
     with suppress(ImportError, ValueError):
         from pydantic_ai.models import infer_model  # noqa: F401
         from pydantic_ai.providers import infer_provider_class
@@ -29,60 +29,65 @@ def preload(name: str) -> None:
 
         provider = name.partition(":")[0]
         infer_provider_class(provider)
-        # The module of the models themselves, which loads the provider's own client.
+        # This module imports the provider's client library.
         import_module(f"pydantic_ai.models.{provider.partition('-')[0]}")
 
 
 def check_provider(name: str) -> None:
-    """Refuse a provider that there is none of. Without pydantic-ai nobody knows."""
+    """Raise ModelUnavailable if no such provider exists; needs pydantic-ai to know."""
     try:
         from pydantic_ai import providers
 
         providers.infer_provider_class(name)
-    except ImportError:  # or its own client is not installed, which `make` tells
+    except ImportError:  # of pydantic-ai, or of the client library, which make_model reports
         return
     except ValueError:
         from difflib import get_close_matches
         from pkgutil import iter_modules
 
         known = [module.name.replace("_", "-") for module in iter_modules(providers.__path__)]
-        near = get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        similar = get_close_matches(name, known, 1)
+        hint = f"; did you mean {similar[0]!r}?" if similar else ""
         raise ModelUnavailable(f"there is no provider {name!r}{hint}") from None
 
 
 def make_model(name: str, base_url: str | None = None) -> Model:
-    """The model `provider:name`, at its provider's address or another."""
+    """Return the model `provider:name`, at `base_url` or at its provider's address.
+
+    Raises ModelUnavailable if a package or an API key is missing, or the name is unknown.
+    """
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
-        raise ModelUnavailable(f"models need more packages: pip install '{NEEDED}'") from None
+        raise ModelUnavailable(
+            f"models need more packages; run: pip install '{REQUIREMENT}'"
+        ) from None
 
-    def provider(kind: str) -> Any:
-        where = base_url
-        if kind == "ollama" and not os.environ.get("OLLAMA_BASE_URL"):
-            where = where or OLLAMA
-        if where is None:
-            return infer_provider(kind)
-        made: Any = infer_provider_class(kind)
+    def make_provider(name: str) -> Any:
+        url = base_url
+        if name == "ollama" and not os.environ.get("OLLAMA_BASE_URL"):
+            url = url or OLLAMA_URL
+        if url is None:
+            return infer_provider(name)
+        provider: Any = infer_provider_class(name)
         try:
-            return made(base_url=where)
+            return provider(base_url=url)
         except TypeError:
             raise ModelUnavailable(
-                f"{kind} models have one address, so unset model.base_url"
+                f"{name} models have a fixed address; run: segue config unset model.base_url"
             ) from None
 
     try:
-        return infer_model(name, provider_factory=provider)
+        return infer_model(name, provider_factory=make_provider)
     except UserError as error:
-        raise ModelUnavailable(_for_users(error.message)) from None
+        raise ModelUnavailable(_user_message(error.message)) from None
     except (ImportError, ValueError) as error:
         raise ModelUnavailable(str(error)) from None
 
 
-def _for_users(text: str) -> str:
-    """What is wrong, without the library's advice to those who program with it."""
+def _user_message(text: str) -> str:
+    """Return the library's message without its advice for programmers."""
     text = text.partition(" To try Pydantic AI")[0]
     return re.sub(r" or pass it via `[^`]*`", "", text)

@@ -1,4 +1,4 @@
-"""One request to a model: streamed into the turn, tried again when the model is overloaded."""
+"""Send a request to a model, stream the response into the turn, and retry failures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_ai import exceptions as errors
 from pydantic_ai.direct import model_request_stream
@@ -37,17 +37,18 @@ from segue.model.event import (
     Usage,
 )
 
-from .conversation import DIALECT
-from .errors import nobody_there, told
+from .conversation import DIALECT, provider_extra
+from .errors import connection_message, is_refused_locally
 from .settings import Settings
 
-MAX_DELAY = 60.0
-# Whoever asks for a longer pause than this is not waited for.
-PATIENCE = 300.0
-# An answer that makes no sense is seldom better the fourth time.
-MALFORMED = 3
-# Where nothing listens on this machine, a server may be starting; minutes would help nobody.
-NOBODY = 3
+MAX_BACKOFF_SECONDS = 60.0
+# If the provider asks for a longer pause than this, the request fails.
+MAX_RETRY_AFTER_SECONDS = 300.0
+DEFAULT_CONTEXT_TOKENS = 128_000
+# More attempts seldom repair a malformed response.
+MAX_MALFORMED_ATTEMPTS = 3
+# A local server that refuses connections may be starting; it will not start after minutes.
+MAX_LOCAL_ATTEMPTS = 3
 
 _TRANSIENT = (
     errors.ModelRateLimitError,
@@ -59,76 +60,92 @@ _TRANSIENT = (
 
 
 class ModelFailed(Exception):
-    """A request that came to nothing, for good."""
+    """A request failed and will not be retried; `event` reports it."""
 
-    def __init__(self, message: str, code: str, *, tried: bool) -> None:
+    def __init__(self, message: str, code: str, *, retried: bool) -> None:
         super().__init__(message)
-        self.failed = Failed(message=message, code=code, retry="exhausted" if tried else "terminal")
+        self.event = Failed(
+            message=message, code=code, retry="exhausted" if retried else "terminal"
+        )
 
 
 class BudgetReached(Exception):
-    """The session may not cost more."""
+    """The session has used up its budget."""
 
 
 class ContextFull(Exception):
     """The conversation no longer fits into the model's context."""
 
 
-class Requests:
-    """The requests of one turn."""
+class ModelAnswer(NamedTuple):
+    """A complete response, the event that reports its usage, and the events stored so far."""
+
+    response: ModelResponse
+    called: ModelCalled
+    stored: list[Event]
+
+
+class ModelRequests:
+    """Sends the requests of one turn."""
 
     def __init__(self, turn: Turn, model: Model, settings: Settings) -> None:
         self._turn = turn
         self._model = model
         self._settings = settings
-        self._asked: str | None = None  # the event with which the current request began
-        self.window = settings.context or model.context_window or 128_000
+        self._request_id: str | None = None  # the ModelAsked event of the current request
+        self.context_tokens = (
+            settings.context_tokens or model.context_window or DEFAULT_CONTEXT_TOKENS
+        )
         self._options = ModelSettings(max_retries=0, cache=True)
         if settings.max_tokens is not None:
             self._options["max_tokens"] = settings.max_tokens
         if settings.thinking is not None:
-            self._options["thinking"] = settings.thinking  # type: ignore[typeddict-item]  # checked when it was set
+            self._options["thinking"] = settings.thinking  # type: ignore[typeddict-item]  # the setting was validated
         claude = settings.model.startswith("anthropic:")
         if settings.fast and claude and model.profile.get("anthropic_supports_fast_speed"):
-            self._options["anthropic_speed"] = "fast"  # type: ignore[typeddict-unknown-key]  # one provider's own
+            self._options["anthropic_speed"] = "fast"  # type: ignore[typeddict-unknown-key]  # of one provider
 
-    async def ask(
+    async def send(
         self,
         messages: Sequence[ModelMessage],
         tools: Sequence[ToolDefinition] = (),
         *,
-        shown: bool = True,
+        streamed: bool = True,
         must_call: str | None = None,
-    ) -> tuple[ModelResponse, ModelCalled, list[Event]]:
-        """The whole response, its cost, and the events that were stored of it meanwhile.
+    ) -> ModelAnswer:
+        """Send a request, retry it if necessary, and return the answer.
 
-        What is `shown` is streamed into the turn. ModelCalled is the caller's to store, together
-        with what follows from the response.
+        If `streamed` is set, the response is streamed into the turn. The caller must store the
+        answer's ModelCalled event, together with the events that follow from the response.
+        Raises BudgetReached, ContextFull or ModelFailed.
         """
         if self._turn.session.at_budget:
             raise BudgetReached
         options = self._options.copy()
         if must_call is not None:
             options["tool_choice"] = [must_call]
-            options.pop("thinking", None)  # providers do not have both
+            options.pop("thinking", None)  # providers do not support both
         attempt = 0
         while True:
             attempt += 1
             began = time.monotonic()
-            asked = (await self._turn.emit(ModelAsked(model=self._settings.model)))[-1]
-            self._asked = asked.id
+            event = (await self._turn.emit(ModelAsked(model=self._settings.model)))[-1]
+            self._request_id = event.id
             stored: list[Event] = []
             try:
-                response = await self._once(messages, tools, options, stored if shown else None)
-                return response, self._called(response, began, shown), stored
+                response = await self._send_once(
+                    messages, tools, options, stored if streamed else None
+                )
+                called = self._called(response, began, is_conversation=streamed)
+                return ModelAnswer(response, called, stored)
             except errors.ModelContextWindowExceededError as error:
-                await self._turn.emit(self._failure())
+                await self._turn.emit(self._failed_call())
                 raise ContextFull from error
             except (errors.AgentRunError, errors.UserError, ValueError) as error:
-                # ValueError: a stream that is not what it says, which no client has a name for.
-                await self._again(error, attempt)
+                # Clients raise ValueError for a stream that is not valid.
+                await self._wait_for_retry(error, attempt)
 
-    async def _once(
+    async def _send_once(
         self,
         messages: Sequence[ModelMessage],
         tools: Sequence[ToolDefinition],
@@ -147,14 +164,15 @@ class Requests:
             try:
                 async for event in stream:
                     if stored is not None:
-                        await self._show(event, stored)
+                        await self._stream_event(event, stored)
             except asyncio.CancelledError:
-                # What was said so far has been paid for.
-                self._turn.emit_at_end(self._called(stream.get(), began, True))
+                # The provider charges for the tokens up to the cancellation.
+                called = self._called(stream.get(), began, is_conversation=True)
+                self._turn.emit_at_end(called)
                 raise
             return stream.get()
 
-    async def _show(self, event: Any, stored: list[Event]) -> None:
+    async def _stream_event(self, event: Any, stored: list[Event]) -> None:
         turn = self._turn
         if isinstance(event, PartDeltaEvent):
             delta = event.delta
@@ -170,87 +188,111 @@ class Requests:
             elif isinstance(event.part, ThinkingPart) and event.part.content:
                 await turn.delta(event.part.content, "thought")
         elif isinstance(event, PartEndEvent) and isinstance(event.part, ThinkingPart):
-            extra = _kept(event.part)
+            extra = _provider_extra(event.part)
             if event.part.content:
                 stored += await turn.finish(extra=extra)
-            elif extra:  # a thought that the provider keeps to itself
+            elif extra:  # a thought whose text the provider does not reveal
                 stored += await turn.emit(AgentThought(content=(), extra=extra))
 
-    async def _again(self, error: Exception, attempt: int) -> None:
-        """Wait until it is worth another attempt; ModelFailed if it never will be."""
-        address = self._model.base_url
-        code, message = _code(error), told(error, address) or _words(error)
-        again = isinstance(error, _TRANSIENT) or (_malformed(error) and attempt < MALFORMED)
-        tries = self._settings.retries + 1
-        if nobody_there(error, address):
-            tries = min(tries, NOBODY)
-        asked = getattr(error, "retry_after", None) or 0.0
-        if getattr(error, "provider_retry_hint", None) is False or asked > PATIENCE:
-            again = False
+    async def _wait_for_retry(self, error: Exception, attempt: int) -> None:
+        """Wait before the next attempt. Raises ModelFailed if there should be none."""
         turn = self._turn
+        address = self._model.base_url
+        code = _error_code(error)
+        message = connection_message(error, address) or _provider_message(error)
+        retryable = self._is_retryable(error, attempt)
+        max_attempts = self._settings.retries + 1
+        if is_refused_locally(error, address):
+            max_attempts = min(max_attempts, MAX_LOCAL_ATTEMPTS)
         await turn.finish(partial=True, extra={DIALECT: {"discarded": True}})
-        if not again or attempt >= tries:
-            await turn.emit(self._failure())
-            tried = f" (tried {attempt} times)" if attempt > 1 else ""
-            raise ModelFailed(message + tried, code, tried=again or attempt > 1) from error
-        pause = min(self._settings.backoff * 2 ** (attempt - 1), MAX_DELAY)
-        pause = max(asked, pause * random.uniform(0.5, 1.0))
-        soon = f"trying again in {pause:.0f} s" if pause >= 1 else "trying again"
-        message = f"{message} (try {attempt} of {tries}; {soon})"
+        if not retryable or attempt >= max_attempts:
+            await turn.emit(self._failed_call())
+            attempts = f" (tried {attempt} times)" if attempt > 1 else ""
+            raise ModelFailed(message + attempts, code, retried=retryable or attempt > 1) from error
+        seconds = self._retry_seconds(error, attempt)
+        when = f"trying again in {seconds:.0f} s" if seconds >= 1 else "trying again"
+        message = f"{message} (try {attempt} of {max_attempts}; {when})"
         await turn.emit(
-            self._failure(),
+            self._failed_call(),
             Failed(message=message, code=code, retry="retrying"),
             StatusChanged(status="rescheduling", turn=turn.id),
         )
-        await asyncio.sleep(pause)
+        await asyncio.sleep(seconds)
         await turn.emit(StatusChanged(status="running", turn=turn.id))
 
-    def _failure(self) -> ModelCalled:
-        """The end of a request that got no answer."""
-        model = self._settings.model
-        return ModelCalled(usage=Usage(), asked=self._asked, model=model, is_error=True)
+    def _is_retryable(self, error: Exception, attempt: int) -> bool:
+        if getattr(error, "provider_retry_hint", None) is False:
+            return False
+        if _retry_after(error) > MAX_RETRY_AFTER_SECONDS:
+            return False
+        return isinstance(error, _TRANSIENT) or (
+            _malformed(error) and attempt < MAX_MALFORMED_ATTEMPTS
+        )
 
-    def _called(self, response: ModelResponse, began: float, counted: bool) -> ModelCalled:
-        """`counted` says that the request was the conversation as it is."""
-        spent = response.usage
-        cached = spent.cache_read_tokens + spent.cache_write_tokens
+    def _retry_seconds(self, error: Exception, attempt: int) -> float:
+        """Return the pause before the next attempt: exponential backoff with jitter."""
+        backoff: float = min(self._settings.backoff * 2 ** (attempt - 1), MAX_BACKOFF_SECONDS)
+        return max(_retry_after(error), backoff * random.uniform(0.5, 1.0))
+
+    def _failed_call(self) -> ModelCalled:
+        """Return the event that ends a request without an answer."""
+        model = self._settings.model
+        return ModelCalled(usage=Usage(), asked=self._request_id, model=model, is_error=True)
+
+    def _called(
+        self, response: ModelResponse, began: float, *, is_conversation: bool
+    ) -> ModelCalled:
+        """Return the event that reports a response's usage.
+
+        It includes the size of the context if the request was the conversation itself.
+        """
+        usage = response.usage
+        cached = usage.cache_read_tokens + usage.cache_write_tokens
         cost = 0
-        with suppress(Exception):  # a model without a price list is no error
+        with suppress(Exception):  # the price of many models is unknown
             cost = round(response.cost().total_price * 1_000_000)
-        total = spent.input_tokens + spent.output_tokens
+        total = usage.input_tokens + usage.output_tokens
         return ModelCalled(
-            asked=self._asked,
+            asked=self._request_id,
             model=self._settings.model,
             usage=Usage(
-                input_tokens=max(0, spent.input_tokens - cached),
-                output_tokens=spent.output_tokens,
-                cache_read_tokens=spent.cache_read_tokens,
-                cache_5m_tokens=spent.cache_write_tokens - spent.cache_write_1h_tokens,
-                cache_1h_tokens=spent.cache_write_1h_tokens,
+                input_tokens=max(0, usage.input_tokens - cached),
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_5m_tokens=usage.cache_write_tokens - usage.cache_write_1h_tokens,
+                cache_1h_tokens=usage.cache_write_1h_tokens,
                 cost=cost,
             ),
             duration=round((time.monotonic() - began) * 1_000_000),
-            context_used=total if counted and total else None,
-            context_size=self.window if counted else None,
+            context_used=total if is_conversation and total else None,
+            context_size=self.context_tokens if is_conversation else None,
         )
 
 
-def _kept(part: ThinkingPart) -> dict[str, Any]:
-    """What the provider wants back with a thought."""
-    names = ("id", "signature", "provider_name", "provider_details")
-    kept = {name: value for name in names if (value := getattr(part, name)) is not None}
-    return {DIALECT: kept} if kept else {}
+def _provider_extra(part: ThinkingPart) -> dict[str, Any]:
+    """Return the fields that the provider needs back with a thought."""
+    return provider_extra(part, ("id", "signature", "provider_name", "provider_details"))
+
+
+def _retry_after(error: Exception) -> float:
+    """Return the pause that the provider asks for, in seconds; 0 if it names none."""
+    seconds: float | None = getattr(error, "retry_after", None)
+    return seconds or 0.0
 
 
 def _malformed(error: Exception) -> bool:
-    """Whether it was no refusal, but an answer that could not be understood."""
+    """Return True if the provider answered, but not with a valid response or error."""
     if isinstance(error, errors.ModelAPIError):
-        told = errors.ModelHTTPError | errors.ModelRequestRejectedError
-        return not isinstance(error, told | errors.ModelQuotaExceededError)
+        valid_errors = (
+            errors.ModelHTTPError,
+            errors.ModelRequestRejectedError,
+            errors.ModelQuotaExceededError,
+        )
+        return not isinstance(error, valid_errors)
     return isinstance(error, errors.UnexpectedModelBehavior | ValueError)
 
 
-def _code(error: Exception) -> str:
+def _error_code(error: Exception) -> str:
     match error:
         case errors.ModelRateLimitError():
             return "model_rate_limited_error"
@@ -261,12 +303,12 @@ def _code(error: Exception) -> str:
     return "model_request_failed_error"
 
 
-def _words(error: Exception) -> str:
-    """What the provider said is wrong, without the envelope."""
+def _provider_message(error: Exception) -> str:
+    """Return the provider's error message."""
     body = getattr(error, "body", None)
     if isinstance(body, dict):
-        inner = body.get("error", body)
-        if isinstance(inner, dict) and isinstance(inner.get("message"), str):
+        details = body.get("error", body)
+        if isinstance(details, dict) and isinstance(details.get("message"), str):
             status = getattr(error, "status_code", None)
-            return f"{inner['message']} (HTTP {status})" if status else inner["message"]
+            return f"{details['message']} (HTTP {status})" if status else details["message"]
     return str(getattr(error, "message", None) or error or type(error).__name__)

@@ -1,4 +1,4 @@
-"""How the model agent is set up for a session: read from the agent's specification."""
+"""The settings of a model agent, parsed from the agent's specification."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from segue.acp.wire import HttpMcpServer
 from segue.agents.permission import Policy
 
 TOOLSET = "agent_toolset_20260401"
-# Custom tools of the program that has a session open, beside those of its agent.
+# The specification key for custom tools of the program that has the session open.
 FUNCTIONS = "functions"
-# What agents name that want the demo agent to answer, whatever is configured.
+# The model name that selects the demo agent, even if a model is configured.
 DEMO = "demo"
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tools of a set are on, and whether each asks first."""
+    """Which tools of a set are enabled, and the permission policy of each."""
 
     enabled: bool = True
     policy: Policy = "auto"
     tools: dict[str, tuple[bool, Policy]] = {}
 
-    def of(self, name: str) -> tuple[bool, Policy]:
+    def tool_config(self, name: str) -> tuple[bool, Policy]:
+        """Return whether a tool is enabled, and its policy."""
         return self.tools.get(name, (self.enabled, self.policy))
 
 
@@ -37,7 +38,7 @@ class CustomTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """Instructions for a kind of task: in a file at `path`, or else here as `text`."""
+    """Instructions for a kind of task, in the file at `path` or in `text`."""
 
     name: str
     description: str
@@ -46,17 +47,17 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a model agent but the conversation."""
+    """The settings of a model agent."""
 
     model: str
     base_url: str | None = None
     system: str | None = None
     append_system: str | None = None
-    place: bool = True  # whether the system prompt says where the agent is
-    elsewhere: bool = False  # whether others run its tools, in a place of theirs
+    describe_directories: bool = True  # whether the system prompt names the directories
+    remote: bool = False  # whether a remote worker runs the tools, with its own files
     max_turns: int = 100
     max_tokens: int | None = None
-    context: int | None = None
+    context_tokens: int | None = None
     thinking: str | None = None
     fast: bool = False
     retries: int = 8
@@ -70,81 +71,88 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_provider(model: str) -> bool:
-    """Whether a model's name says whose it is: provider:name."""
+    """Return True if a model's name has the form provider:name."""
     provider, _, name = model.partition(":")
     return bool(provider.strip() and name.strip())
 
 
 def resolve_model(spec: Mapping[str, Any]) -> str | None:
-    """The model that answers for an agent, as provider:name; None for none at all.
+    """Return the model that answers for an agent, as provider:name, or None for the demo agent.
 
-    An agent's own model counts if it names its provider, and `demo`, which is none. A bare name, as
-    the REST API has them, is one of Anthropic's: it counts where those are what is configured.
+    The agent's own model is used if it names its provider. A name without a provider, as in the
+    REST API, is an Anthropic model; it is used if the workspace has configured an Anthropic model.
     Otherwise the configured model answers.
     """
-    given = spec.get("model")
-    own = given.get("id") if isinstance(given, Mapping) else given
+    model = spec.get("model")
+    own_model = model.get("id") if isinstance(model, Mapping) else model
     configured: str | None = spec.get("config", {}).get("model")
-    if own == DEMO:
+    if own_model == DEMO:
         return None
-    if isinstance(own, str) and own:
-        if ":" in own:
-            return own
+    if isinstance(own_model, str) and own_model:
+        if ":" in own_model:
+            return own_model
         if configured is not None and configured.startswith("anthropic:"):
-            return f"anthropic:{own}"
+            return f"anthropic:{own_model}"
     return configured
 
 
-def read(spec: Mapping[str, Any]) -> Settings:
-    """The settings that a specification comes to."""
+def parse_settings(spec: Mapping[str, Any]) -> Settings:
+    """Return the settings of a specification, which must name or configure a model."""
     config = dict(spec.get("config", {}))
     model = resolve_model(spec)
-    assert model is not None  # else there is no model agent
-    own = model != config.get("model")
-    same = model.partition(":")[0] == str(config.get("model", "")).partition(":")[0]
-    fields: dict[str, Any] = {
+    assert model is not None  # the registry builds the demo agent otherwise
+    is_configured = model == config.get("model")
+    same_provider = _provider(model) == _provider(str(config.get("model", "")))
+    remote = spec.get("elsewhere")
+    optional: dict[str, Any] = {
         "max_turns": spec.get("max_turns") or config.get("model.max_turns"),
         "max_tokens": config.get("model.max_tokens"),
-        "context": None if own else config.get("model.context"),
-        "thinking": _effort(spec) or config.get("model.thinking"),
-        "fast": _asked(spec, "speed") == "fast",
-        "base_url": spec.get("base_url") or (config.get("model.base_url") if same else None),
+        "context_tokens": config.get("model.context") if is_configured else None,
+        "thinking": _thinking(spec) or config.get("model.thinking"),
+        "fast": _model_option(spec, "speed") == "fast",
+        "base_url": spec.get("base_url")
+        or (config.get("model.base_url") if same_provider else None),
         "system": spec.get("system"),
         "append_system": spec.get("append_system"),
-        "place": False if spec.get("elsewhere") else spec.get("place"),
-        "elsewhere": spec.get("elsewhere"),
+        "describe_directories": False if remote else spec.get("place"),
+        "remote": remote,
         "retries": spec.get("retries"),
         "backoff": spec.get("backoff"),
     }
-    given = {name: value for name, value in fields.items() if value is not None}
+    fields = {name: value for name, value in optional.items() if value is not None}
     if "tools" in spec:
-        given |= _tools(spec["tools"] or ())
+        fields |= _parse_tools(spec["tools"] or ())
     functions = [msgspec.convert(tool, CustomTool) for tool in spec.get(FUNCTIONS, ())]
-    given["custom"] = (*functions, *given.get("custom", ()))
+    fields["custom"] = (*functions, *fields.get("custom", ()))
     servers = tuple(
-        HttpMcpServer(name=each["name"], url=each["url"]) for each in spec.get("mcp_servers", ())
+        HttpMcpServer(name=server["name"], url=server["url"])
+        for server in spec.get("mcp_servers", ())
     )
-    # Those that the hub has found; a bare reference is nothing to a model.
+    # The hub adds the names of the skills that it has; a reference without a name is unusable.
     skills = tuple(
-        msgspec.convert(each, Skill) for each in spec.get("skills", ()) if "name" in each
+        msgspec.convert(skill, Skill) for skill in spec.get("skills", ()) if "name" in skill
     )
-    return Settings(model=model, servers=servers, skills=skills, config=config, **given)
+    return Settings(model=model, servers=servers, skills=skills, config=config, **fields)
 
 
-def _asked(spec: Mapping[str, Any], name: str) -> Any:
-    """What an agent asks of its model beside the name, if it says anything."""
-    given = spec.get("model")
-    return given.get(name) if isinstance(given, Mapping) else None
+def _provider(model: str) -> str:
+    return model.partition(":")[0]
 
 
-def _effort(spec: Mapping[str, Any]) -> str | None:
-    """How hard the model should think; `high` is what agents have that do not say."""
-    given = _asked(spec, "effort") or {}
-    level: str | None = given.get("type")
+def _model_option(spec: Mapping[str, Any], name: str) -> Any:
+    """Return an option in the agent's `model` object, or None."""
+    model = spec.get("model")
+    return model.get(name) if isinstance(model, Mapping) else None
+
+
+def _thinking(spec: Mapping[str, Any]) -> str | None:
+    """Return the agent's effort, or None for `high`, which is also the default of agents."""
+    effort = _model_option(spec, "effort") or {}
+    level: str | None = effort.get("type")
     return None if level == "high" else level
 
 
-def _tools(tools: Any) -> dict[str, Any]:
+def _parse_tools(tools: Any) -> dict[str, Any]:
     built_in: Toolset | None = None
     custom: list[CustomTool] = []
     mcp: dict[str, Toolset] = {}
@@ -153,22 +161,27 @@ def _tools(tools: Any) -> dict[str, Any]:
             case "custom":
                 custom.append(msgspec.convert(tool, CustomTool))
             case "mcp_toolset":
-                mcp[tool["mcp_server_name"]] = _toolset(tool, "always_ask")
+                mcp[tool["mcp_server_name"]] = _parse_toolset(tool, "always_ask")
             case _:
-                built_in = _toolset(tool, "always_allow")
+                built_in = _parse_toolset(tool, "always_allow")
     return {"built_in": built_in, "custom": tuple(custom), "mcp": mcp}
 
 
-def _toolset(tool: Mapping[str, Any], policy: Policy) -> Toolset:
-    enabled, policy = _switch(tool.get("default_config") or {}, True, policy)
+def _parse_toolset(toolset: Mapping[str, Any], policy: Policy) -> Toolset:
+    default = _parse_tool_config(toolset.get("default_config") or {}, (True, policy))
     return Toolset(
-        enabled=enabled,
-        policy=policy,
-        tools={each["name"]: _switch(each, enabled, policy) for each in tool.get("configs", ())},
+        enabled=default[0],
+        policy=default[1],
+        tools={
+            config["name"]: _parse_tool_config(config, default)
+            for config in toolset.get("configs", ())
+        },
     )
 
 
-def _switch(config: Mapping[str, Any], enabled: bool, policy: Policy) -> tuple[bool, Policy]:
-    own = config.get("permission_policy") or {}
-    given = config.get("enabled")
-    return (enabled if given is None else given), own.get("type", policy)
+def _parse_tool_config(
+    config: Mapping[str, Any], default: tuple[bool, Policy]
+) -> tuple[bool, Policy]:
+    policy = config.get("permission_policy") or {}
+    enabled = config.get("enabled")
+    return (default[0] if enabled is None else enabled), policy.get("type", default[1])

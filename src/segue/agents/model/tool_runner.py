@@ -1,4 +1,4 @@
-"""The tools that the model is offered in one turn, and what becomes of its calls."""
+"""The tools that the model can call in one turn, and the execution of its calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from segue.agents.permission import (
     permission_extra,
     refusal,
 )
-from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed
+from segue.agents.tools import BUILT_IN, Tool, ToolContext, ToolError, failed_result
 from segue.agents.turn_hooks import HookedCall, Hooks, PostToolDecision
 from segue.model import ids
 from segue.model.content import as_content
@@ -34,19 +34,19 @@ from segue.model.event import (
     ToolResult,
 )
 
-from .conversation import DIALECT, tool_name
+from .conversation import provider_extra, tool_name
 from .settings import CustomTool, Settings, Toolset
 
-# Where a call keeps what the model gave it, if hooks gave it something else.
+# The key in a call's `extra` for the model's input, if a hook has replaced it.
 HOOKED = "hooked"
-# What fetches from the web is not left to others.
-_OURS = ("web_fetch", "web_search")
-# MCP servers that a client brings along were chosen by whoever asks.
-_BROUGHT = Toolset(policy="always_ask")
+# Tools that segue runs itself, even if a remote worker runs the other tools.
+_NEVER_REMOTE = ("web_fetch", "web_search")
+# The user's client chose these MCP servers, not the agent, so their tools ask for permission.
+_CLIENT_TOOLSET = Toolset(policy="always_ask")
 
 
-class Offer(NamedTuple):
-    """One tool, whoever runs it."""
+class OfferedTool(NamedTuple):
+    """A tool that the model can call: built-in, of an MCP server, or run by the client."""
 
     name: str
     kind: ToolKind
@@ -55,204 +55,217 @@ class Offer(NamedTuple):
     built_in: Tool | None = None
     mcp: McpTool | None = None
 
+    @property
+    def permission_name(self) -> str:
+        """The name under which a user always allows the tool."""
+        return self.definition.name
 
-class Call(NamedTuple):
-    """A call of the model's, as far as it is understood."""
+
+class PreparedCall(NamedTuple):
+    """A tool call of the model, checked and ready to run or already refused."""
 
     event: ToolCall
-    offer: Offer | None
-    given: Any = None
-    refused: str | None = None
+    tool: OfferedTool | None
+    arguments: Any = None
+    refusal: str | None = None
     override: PermissionOverride = None
-    context: str | None = None  # what hooks want the model to know of it
+    context: str | None = None  # a hook's message for the model
 
     @property
-    def told(self) -> HookedCall:
-        """The call as hooks are told of it."""
+    def for_hooks(self) -> HookedCall:
+        """The call as hooks receive it."""
         return HookedCall(self.event.call_id, self.event.name, self.event.server, self.event.input)
 
 
-class Toolbox:
-    """Everything on offer, by the name that the model knows it by."""
+class ToolRunner:
+    """Prepares and runs the tool calls of one turn."""
 
     def __init__(
         self,
         turn: Turn,
         context: ToolContext,
         settings: Settings,
-        servers: Tools,
+        agent_servers: Tools,
         hooks: Hooks | None = None,
     ) -> None:
         self._turn = turn
         self._hooks = hooks
-        self.stopped = False  # by a hook: the turn is to end
         self._context = context
-        self._own = servers
-        self._offers: dict[str, Offer] = {}
+        self._agent_servers = agent_servers
+        self._tools: dict[str, OfferedTool] = {}  # by the name that the model uses
         self._settings = settings
+        self.stopped = False  # whether a hook has ended the turn
 
-    async def open(self) -> list[ToolDefinition]:
-        """Look what there is."""
+    async def load_tools(self) -> list[ToolDefinition]:
+        """Collect the enabled tools, and return their definitions for the model."""
         settings = self._settings
-        offers: list[Offer] = []
+        tools: list[OfferedTool] = []
         if settings.built_in is not None:
-            offers += self._built_in(settings.built_in)
-        offers += [_custom(tool) for tool in settings.custom]
-        for servers in (self._turn.tools, self._own):
-            for tool in await servers.offered():
-                enabled, policy = settings.mcp.get(tool.server, _BROUGHT).of(tool.name)
+            tools += self._built_in_tools(settings.built_in)
+        tools += [_custom_tool(tool) for tool in settings.custom]
+        for servers in (self._turn.tools, self._agent_servers):
+            for mcp_tool in await servers.offered():
+                toolset = settings.mcp.get(mcp_tool.server, _CLIENT_TOOLSET)
+                enabled, policy = toolset.tool_config(mcp_tool.name)
                 if enabled:
-                    offers.append(_mcp(tool, policy))
-        for offer in offers:
-            self._offers.setdefault(offer.definition.name, offer)
-        return [offer.definition for offer in self._offers.values()]
+                    tools.append(_mcp_tool(mcp_tool, policy))
+        for tool in tools:
+            self._tools.setdefault(tool.definition.name, tool)
+        return [tool.definition for tool in self._tools.values()]
 
-    def _built_in(self, toolset: Toolset) -> list[Offer]:
-        found = []
+    def _built_in_tools(self, toolset: Toolset) -> list[OfferedTool]:
+        tools = []
         for tool in BUILT_IN.values():
-            enabled, policy = toolset.of(tool.name)
+            enabled, policy = toolset.tool_config(tool.name)
             if tool.name == "web_search" and not self._context.config.get("web.search"):
                 continue
             if enabled:
                 definition = ToolDefinition(
-                    name=tool.name, description=tool.about, parameters_json_schema=tool.schema()
+                    name=tool.name,
+                    description=tool.description,
+                    parameters_json_schema=tool.schema(),
                 )
-                found.append(Offer(tool.name, tool.kind, policy, definition, built_in=tool))
-        return found
+                tools.append(OfferedTool(tool.name, tool.kind, policy, definition, built_in=tool))
+        return tools
 
-    # Calls.
+    # Preparing calls.
 
-    async def understand(self, part: ToolCallPart) -> Call:
-        """A call as an event, after what hooks make of it, and why it cannot be done if not."""
-        offer = self._offers.get(part.tool_name)
-        arguments, wrong = _arguments(part)
+    async def prepare(self, part: ToolCallPart) -> PreparedCall:
+        """Validate a call of the model and run the hooks for it. The caller stores its event."""
+        tool = self._tools.get(part.tool_name)
+        arguments, mistake = _parse_arguments(part)
         event = ToolCall(
             call_id=ids.new_id(),
             name=part.tool_name,
             input=arguments,
-            extra=_kept(part),
+            extra=provider_extra(part, ("id", "provider_name", "provider_details")),
         )
-        if offer is None:
-            # Whoever runs tools elsewhere may have one of that name.
+        if tool is None:
+            # Mark the call as denied: a remote worker may have a tool with this name.
             event = msgspec.structs.replace(event, extra={**event.extra, **DENIED_EXTRA})
-            return Call(event, None, refused=f"there is no tool {part.tool_name!r}")
-        call = self._understood(event, offer, wrong)
-        if self._hooks is None or wrong is not None:
+            return PreparedCall(event, None, refusal=f"there is no tool {part.tool_name!r}")
+        call = self._prepare_offered(event, tool, mistake)
+        if self._hooks is None or mistake is not None:
             return call
-        said = await self._hooks.before_tool(self._turn, call.told)
-        self.stopped = self.stopped or said.stop
-        if said.input is not None:
+        decision = await self._hooks.before_tool(self._turn, call.for_hooks)
+        self.stopped = self.stopped or decision.stop
+        if decision.input is not None:
             extra = {**event.extra, HOOKED: {"input": event.input}}
-            event = msgspec.structs.replace(event, input=said.input, extra=extra)
-        call = self._understood(event, offer, said.refusal, said.override)
-        return call._replace(context=said.context)
+            event = msgspec.structs.replace(event, input=decision.input, extra=extra)
+        call = self._prepare_offered(event, tool, decision.refusal, decision.override)
+        return call._replace(context=decision.context)
 
-    def _understood(
-        self, event: ToolCall, offer: Offer, wrong: str | None, override: PermissionOverride = None
-    ) -> Call:
+    def _prepare_offered(
+        self,
+        event: ToolCall,
+        tool: OfferedTool,
+        mistake: str | None,
+        override: PermissionOverride = None,
+    ) -> PreparedCall:
         arguments = event.input
         title: str | None = None
         locations: tuple[Location, ...] = ()
-        given = arguments
-        if offer.built_in is not None and wrong is None:
+        if tool.built_in is not None and mistake is None:
             try:
-                given = offer.built_in.read(arguments)
-                title = offer.built_in.title(given)
-                target = None if self._given_away(offer) else offer.built_in.target(given)
-                locations = () if target is None else (Location(path=self._path(target)),)
+                arguments = tool.built_in.parse(event.input)
+                title = tool.built_in.title(arguments)
+                target = None if self._runs_remotely(tool) else tool.built_in.target(arguments)
+                locations = () if target is None else (Location(path=self._resolve(target)),)
             except ToolError as error:
-                # Others see the call and may do it all the same: whether it fits is theirs to say.
-                wrong = None if self._given_away(offer) else str(error)
+                # The remote worker validates the arguments of the calls that it runs.
+                mistake = None if self._runs_remotely(tool) else str(error)
+        allowed_extra = self._extra(tool, override) if mistake is None else DENIED_EXTRA
         event = ToolCall(
             call_id=event.call_id,
-            name=offer.name,
+            name=tool.name,
             title=title,
-            kind=offer.kind,
-            input=arguments,
+            kind=tool.kind,
+            input=event.input,
             locations=locations,
-            server=None if offer.mcp is None else offer.mcp.server,
-            # What is refused already is nobody's to run.
-            custom=offer.built_in is None and offer.mcp is None and wrong is None,
-            extra={
-                **event.extra,
-                **(DENIED_EXTRA if wrong is not None else self._marks(offer, override)),
-            },
+            server=None if tool.mcp is None else tool.mcp.server,
+            # A client must not run a call that is already refused.
+            custom=tool.built_in is None and tool.mcp is None and mistake is None,
+            extra={**event.extra, **allowed_extra},
         )
-        return Call(event, offer, given, wrong, override)
+        return PreparedCall(event, tool, arguments, mistake, override)
 
-    def _marks(self, offer: Offer, override: PermissionOverride) -> dict[str, Any]:
-        """What doors show and take into account of a call that may be done."""
-        given_away = {RUN_BY_OTHERS: True} if self._given_away(offer) else {}
-        decided = permission_extra(
-            self._turn.session, _key(offer), offer.kind, offer.policy, override
+    def _extra(self, tool: OfferedTool, override: PermissionOverride) -> dict[str, Any]:
+        """Return the `extra` of a call: whether it runs remotely, and its permission verdict."""
+        location = {RUN_BY_OTHERS: True} if self._runs_remotely(tool) else {}
+        return location | permission_extra(
+            self._turn.session, tool.permission_name, tool.kind, tool.policy, override
         )
-        return given_away | decided
 
-    def _given_away(self, offer: Offer) -> bool:
-        """Whether a built-in tool is one that others run; what fetches from the web is ours."""
-        built_in = offer.built_in
-        return self._context.elsewhere and built_in is not None and built_in.name not in _OURS
+    def _runs_remotely(self, tool: OfferedTool) -> bool:
+        """Return True if a remote worker runs this built-in tool."""
+        built_in = tool.built_in
+        return self._context.remote and built_in is not None and built_in.name not in _NEVER_REMOTE
 
-    def _path(self, target: str) -> str:
+    def _resolve(self, path: str) -> str:
         try:
-            return self._context.roots.resolve(target).path
+            return self._context.paths.resolve(path).path
         except ToolError:
-            return target
+            return path
 
-    async def perform(self, calls: Sequence[Call]) -> list[Event]:
-        """Do what was called for and may be done; the results, stored.
+    # Running calls.
 
-        Questions are asked together. What runs here then runs in its order; what runs elsewhere
-        does not wait for that.
+    async def run(self, calls: Sequence[PreparedCall]) -> list[Event]:
+        """Ask for permission, run the calls and return the stored results.
+
+        All permission requests are made at once. Calls on this machine then run in order; calls to
+        MCP servers, clients and remote workers run at the same time.
         """
-        allowed = await _gathered([self._may(call) for call in calls])
-        here = asyncio.Lock()
-        results = await _gathered([self._do(call, here) for call in allowed])
+        checked = await _gather([self._check(call) for call in calls])
+        local_lock = asyncio.Lock()
+        results = await _gather([self._run_call(call, local_lock) for call in checked])
         return [event for events in results for event in events]
 
-    async def _may(self, call: Call) -> Call:
-        """The call as it may be done, or refused."""
-        offer = call.offer
-        if offer is None or call.refused is not None:
+    async def _check(self, call: PreparedCall) -> PreparedCall:
+        """Return the call with the user's changes, or with a refusal."""
+        tool = call.tool
+        if tool is None or call.refusal is not None:
             return call
         if call.event.custom:
-            return call  # whoever runs it decides
-        title = call.event.title or f"{offer.name} {json.dumps(call.event.input)[:200]}"
+            return call  # the client that runs it decides
+        title = call.event.title or f"{tool.name} {json.dumps(call.event.input)[:200]}"
         answer = await check_permission(
             self._turn,
             call.event.call_id,
             title,
-            _key(offer),
-            offer.kind,
-            offer.policy,
+            tool.permission_name,
+            tool.kind,
+            tool.policy,
             call.override,
         )
         if not answer.allowed:
-            return call._replace(refused=refusal(answer))
+            return call._replace(refusal=refusal(answer))
         if answer.input is None:
             return call
-        if self._given_away(offer):
-            return call._replace(refused="it runs elsewhere, where its input cannot be changed")
+        if self._runs_remotely(tool):
+            return call._replace(
+                refusal="this call runs on a remote worker, so its input cannot be changed"
+            )
         event = msgspec.structs.replace(call.event, input=answer.input)
-        return self._understood(event, offer, None)._replace(context=call.context)
+        return self._prepare_offered(event, tool, None)._replace(context=call.context)
 
-    async def _do(self, call: Call, here: asyncio.Lock) -> list[Event]:
-        if call.refused is not None:
-            result = failed(call.refused)
-        elif call.event.custom or (call.offer is not None and self._given_away(call.offer)):
-            return await self._ran_elsewhere(call)
-        elif call.offer is not None and call.offer.mcp is not None:
-            result = await self._elsewhere(call.offer.mcp, call.given)
-        else:
-            async with here:
-                result = await self._here(call)
-                return await self._store(call, result)
-        return await self._store(call, result)
+    async def _run_call(self, call: PreparedCall, local_lock: asyncio.Lock) -> list[Event]:
+        tool = call.tool
+        if call.refusal is not None:
+            return await self._store(call, failed_result(call.refusal))
+        if call.event.custom or (tool is not None and self._runs_remotely(tool)):
+            return await self._wait_for_result(call)
+        if tool is not None and tool.mcp is not None:
+            return await self._store(call, await self._call_mcp(tool.mcp, call.arguments))
+        async with local_lock:
+            return await self._store(call, await self._run_built_in(call))
 
-    async def _store(self, call: Call, result: ToolResult) -> list[Event]:
-        said = await self._after(call, result)
-        if said.output is not None:
-            result = msgspec.structs.replace(result, content=as_content(said.output), output=None)
+    async def _store(self, call: PreparedCall, result: ToolResult) -> list[Event]:
+        """Run the hooks for a result, and store it."""
+        decision = await self._after_tool(call, result)
+        if decision.output is not None:
+            result = msgspec.structs.replace(
+                result, content=as_content(decision.output), output=None
+            )
         return await self._turn.emit(
             ToolResult(
                 call_id=call.event.call_id,
@@ -260,96 +273,88 @@ class Toolbox:
                 content=result.content,
                 output=result.output,
             ),
-            *_known(call.context, said.context),
+            *_context_messages(call.context, decision.context),
         )
 
-    async def _ran_elsewhere(self, call: Call) -> list[Event]:
-        """The result of a tool that the client runs, which is stored when it is here."""
+    async def _wait_for_result(self, call: PreparedCall) -> list[Event]:
+        """Wait for the result of a call that a client or a remote worker runs."""
         events = await self._turn.result(call.event.call_id)
-        said = PostToolDecision()
+        decision = PostToolDecision()
         if isinstance(events[0].body, ToolResult):
-            said = await self._after(call, events[0].body)
-        if said.output is not None:
-            raise ValueError("the result of a tool that a client runs is not a hook's to change")
-        return [*events, *await self._turn.emit(*_known(call.context, said.context))]
+            decision = await self._after_tool(call, events[0].body)
+        if decision.output is not None:
+            raise ValueError("a hook cannot change the result of a tool that a client runs")
+        messages = _context_messages(call.context, decision.context)
+        return [*events, *await self._turn.emit(*messages)]
 
-    async def _after(self, call: Call, result: ToolResult) -> PostToolDecision:
-        """What hooks say to the result of a call that was made."""
-        if self._hooks is None or call.refused is not None:
+    async def _after_tool(self, call: PreparedCall, result: ToolResult) -> PostToolDecision:
+        if self._hooks is None or call.refusal is not None:
             return PostToolDecision()
-        said = await self._hooks.after_tool(self._turn, call.told, result)
-        self.stopped = self.stopped or said.stop
-        return said
+        decision = await self._hooks.after_tool(self._turn, call.for_hooks, result)
+        self.stopped = self.stopped or decision.stop
+        return decision
 
-    async def _here(self, call: Call) -> ToolResult:
-        assert call.offer is not None and call.offer.built_in is not None
+    async def _run_built_in(self, call: PreparedCall) -> ToolResult:
+        assert call.tool is not None and call.tool.built_in is not None
         try:
             context = self._context
-            if context.local and not self._turn.local:  # somebody else has joined
-                context = context.for_others()
-            return await call.offer.built_in.use(context, call.given)
+            if context.local and not self._turn.local:  # another caller has joined the turn
+                context = context.for_other_caller()
+            return await call.tool.built_in.run(context, call.arguments)
         except ToolError as error:
-            return failed(str(error))
+            return failed_result(str(error))
 
-    async def _elsewhere(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
-        for servers in (self._turn.tools, self._own):
+    async def _call_mcp(self, tool: McpTool, arguments: dict[str, Any]) -> ToolResult:
+        for servers in (self._turn.tools, self._agent_servers):
             if tool.server in servers.servers():
                 return await servers.call(tool.server, tool.name, arguments)
-        return failed(f"the MCP server {tool.server!r} is no longer connected")
+        return failed_result(f"the MCP server {tool.server!r} is no longer connected")
 
 
-async def _gathered(work: Sequence[Any]) -> list[Any]:
-    """All of it at once; the first error ends the rest."""
-    if len(work) == 1:
-        return [await work[0]]
+async def _gather(coroutines: Sequence[Any]) -> list[Any]:
+    """Run coroutines at the same time; the first error cancels the others."""
+    if len(coroutines) == 1:
+        return [await coroutines[0]]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # which says what went wrong
+        raise errors.exceptions[0] from None  # the caller expects the error itself, not a group
     return [task.result() for task in tasks]
 
 
-def _known(*said: str | None) -> list[SystemMessage]:
-    """What hooks want the model to know."""
-    return [SystemMessage(content=as_content(text)) for text in said if text]
+def _context_messages(*texts: str | None) -> list[SystemMessage]:
+    """Return the messages of hooks for the model."""
+    return [SystemMessage(content=as_content(text)) for text in texts if text]
 
 
-def _custom(tool: CustomTool) -> Offer:
+def _custom_tool(tool: CustomTool) -> OfferedTool:
     schema = tool.input_schema or {"type": "object"}
     definition = ToolDefinition(
         name=tool.name, description=tool.description, parameters_json_schema=schema
     )
-    return Offer(tool.name, "other", "always_allow", definition)
+    return OfferedTool(tool.name, "other", "always_allow", definition)
 
 
-def _mcp(tool: McpTool, policy: Policy) -> Offer:
+def _mcp_tool(tool: McpTool, policy: Policy) -> OfferedTool:
     definition = ToolDefinition(
         name=tool_name(tool.name, tool.server),
         description=tool.description,
         parameters_json_schema=tool.input_schema or {"type": "object"},
     )
-    return Offer(tool.name, "other", policy, definition, mcp=tool)
+    return OfferedTool(tool.name, "other", policy, definition, mcp=tool)
 
 
-def _key(offer: Offer) -> str:
-    """The name under which somebody always allows a tool."""
-    return offer.definition.name
-
-
-def _arguments(part: ToolCallPart) -> tuple[Any, str | None]:
+def _parse_arguments(part: ToolCallPart) -> tuple[Any, str | None]:
+    """Return a call's arguments, and the mistake if they are not a JSON object."""
     if part.args is None or part.args == "":
         return {}, None
     if not isinstance(part.args, str):
         return dict(part.args), None
     try:
-        found = json.loads(part.args)
+        arguments = json.loads(part.args)
     except ValueError:
-        return {"raw": part.args}, "the arguments are no JSON"
-    return (found, None) if isinstance(found, dict) else ({"raw": found}, "they are no object")
-
-
-def _kept(part: ToolCallPart) -> dict[str, Any]:
-    names = ("id", "provider_name", "provider_details")
-    kept = {name: value for name in names if (value := getattr(part, name)) is not None}
-    return {DIALECT: kept} if kept else {}
+        return {"raw": part.args}, "the arguments are not valid JSON"
+    if not isinstance(arguments, dict):
+        return {"raw": arguments}, "the arguments are not a JSON object"
+    return arguments, None

@@ -1,6 +1,6 @@
-"""The built-in tools, named and called as `agent_toolset_20260401` has them."""
+"""The built-in tools of the model agent, compatible with `agent_toolset_20260401`."""
 
-from .base import Tool, ToolContext, ToolError, failed
+from .base import Tool, ToolContext, ToolError, failed_result
 from .bash import BASH
 from .files import EDIT, READ, WRITE
 from .find import GLOB, GREP
@@ -13,4 +13,12 @@ BUILT_IN: dict[str, Tool] = {
     tool.name: tool for tool in (BASH, READ, WRITE, EDIT, GLOB, GREP, FETCH, SEARCH)
 }
 
-__all__ = ["BUILT_IN", "PathGuard", "ShellPool", "Tool", "ToolContext", "ToolError", "failed"]
+__all__ = [
+    "BUILT_IN",
+    "PathGuard",
+    "ShellPool",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "failed_result",
+]

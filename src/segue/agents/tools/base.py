@@ -1,4 +1,4 @@
-"""What a built-in tool is, and what it has to work with."""
+"""The interface of a built-in tool, and the context in which it runs."""
 
 from __future__ import annotations
 
@@ -12,114 +12,119 @@ from segue.model.event import ToolKind, ToolResult
 
 from .path_guard import PathGuard, ToolError
 
-__all__ = ["Tool", "ToolContext", "ToolError", "done", "failed", "shortened"]
+__all__ = ["Tool", "ToolContext", "ToolError", "completed_result", "failed_result", "truncate"]
 
-# As much as a model reads with profit of one result; what is longer loses its middle.
-MAX_OUTPUT = 30_000
-_TELLING = 4  # a line of a secret that has fewer characters tells nothing of it
-_NO_WORDS = ("type", "mime", "data")  # of a block
+# Longer results lose their middle: a model gains little from more text than this.
+MAX_OUTPUT_CHARACTERS = 30_000
+# Shorter lines of a secret are not redacted: they reveal nothing, and occur in ordinary text.
+MIN_REDACTED_CHARACTERS = 4
+_FIELDS_WITHOUT_TEXT = ("type", "mime", "data")
 
 
 class ToolContext(NamedTuple):
-    """A session's directories, who is asking, and what the workspace has configured."""
+    """The session that a tool runs for: its directories, its caller and its configuration."""
 
     session: str
-    roots: PathGuard
-    local: bool
+    paths: PathGuard
+    local: bool  # whether the caller is the local user
     config: Mapping[str, Any]
-    shells: Any = None  # ShellPool; a name that would be imported in a circle
-    variables: Mapping[str, str] = {}  # secrets that programs have in their environment
-    env: Mapping[str, str] = {}  # for programs, from whoever asks
-    elsewhere: bool = False  # tools run with a worker, and nothing of the session's is here
+    shells: Any = None  # a ShellPool, whose module imports this one
+    variables: Mapping[str, str] = {}  # secret environment variables for programs
+    env: Mapping[str, str] = {}  # environment variables that the caller sets for programs
+    remote: bool = False  # a remote worker runs the tools, so the session's files are not here
 
-    def for_others(self) -> ToolContext:
-        """The same for somebody who is not the local user."""
-        roots = PathGuard(self.roots.directories, strict=True, mounts=self.roots.mounts)
-        return self._replace(local=False, roots=roots, env={})
+    def for_other_caller(self) -> ToolContext:
+        """Return this context for a caller who is not the local user."""
+        paths = PathGuard(self.paths.directories, strict=True, mounts=self.paths.mounts)
+        return self._replace(local=False, paths=paths, env={})
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The arguments of a tool."""
 
 
 class Tool(NamedTuple):
-    """A tool of the agent toolset: how the model sees it, and what it does."""
+    """A built-in tool: its description for the model, and the function that runs it."""
 
     name: str
     kind: ToolKind
-    about: str
-    input: type[Input]
+    description: str
+    input: type[ToolInput]
     title: Callable[[Any], str]
-    run: Callable[[ToolContext, Any], Awaitable[ToolResult]]
-    target: Callable[[Any], str | None] = lambda _: None  # the file that a call touches
+    function: Callable[[ToolContext, Any], Awaitable[ToolResult]]
+    target: Callable[[Any], str | None] = lambda _: None  # the path that a call reads or changes
 
     def schema(self) -> dict[str, Any]:
-        """The arguments as a JSON schema of one level."""
-        (_, whole) = msgspec.json.schema_components([self.input], ref_template="{name}")
-        found = dict(whole[self.input.__name__])
-        found.pop("title", None)
-        return found
+        """Return the JSON schema of the arguments."""
+        (_, components) = msgspec.json.schema_components([self.input], ref_template="{name}")
+        schema = dict(components[self.input.__name__])
+        schema.pop("title", None)
+        return schema
 
-    async def use(self, context: ToolContext, given: Any) -> ToolResult:
-        """Run it. What is secret in the context is not in the result as it stands there."""
+    async def run(self, context: ToolContext, arguments: Any) -> ToolResult:
+        """Run the tool, and replace the context's secrets in its result by their names."""
         if not context.variables:
-            return await self.run(context, given)
-        secrets = _secrets(context.variables)
+            return await self.function(context, arguments)
+        secrets = _secret_texts(context.variables)
         try:
-            result = await self.run(context, given)
+            result = await self.function(context, arguments)
         except ToolError as error:
-            raise ToolError(_without(secrets, str(error))) from None
-        shown = _without(secrets, msgspec.to_builtins(result.content))
-        return msgspec.structs.replace(result, content=msgspec.convert(shown, Content))
+            raise ToolError(_redact(secrets, str(error))) from None
+        redacted = _redact(secrets, msgspec.to_builtins(result.content))
+        return msgspec.structs.replace(result, content=msgspec.convert(redacted, Content))
 
-    def read(self, arguments: Any) -> Input:
-        """Arguments that fit; ToolError says what does not."""
+    def parse(self, arguments: Any) -> ToolInput:
+        """Validate the model's arguments. Raises ToolError with the first mistake."""
         try:
             return msgspec.convert(arguments, self.input)
         except (msgspec.ValidationError, UnicodeError) as error:
-            raise ToolError(f"these arguments do not fit: {error}") from None
+            raise ToolError(f"invalid arguments: {error}") from None
 
 
-def _secrets(variables: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What not to show, with its name: values, and their lines, the longest first."""
-    found = {line: name for name, value in variables.items() for line in value.split("\n")}
-    found = {line: name for line, name in found.items() if len(line.strip()) >= _TELLING}
-    found |= {value: name for name, value in variables.items() if value}
-    return sorted(found.items(), key=lambda item: -len(item[0]))
+def _secret_texts(variables: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (text, variable name) for each secret value and each of its lines, longest first."""
+    names = {line: name for name, value in variables.items() for line in value.split("\n")}
+    names = {
+        line: name for line, name in names.items() if len(line.strip()) >= MIN_REDACTED_CHARACTERS
+    }
+    names |= {value: name for name, value in variables.items() if value}
+    return sorted(names.items(), key=lambda item: -len(item[0]))
 
 
-def _without(secrets: Sequence[tuple[str, str]], shown: Any) -> Any:
-    """The same with the name of each secret in its place."""
-    if isinstance(shown, str):
-        for value, name in secrets:
-            shown = shown.replace(value, f"[{name}]")
-        return shown
-    if isinstance(shown, dict):
+def _redact(secrets: Sequence[tuple[str, str]], value: Any) -> Any:
+    """Return `value` with each secret replaced by its name."""
+    if isinstance(value, str):
+        for secret, name in secrets:
+            value = value.replace(secret, f"[{name}]")
+        return value
+    if isinstance(value, dict):
         return {
-            key: each if key in _NO_WORDS else _without(secrets, each)
-            for key, each in shown.items()
+            key: field if key in _FIELDS_WITHOUT_TEXT else _redact(secrets, field)
+            for key, field in value.items()
         }
-    if isinstance(shown, list | tuple):
-        return [_without(secrets, each) for each in shown]
-    return shown
+    if isinstance(value, list | tuple):
+        return [_redact(secrets, item) for item in value]
+    return value
 
 
 Status = Literal["completed", "failed"]
 
 
-def done(*content: str | Block, status: Status = "completed") -> ToolResult:
-    blocks = [block for each in content for block in as_content(each)]
+def completed_result(*content: str | Block, status: Status = "completed") -> ToolResult:
+    """Return a tool result, with an empty call id, that consists of these blocks."""
+    blocks = [block for part in content for block in as_content(part)]
     return ToolResult(call_id="", status=status, content=tuple(blocks))
 
 
-def failed(why: str) -> ToolResult:
-    return done(why, status="failed")
+def failed_result(reason: str) -> ToolResult:
+    """Return the result of a failed call, with an empty call id."""
+    return completed_result(reason, status="failed")
 
 
-def shortened(text: str, limit: int = MAX_OUTPUT) -> str:
-    """Text that fits, its middle left out where it does not."""
-    if len(text) <= limit:
+def truncate(text: str, max_characters: int = MAX_OUTPUT_CHARACTERS) -> str:
+    """Return `text`, without its middle if it is too long."""
+    if len(text) <= max_characters:
         return text
-    half = limit // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n\n[… {left_out} characters left out …]\n\n{text[-half:]}"
+    half = max_characters // 2
+    omitted = len(text) - 2 * half
+    return f"{text[:half]}\n\n[… {omitted} characters left out …]\n\n{text[-half:]}"

@@ -1,4 +1,4 @@
-"""bash: a persistent shell, confined to the session's directories where the system can do that."""
+"""The bash tool: a persistent shell, in a sandbox if the system supports one."""
 
 from __future__ import annotations
 
@@ -12,108 +12,128 @@ from msgspec import Meta
 from segue.model.event import ToolResult
 
 from . import sandbox
-from .base import Input, Tool, ToolContext, ToolError, done, failed
+from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result
 from .shell import Shell, ShellPool
 
-SECONDS = 120.0
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "HOME")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_REFUSED = (
-    "this machine cannot confine programs, and only its local user may run them unconfined;"
+DEFAULT_TIMEOUT_SECONDS = 120.0
+_INHERITED_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "HOME",
+)
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TEMP_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")
+_NO_SANDBOX = (
+    "this machine has no sandbox for programs, and only its local user may run them without one;"
     " use the file tools instead"
 )
 
 
-class Bash(Input, frozen=True):
+class BashInput(ToolInput, frozen=True):
     command: str | None = None
-    restart: Annotated[bool, Meta(description="Begin a new shell, all state lost.")] = False
+    restart: Annotated[
+        bool, Meta(description="Start a new shell; the state of the old one is lost.")
+    ] = False
     timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
 
 
-async def _bash(context: ToolContext, given: Bash) -> ToolResult:
+async def _run_bash(context: ToolContext, arguments: BashInput) -> ToolResult:
     shells: ShellPool = context.shells
     key = (context.session, context.local, *sorted(context.env.items()))
-    if given.restart:
+    if arguments.restart:
         await shells.drop(key)
-        if given.command is None:
-            return done("The shell was restarted.")
-    if not given.command:
+        if arguments.command is None:
+            return completed_result("The shell was restarted.")
+    if not arguments.command:
         raise ToolError("a command is needed, or restart")
-    if "\0" in given.command:
-        raise ToolError("a command cannot hold a NUL character")
-    shell = shells.get(key, lambda: _shell(context))
-    if shell.variables != context.variables:  # a credential has come, changed or gone
+    if "\0" in arguments.command:
+        raise ToolError("a command cannot contain a NUL character")
+    shell = shells.get(key, lambda: _make_shell(context))
+    if shell.variables != context.variables:  # a credential was added, changed or removed
         await shells.drop(key)
-        shell = shells.get(key, lambda: _shell(context))
-    seconds = SECONDS if given.timeout_ms is None else given.timeout_ms / 1000
+        shell = shells.get(key, lambda: _make_shell(context))
+    timeout_ms = arguments.timeout_ms
+    seconds = DEFAULT_TIMEOUT_SECONDS if timeout_ms is None else timeout_ms / 1000
     try:
-        ran = await shell.run(given.command, seconds)
+        result = await shell.run(arguments.command, seconds)
     except TimeoutError as error:
-        return failed(f"{error}\n\n[killed after {seconds:g} s; the next command gets a new shell]")
+        return failed_result(
+            f"{error}\n\n[killed after {seconds:g} s; the next command gets a new shell]"
+        )
     except OSError as error:
-        raise ToolError(f"no shell could be started: {error}") from None
-    if ran.code is None:
-        return failed(f"{ran.output}\n\n[the shell ended; the next command gets a new one]".strip())
-    if ran.code != 0:
-        return failed(f"{ran.output}\n\n[exit code {ran.code}]".strip())
-    return done(ran.output or "(no output)")
+        raise ToolError(f"the shell could not be started: {error}") from None
+    output, code = result
+    if code is None:
+        note = "[the shell ended; the next command gets a new one]"
+        return failed_result(f"{output}\n\n{note}".strip())
+    if code != 0:
+        return failed_result(f"{output}\n\n[exit code {code}]".strip())
+    return completed_result(output or "(no output)")
 
 
-def _shell(context: ToolContext) -> Shell:
+def _make_shell(context: ToolContext) -> Shell:
     bash = shutil.which("bash")
     if bash is None:
-        raise ToolError("there is no bash on this machine")
-    place = scratch(context)
-    command = launched([bash, "--noprofile", "--norc"], context, place)
-    own = {**environment(context.local, place), **context.env}
-    return Shell(command, context.roots.real_directories[0], own, context.variables)
+        raise ToolError("bash is not installed on this machine")
+    scratch = make_scratch_directory(context)
+    command = sandbox_command([bash, "--noprofile", "--norc"], context, scratch)
+    env = {**base_environment(scratch, local=context.local), **context.env}
+    return Shell(command, context.paths.real_directories[0], env, context.variables)
 
 
-def launched(command: list[str], context: ToolContext, scratch: str) -> list[str]:
-    """A command, confined as far as who asks for it demands and the machine can."""
+def sandbox_command(command: list[str], context: ToolContext, scratch: str) -> list[str]:
+    """Return `command` in the sandbox that the caller and the configuration require.
+
+    Raises ToolError if this machine cannot provide it. Only the local user's default sandbox is
+    optional.
+    """
     level = context.config.get("bash.confine", "write") if context.local else "strict"
     if level == "off":
         return command
-    alone = level == "strict"
-    if sandbox.way(alone) is None:
+    isolated = level == "strict"
+    if sandbox.backend(isolated=isolated) is None:
         if context.local and level == "write":
             return command
-        raise ToolError(_REFUSED)
-    read = (*sandbox.SYSTEM, *context.roots.real_directories) if alone else ("/",)
-    write = (
-        *context.roots.real_directories,
-        scratch,
-        *(() if alone else ("/tmp", "/var/tmp", "/dev/shm")),
-    )
-    return sandbox.confined(command, read=read, write=write, alone=alone)
+        raise ToolError(_NO_SANDBOX)
+    directories = context.paths.real_directories
+    read = (*sandbox.SYSTEM_PATHS, *directories) if isolated else ("/",)
+    write = (*directories, scratch, *(() if isolated else _TEMP_DIRECTORIES))
+    return sandbox.sandboxed_command(command, read=read, write=write, isolated=isolated)
 
 
-def environment(local: bool, scratch: str) -> dict[str, str]:
-    """What programs are told: nothing of ours, above all no keys."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+def base_environment(scratch: str, *, local: bool) -> dict[str, str]:
+    """Return the environment for programs; it has no API keys and no variables of segue."""
+    env = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     if not local:
-        kept |= {"HOME": scratch, "PATH": _PATH, "USER": "segue", "LOGNAME": "segue"}
-    return {**kept, "TERM": "dumb", "TMPDIR": scratch, "PAGER": "cat", "GIT_PAGER": "cat"}
+        env |= {"HOME": scratch, "PATH": _DEFAULT_PATH, "USER": "segue", "LOGNAME": "segue"}
+    return {**env, "TERM": "dumb", "TMPDIR": scratch, "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
-def scratch(context: ToolContext) -> str:
-    """A directory of the session's own for what is temporary, cleared with the machine's."""
+def make_scratch_directory(context: ToolContext) -> str:
+    """Create the session's directory for temporary files, and return its path."""
     import tempfile
 
-    place = Path(tempfile.gettempdir()) / f"segue-{os.getuid()}" / context.session
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    if place.parent.is_symlink() or place.parent.stat().st_uid != os.getuid():
-        raise ToolError(f"{place.parent} belongs to somebody else")
-    place.mkdir(mode=0o700, exist_ok=True)
-    return str(place.resolve())
+    directory = Path(tempfile.gettempdir()) / f"segue-{os.getuid()}" / context.session
+    parent = directory.parent
+    parent.mkdir(mode=0o700, exist_ok=True)
+    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+        raise ToolError(f"{parent} belongs to another user; remove it or set TMPDIR")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return str(directory.resolve())
 
 
 BASH = Tool(
     "bash",
     "execute",
-    "Run a command in a bash that stays open: directory and variables are kept from one command"
-    " to the next. Standard input is empty. Long output loses its middle.",
-    Bash,
-    lambda given: given.command or "Restart the shell",
-    _bash,
+    "Run a command in a bash that stays open: it keeps its directory and variables from one command"
+    " to the next. Standard input is empty. The middle of a long output is left out.",
+    BashInput,
+    lambda arguments: arguments.command or "Restart the shell",
+    _run_bash,
 )

@@ -1,4 +1,4 @@
-"""glob and grep, each a child process that goes through a directory."""
+"""The search tools glob and grep. A child process walks the directory for each call."""
 
 from __future__ import annotations
 
@@ -13,83 +13,92 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Input, Tool, ToolContext, ToolError, done, shortened
+from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, truncate
 from .path_guard import ResolvedPath
 
 _WORKER = str(Path(__file__).with_name("search_worker.py"))
-SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
-class Glob(Input, frozen=True):
+class GlobInput(ToolInput, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, description="Such as **/*.py or src/*.{c,h}")]
     path: str | None = None
 
 
-class Grep(Input, frozen=True):
+class GrepInput(ToolInput, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, description="A Python regular expression.")]
     path: str | None = None
 
 
-async def _glob(context: ToolContext, given: Glob) -> ToolResult:
-    place = context.roots.resolve(given.path or ".")
-    answer = await _ask(context, place, {"tool": "glob", "pattern": given.pattern})
-    found = [os.path.join(place.path, path) for path in answer["found"]]
-    return _told(found, answer["count"], "No file matches.")
+async def _glob(context: ToolContext, arguments: GlobInput) -> ToolResult:
+    directory = context.paths.resolve(arguments.path or ".")
+    answer = await _search(context, directory, {"tool": "glob", "pattern": arguments.pattern})
+    paths = [os.path.join(directory.path, path) for path in answer["matches"]]
+    return _matches_result(paths, answer["count"], "No file matches.")
 
 
-async def _grep(context: ToolContext, given: Grep) -> ToolResult:
-    place = context.roots.resolve(given.path or ".")
-    only = None
-    if place.names and os.path.isfile(place.path):
-        place, only = ResolvedPath(place.root, place.names[:-1]), place.names[-1]
+async def _grep(context: ToolContext, arguments: GrepInput) -> ToolResult:
+    directory = context.paths.resolve(arguments.path or ".")
+    file_name = None
+    if directory.names and os.path.isfile(directory.path):
+        directory, file_name = directory.parent, directory.names[-1]
     request = {
         "tool": "grep",
-        "pattern": given.pattern,
-        "only": only,
-        "strict": context.roots.strict,
+        "pattern": arguments.pattern,
+        "file_name": file_name,
+        "strict": context.paths.strict,
     }
-    answer = await _ask(context, place, request)
-    found = [f"{os.path.join(place.path, p)}:{line}:{text}" for p, line, text in answer["found"]]
-    return _told(found, answer["count"], "Nothing matches.")
+    answer = await _search(context, directory, request)
+    lines = [
+        f"{os.path.join(directory.path, path)}:{number}:{text}"
+        for path, number, text in answer["matches"]
+    ]
+    return _matches_result(lines, answer["count"], "Nothing matches.")
 
 
-def _told(found: list[str], count: int, nothing: str) -> ToolResult:
-    if not found:
-        return done(nothing)
-    more = ["[… there is more; narrow the search]"] if count > len(found) else []
-    return done(shortened("\n".join(found + more)))
+def _matches_result(matches: list[str], count: int, empty_message: str) -> ToolResult:
+    if not matches:
+        return completed_result(empty_message)
+    note = ["[… there are more matches; narrow the search]"] if count > len(matches) else []
+    return completed_result(truncate("\n".join(matches + note)))
 
 
-async def _ask(
-    context: ToolContext, place: ResolvedPath, request: dict[str, Any]
+async def _search(
+    context: ToolContext, directory: ResolvedPath, request: dict[str, Any]
 ) -> dict[str, Any]:
-    with context.roots.open_directory(place) as handle:
-        # The walk needs a descriptor that can be listed, which one for going down need not be.
-        listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+    """Run the search worker on a directory, and return its answer.
+
+    Raises ToolError if the search fails or takes too long.
+    """
+    with context.paths.open_directory(directory) as descriptor:
+        # The descriptor may be O_PATH, which cannot list the directory.
+        listable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
     try:
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", _WORKER, str(listed)),
+        worker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", _WORKER, str(listable)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            pass_fds=(listed,),
+            pass_fds=(listable,),
             env={"PYTHONUTF8": "1"},
         )
     finally:
-        os.close(listed)
+        os.close(listable)
     try:
-        async with asyncio.timeout(SECONDS):
-            told, _ = await child.communicate(json.dumps(request).encode())
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            output, _ = await worker.communicate(json.dumps(request).encode())
     except TimeoutError:
-        raise ToolError(f"not done after {SECONDS:.0f} s; narrow the search") from None
+        raise ToolError(
+            f"the search took longer than {TIMEOUT_SECONDS:.0f} s; narrow the search"
+        ) from None
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
     try:
-        answer: dict[str, Any] = json.loads(told)
+        answer: dict[str, Any] = json.loads(output)
     except ValueError:
-        raise ToolError("the search did not come to an end") from None
+        raise ToolError("the search failed; try a narrower one") from None
     if "error" in answer:
         raise ToolError(answer["error"])
     return answer
@@ -99,17 +108,17 @@ GLOB = Tool(
     "glob",
     "search",
     "Find files by name, the most recently changed first. Links are not followed.",
-    Glob,
-    lambda given: f"Find {given.pattern}",
+    GlobInput,
+    lambda arguments: f"Find {arguments.pattern}",
     _glob,
-    lambda given: given.path,
+    lambda arguments: arguments.path,
 )
 GREP = Tool(
     "grep",
     "search",
     "Find lines that match a regular expression, in a file or in all files below a directory.",
-    Grep,
-    lambda given: f"Search for {given.pattern}",
+    GrepInput,
+    lambda arguments: f"Search for {arguments.pattern}",
     _grep,
-    lambda given: given.path,
+    lambda arguments: arguments.path,
 )

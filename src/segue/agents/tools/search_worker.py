@@ -1,8 +1,8 @@
-"""The child process of glob and grep: `python -I -S walker.py FD`, the request on standard input.
+"""The child process of glob and grep: `python -I -S search_worker.py FD`, request on stdin.
 
-A process of its own, so that neither a huge tree nor a pattern that never ends can hold up anybody
-else: it is killed when its time is over or its turn is cancelled. It gets one directory as an open
-descriptor, goes down from there without following links, and imports nothing of ours.
+A separate process can be killed, so a huge tree or a pattern with exponential backtracking cannot
+block segue. The worker receives one directory as an open file descriptor, does not follow links,
+and imports no other module of segue.
 """
 
 import json
@@ -12,95 +12,106 @@ import stat
 import sys
 from collections.abc import Iterator
 
-SKIPPED = {".git", ".hg", ".svn"}
-MAX_FOUND = 1000
-MAX_HITS = 500
-MAX_FILE = 20_000_000
-MAX_LINE = 500
+SKIPPED_DIRECTORIES = {".git", ".hg", ".svn"}
+MAX_GLOB_MATCHES = 1000
+MAX_GREP_MATCHES = 500
+MAX_FILE_BYTES = 20_000_000
+MAX_LINE_CHARACTERS = 500
 
 
-def walk(handle: int) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """(names of the directory, its descriptor, its files), depth first, by name."""
-    for here, below, files, descriptor in os.fwalk(".", dir_fd=handle, follow_symlinks=False):
-        below[:] = sorted(name for name in below if name not in SKIPPED)
-        parts = () if here == "." else tuple(here.split(os.sep)[1:])
+def walk(directory: int) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
+    """Yield (path parts, descriptor, file names) of each directory, depth first, sorted by name."""
+    for path, directories, files, descriptor in os.fwalk(
+        ".", dir_fd=directory, follow_symlinks=False
+    ):
+        directories[:] = sorted(name for name in directories if name not in SKIPPED_DIRECTORIES)
+        parts = () if path == "." else tuple(path.split(os.sep)[1:])
         yield parts, descriptor, sorted(files)
 
 
-def translated(pattern: str) -> re.Pattern[str]:
-    """A glob as an expression over paths: `**` is any number of directories."""
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """Translate a glob to a regular expression for paths; `**` is any number of directories."""
     parts = pattern.strip("/").split("/")
-    found = ""
+    regex = ""
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         if part == "**":
-            found += ".*" if last else "(?:[^/]+/)*"
+            regex += ".*" if last else "(?:[^/]+/)*"
         else:
-            found += _name(part) + ("" if last else "/")
-    return re.compile(found, re.DOTALL)
+            regex += _name_regex(part) + ("" if last else "/")
+    return re.compile(regex, re.DOTALL)
 
 
-def _name(part: str) -> str:
-    found, at = "", 0
-    while at < len(part):
-        char = part[at]
-        at += 1
+def _name_regex(part: str) -> str:
+    regex, position = "", 0
+    while position < len(part):
+        char = part[position]
+        position += 1
         if char == "*":
-            found += "[^/]*"
+            regex += "[^/]*"
         elif char == "?":
-            found += "[^/]"
-        elif char == "[" and (end := part.find("]", at + 1)) > 0:
-            inside = part[at:end].replace("\\", r"\\").replace("[", r"\[")
-            found += "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]"
-            at = end + 1
-        elif char == "{" and (end := part.find("}", at)) > 0:
-            found += "(?:" + "|".join(_name(each) for each in part[at:end].split(",")) + ")"
-            at = end + 1
+            regex += "[^/]"
+        elif char == "[" and (end := part.find("]", position + 1)) > 0:
+            inside = part[position:end].replace("\\", r"\\").replace("[", r"\[")
+            regex += "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]"
+            position = end + 1
+        elif char == "{" and (end := part.find("}", position)) > 0:
+            alternatives = part[position:end].split(",")
+            regex += "(?:" + "|".join(_name_regex(name) for name in alternatives) + ")"
+            position = end + 1
         else:
-            found += re.escape(char)
-    return found
+            regex += re.escape(char)
+    return regex
 
 
-def glob(handle: int, pattern: str) -> list[str]:
-    wanted = translated(pattern)
-    found = []
-    for parts, descriptor, files in walk(handle):
+def glob(directory: int, pattern: str) -> list[str]:
+    """Return the paths of the files that match, the most recently changed first."""
+    regex = glob_regex(pattern)
+    matches = []
+    for parts, descriptor, files in walk(directory):
         for name in files:
             path = "/".join((*parts, name))
-            if wanted.fullmatch(path):
+            if regex.fullmatch(path):
                 try:
-                    at = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime
+                    modified = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime
                 except OSError:
                     continue
-                found.append((at, path))
-    found.sort(key=lambda each: (-each[0], each[1]))
-    return [path for _, path in found]
+                matches.append((-modified, path))
+    return [path for _, path in sorted(matches)]
 
 
-def grep(handle: int, pattern: str, only: str | None, strict: bool) -> list[tuple[str, int, str]]:
-    wanted = re.compile(pattern)
-    hits: list[tuple[str, int, str]] = []
-    for parts, descriptor, files in walk(handle) if only is None else [((), handle, [only])]:
+def grep(
+    directory: int, pattern: str, file_name: str | None, *, strict: bool
+) -> list[tuple[str, int, str]]:
+    """Return (path, line number, line) of matching lines, in one file or in all files."""
+    regex = re.compile(pattern)
+    matches: list[tuple[str, int, str]] = []
+    directories = walk(directory) if file_name is None else [((), directory, [file_name])]
+    for parts, descriptor, files in directories:
         for name in files:
             path = "/".join((*parts, name))
-            for number, line in lines(descriptor, name, strict):
-                if wanted.search(line):
-                    hits.append((path, number, line[:MAX_LINE]))
-                    if len(hits) > MAX_HITS:
-                        return hits
-    return hits
+            for number, line in read_lines(descriptor, name, strict=strict):
+                if regex.search(line):
+                    matches.append((path, number, line[:MAX_LINE_CHARACTERS]))
+                    if len(matches) > MAX_GREP_MATCHES:
+                        return matches
+    return matches
 
 
-def lines(descriptor: int, name: str, strict: bool) -> Iterator[tuple[int, str]]:
+def read_lines(directory: int, name: str, *, strict: bool) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a text file; none of a file that is binary, large or special.
+
+    `strict` also skips files with several hard links.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with open(os.open(name, flags, dir_fd=descriptor), "rb") as file:
+        with open(os.open(name, flags, dir_fd=directory), "rb") as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
                 return
             if strict and status.st_nlink > 1:
                 return
-            data = file.read(MAX_FILE)
+            data = file.read(MAX_FILE_BYTES)
     except OSError:
         return
     if b"\0" in data[:8192]:
@@ -109,18 +120,21 @@ def lines(descriptor: int, name: str, strict: bool) -> Iterator[tuple[int, str]]
 
 
 def main() -> None:
-    handle = int(sys.argv[1])
+    """Answer the request on standard input with JSON on standard output."""
+    directory = int(sys.argv[1])
     request = json.load(sys.stdin)
     answer: dict[str, object]
     try:
         if request["tool"] == "glob":
-            found = glob(handle, request["pattern"])
-            answer = {"found": found[:MAX_FOUND], "count": len(found)}
+            paths = glob(directory, request["pattern"])
+            answer = {"matches": paths[:MAX_GLOB_MATCHES], "count": len(paths)}
         else:
-            hits = grep(handle, request["pattern"], request["only"], request["strict"])
-            answer = {"found": hits[:MAX_HITS], "count": len(hits)}
+            lines = grep(
+                directory, request["pattern"], request["file_name"], strict=request["strict"]
+            )
+            answer = {"matches": lines[:MAX_GREP_MATCHES], "count": len(lines)}
     except re.error as error:
-        answer = {"error": f"the pattern is no regular expression: {error}"}
+        answer = {"error": f"the pattern is not a valid regular expression: {error}"}
     json.dump(answer, sys.stdout)
 
 

@@ -1,7 +1,7 @@
-"""A shell that lives from one command to the next, and the shells of all sessions.
+"""A shell that stays open between commands, and the pool of all sessions' shells.
 
-Commands are evaluated in one bash, so directories, variables and functions stay. Each has its own
-standard input (none), and says that it is over on a pipe that it cannot reach itself.
+One bash evaluates all commands, so its directory, variables and functions stay. Each command runs
+with an empty standard input. The shell reports the exit code on a pipe that is closed in commands.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .base import MAX_OUTPUT
+from .base import MAX_OUTPUT_CHARACTERS
 
 IDLE_SECONDS = 1800.0
-_CHUNK = 65536
+_CHUNK_BYTES = 65536
+_HALF_OUTPUT_BYTES = MAX_OUTPUT_CHARACTERS // 2
 
 
-class Ran(NamedTuple):
-    """What a command came to. Without a code it was killed, or took the shell with it."""
+class CommandResult(NamedTuple):
+    """A command's output and exit code; the code is None if the command ended the shell."""
 
     output: str
     code: int | None
 
 
 class Shell:
-    """One bash. Cancelling a command, or its running out of time, kills the shell.
+    """One bash process. Cancelling a command, or a timeout, kills it; the next command restarts it.
 
-    `variables` are told to the bash itself: no name among them means anything to what starts it.
+    `variables` are exported inside bash rather than passed in its environment, so that they cannot
+    change how the sandbox or bash starts.
     """
 
     def __init__(
@@ -50,34 +52,35 @@ class Shell:
         self._process: asyncio.subprocess.Process | None = None
         self._pipes: list[int] = []
         self._output = _Output()
-        self._over: asyncio.Future[int | None] | None = None
-        self._token, self._told = "", b""
-        self._turn = asyncio.Lock()
+        self._exit_code: asyncio.Future[int | None] | None = None
+        self._status_fd = -1  # the number of the status pipe in the shell
+        self._token, self._status_data = "", b""
+        self._lock = asyncio.Lock()
 
     @property
     def alive(self) -> bool:
+        """True while the process runs."""
         return self._process is not None and self._process.returncode is None
 
-    async def run(self, command: str, seconds: float) -> Ran:
-        """Run a command; TimeoutError with what it had said when its time is over."""
-        async with self._turn:
+    async def run(self, command: str, seconds: float) -> CommandResult:
+        """Run a command. Raises TimeoutError, with the output so far, when the time is over."""
+        async with self._lock:
             if not self.alive:
                 await self._start()
             assert self._process is not None and self._process.stdin is not None
             self._output = _Output()
-            self._token, self._told = secrets.token_hex(8), b""
-            self._over = asyncio.get_running_loop().create_future()
-            tell = self._tell
+            self._token, self._status_data = secrets.token_hex(8), b""
+            self._exit_code = asyncio.get_running_loop().create_future()
             line = (
-                f"eval {shlex.quote(command)} {tell}>&- </dev/null\n"
-                f"printf '%s %d\\n' {self._token} $? >&{tell}\n"
+                f"eval {shlex.quote(command)} {self._status_fd}>&- </dev/null\n"
+                f"printf '%s %d\\n' {self._token} $? >&{self._status_fd}\n"
             )
             try:
                 async with asyncio.timeout(seconds):
                     with suppress(ConnectionError):
                         self._process.stdin.write(line.encode("utf-8", "surrogateescape"))
                         await self._process.stdin.drain()
-                    code = await self._over
+                    code = await self._exit_code
             except TimeoutError:
                 self._drain()
                 await self.close()
@@ -88,10 +91,10 @@ class Shell:
             self._drain()
             if code is None:
                 await self.close()
-            return Ran(self._output.text(), code)
+            return CommandResult(self._output.text(), code)
 
     async def close(self) -> None:
-        """Kill the shell and what it runs."""
+        """Kill the shell and the programs that it runs."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -108,41 +111,44 @@ class Shell:
 
     async def _start(self) -> None:
         await self.close()
-        said, says = os.pipe()
-        told, tells = os.pipe()
+        output_reader, output_writer = os.pipe()
+        status_reader, status_writer = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
-                stdout=says,
-                stderr=says,
-                pass_fds=(tells,),
+                stdout=output_writer,
+                stderr=output_writer,
+                pass_fds=(status_writer,),
                 cwd=self._cwd,
                 env=self._env,
                 start_new_session=True,
             )
         except BaseException:
-            os.close(said)
-            os.close(told)
+            os.close(output_reader)
+            os.close(status_reader)
             raise
         finally:
-            os.close(says)
-            os.close(tells)
-        self._tell = tells  # the number that it has in the shell
-        self._pipes = [said, told]
+            os.close(output_writer)
+            os.close(status_writer)
+        self._status_fd = status_writer
+        self._pipes = [output_reader, status_reader]
         loop = asyncio.get_running_loop()
-        for pipe, heard in ((said, self._hear), (told, self._ended)):
+        for pipe, callback in (
+            (output_reader, self._read_output),
+            (status_reader, self._read_status),
+        ):
             os.set_blocking(pipe, False)
-            loop.add_reader(pipe, heard)
+            loop.add_reader(pipe, callback)
         assert self._process.stdin is not None
         for name, value in self.variables.items():
             line = f"export {name}={shlex.quote(value)} 2>/dev/null\n"
             self._process.stdin.write(line.encode("utf-8", "surrogatepass"))
 
-    def _hear(self) -> bool:
-        """Take in some output; whether there was any."""
+    def _read_output(self) -> bool:
+        """Read some output; return False if there is none."""
         try:
-            data = os.read(self._pipes[0], _CHUNK)
+            data = os.read(self._pipes[0], _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not data:
@@ -152,81 +158,85 @@ class Shell:
         return True
 
     def _drain(self) -> None:
-        """What was written before the command ended is in the pipe by now."""
+        """Read the rest of the output; all of it is in the pipe when the command has ended."""
         for _ in range(64):
-            if not self._pipes or not self._hear():
+            if not self._pipes or not self._read_output():
                 return
 
-    def _ended(self) -> None:
+    def _read_status(self) -> None:
         try:
-            data = os.read(self._pipes[1], _CHUNK)
+            data = os.read(self._pipes[1], _CHUNK_BYTES)
         except BlockingIOError:
             return
         code: int | None = None
         if data:
-            # A command can find this pipe after all; it cannot know the token.
-            self._told = (self._told + data)[-_CHUNK:]
-            said = re.search(rb"%s (\d+)\n" % self._token.encode(), self._told)
-            if said is None:
+            # A command may find a way to write to this pipe, but it does not know the token.
+            self._status_data = (self._status_data + data)[-_CHUNK_BYTES:]
+            status = re.search(rb"%s (\d+)\n" % self._token.encode(), self._status_data)
+            if status is None:
                 return
-            code = int(said[1])
+            code = int(status[1])
         else:
             asyncio.get_running_loop().remove_reader(self._pipes[1])
-        if self._over is not None and not self._over.done():
-            self._over.set_result(code)
+        if self._exit_code is not None and not self._exit_code.done():
+            self._exit_code.set_result(code)
 
 
 class _Output:
-    """The beginning and the end of what a command says."""
+    """The beginning and the end of a command's output."""
 
     def __init__(self) -> None:
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
-        self._kept = 0
-        self._lost = 0
+        self._tail_bytes = 0
+        self._omitted_bytes = 0
 
     def add(self, data: bytes) -> None:
-        room = MAX_OUTPUT // 2 - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
+        """Append output, and drop the middle if there is too much."""
+        head_space = _HALF_OUTPUT_BYTES - len(self._head)
+        if head_space > 0:
+            self._head += data[:head_space]
+            data = data[head_space:]
         if data:
             self._tail.append(data)
-            self._kept += len(data)
-        while self._kept - len(self._tail[0]) > MAX_OUTPUT // 2 if self._tail else False:
-            gone = len(self._tail.popleft())
-            self._kept -= gone
-            self._lost += gone
+            self._tail_bytes += len(data)
+        while self._tail and self._tail_bytes - len(self._tail[0]) > _HALF_OUTPUT_BYTES:
+            dropped = len(self._tail.popleft())
+            self._tail_bytes -= dropped
+            self._omitted_bytes += dropped
 
     def text(self) -> str:
+        """Return the output, with a note in place of the omitted middle."""
         head = self._head.decode("utf-8", "replace")
         tail = b"".join(self._tail)
-        lost = self._lost
-        if len(tail) > MAX_OUTPUT // 2:
-            lost += len(tail) - MAX_OUTPUT // 2
-            tail = tail[-MAX_OUTPUT // 2 :]
-        gap = f"\n\n[… {lost} bytes left out …]\n\n" if lost else ""
-        return head + gap + tail.decode("utf-8", "replace")
+        omitted = self._omitted_bytes
+        if len(tail) > _HALF_OUTPUT_BYTES:
+            omitted += len(tail) - _HALF_OUTPUT_BYTES
+            tail = tail[-_HALF_OUTPUT_BYTES:]
+        note = f"\n\n[… {omitted} bytes left out …]\n\n" if omitted else ""
+        return head + note + tail.decode("utf-8", "replace")
 
 
 class ShellPool:
-    """The shells of this process's sessions; one that is left alone long enough is closed."""
+    """The shells of this process's sessions. A shell closes after it has been idle for long."""
 
-    def __init__(self, idle: float = IDLE_SECONDS) -> None:
-        self._idle = idle
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
         self._shells: dict[Hashable, tuple[Shell, asyncio.TimerHandle]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, key: Hashable, make: Callable[[], Shell]) -> Shell:
+        """Return the shell for a key, made if necessary, and restart its idle timer."""
         shell, timer = self._shells.get(key, (None, None))
         if timer is not None:
             timer.cancel()
         shell = shell or make()
-        later = asyncio.get_running_loop().call_later(self._idle, self._retire, key)
-        self._shells[key] = (shell, later)
+        timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._close_idle, key)
+        self._shells[key] = (shell, timer)
         return shell
 
     async def drop(self, key: Hashable) -> None:
+        """Close the shell for a key, if there is one."""
         shell, timer = self._shells.pop(key, (None, None))
         if timer is not None:
             timer.cancel()
@@ -234,9 +244,10 @@ class ShellPool:
             await shell.close()
 
     async def close(self) -> None:
+        """Close all shells."""
         await asyncio.gather(*(self.drop(key) for key in list(self._shells)), *self._closing)
 
-    def _retire(self, key: Hashable) -> None:
+    def _close_idle(self, key: Hashable) -> None:
         task = asyncio.get_running_loop().create_task(self.drop(key))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

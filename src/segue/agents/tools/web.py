@@ -1,4 +1,4 @@
-"""web_fetch, and the guard that keeps requests away from private addresses."""
+"""The web_fetch tool, and an HTTP transport that refuses private addresses."""
 
 from __future__ import annotations
 
@@ -13,106 +13,111 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Input, Tool, ToolContext, ToolError, done, failed, shortened
+from .base import Tool, ToolContext, ToolError, ToolInput, completed_result, failed_result, truncate
 
 if TYPE_CHECKING:
     import httpx2
 
-MAX_BYTES = 5_000_000
-MAX_TEXT = 60_000
-SECONDS = 30.0
+MAX_PAGE_BYTES = 5_000_000
+MAX_TEXT_CHARACTERS = 60_000
+TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
-AGENT = "segue"
-_TEXT = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
-_SPACES = re.compile(r"\s+")
+USER_AGENT = "segue"
+_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
+_WHITESPACE = re.compile(r"\s+")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class PrivateAddress(OSError):
-    """The name leads to an address that is not on the public internet."""
+    """A host name resolves to an address that is not on the public internet."""
 
 
-class Fetch(Input, frozen=True):
+class FetchInput(ToolInput, frozen=True):
     url: Annotated[str, Meta(min_length=1, max_length=8192)]
 
 
-def public(address: str) -> bool:
-    """Whether an address is one of the public internet, whatever it is wrapped in."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
-        if inner is None and found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if inner:
-            return public(str(inner))
-    return found.is_global and not found.is_multicast
+def is_public(address: str) -> bool:
+    """Return True if an IP address, or the IPv4 address embedded in it, is a public one."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        embedded = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
+        if embedded is None and ip in _NAT64:
+            embedded = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if embedded:
+            return is_public(str(embedded))
+    return ip.is_global and not ip.is_multicast
 
 
 def make_transport(*, allow_private: bool) -> httpx2.AsyncHTTPTransport:
-    """A way to the network on which a name is resolved once, checked, and that address used.
+    """Return an HTTP transport. Unless `allow_private` is set, it connects to public hosts only.
 
-    Every connection goes through it, those of redirects too.
+    It resolves each host name once, checks all addresses, and connects to a checked one. That
+    covers every connection, also after redirects.
     """
     import httpx2
 
-    made = httpx2.AsyncHTTPTransport(trust_env=False)
+    transport = httpx2.AsyncHTTPTransport(trust_env=False)
     if not allow_private:
-        pool: Any = made._pool
-        # An attribute that is gone one day must be an error, never an open door.
-        pool._network_backend = _Guard(pool._network_backend)
-    return made
+        pool: Any = transport._pool
+        # If a new httpx2 renames this attribute, this must fail rather than permit everything.
+        pool._network_backend = _PublicBackend(pool._network_backend)
+    return transport
 
 
-class _Guard:
+class _PublicBackend:
+    """A network backend that connects to public addresses only."""
+
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     async def connect_tcp(self, host: str, port: int, **options: Any) -> Any:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            results = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise _unreachable()(f"{host}: {error.strerror or error}") from None
-        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-        if not addresses or not all(public(address) for address in addresses):
-            raise PrivateAddress(f"{host} is not an address of the public internet")
+            raise _connect_error()(f"{host}: {error.strerror or error}") from None
+        addresses = list(dict.fromkeys(str(result[4][0]) for result in results))
+        if not addresses or not all(is_public(address) for address in addresses):
+            raise PrivateAddress(
+                f"{host} is not on the public internet; set web.private to allow it"
+            )
         return await self._inner.connect_tcp(addresses[0], port, **options)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> Any:
-        raise PrivateAddress("a socket of this machine is not on the public internet")
+        raise PrivateAddress("Unix sockets are not on the public internet")
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
 
 
-def _unreachable() -> type[Exception]:
+def _connect_error() -> type[Exception]:
     import httpcore2
 
     return httpcore2.ConnectError
 
 
-async def _fetch(context: ToolContext, given: Fetch) -> ToolResult:
+async def _fetch(context: ToolContext, arguments: FetchInput) -> ToolResult:
     import httpx2
 
-    private = bool(context.config.get("web.private"))
+    allow_private = bool(context.config.get("web.private"))
     try:
         async with (
-            asyncio.timeout(SECONDS),
+            asyncio.timeout(TIMEOUT_SECONDS),
             httpx2.AsyncClient(
-                transport=make_transport(allow_private=private), trust_env=False
+                transport=make_transport(allow_private=allow_private), trust_env=False
             ) as client,
         ):
-            return await _follow(client, given.url)
+            return await _follow(client, arguments.url)
     except TimeoutError:
-        raise ToolError(f"{given.url} took longer than {SECONDS:.0f} s") from None
+        raise ToolError(f"{arguments.url} took longer than {TIMEOUT_SECONDS:.0f} s") from None
     except PrivateAddress as error:
         raise ToolError(str(error)) from None
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-        raise ToolError(f"{given.url}: {error or type(error).__name__}") from None
+        raise ToolError(f"{arguments.url}: {error or type(error).__name__}") from None
 
 
 async def _follow(client: httpx2.AsyncClient, url: str) -> ToolResult:
-    headers = {"user-agent": AGENT, "accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
+    headers = {"user-agent": USER_AGENT, "accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
     for _ in range(MAX_REDIRECTS + 1):
         if not url.lower().startswith(("http://", "https://")):
             raise ToolError(f"{url}: only http and https can be fetched")
@@ -120,30 +125,32 @@ async def _follow(client: httpx2.AsyncClient, url: str) -> ToolResult:
             if response.has_redirect_location:
                 url = str(response.url.join(response.headers["location"]))
                 continue
-            return await _shown(response)
+            return await _page_result(response)
     raise ToolError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
 
-async def _shown(response: httpx2.Response) -> ToolResult:
-    kind = response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
-    if not any(kind.startswith(each) or kind.endswith(each) for each in _TEXT):
-        raise ToolError(f"{response.url} is {kind}, not text")
+async def _page_result(response: httpx2.Response) -> ToolResult:
+    media_type = (
+        response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    )
+    if not any(media_type.startswith(text) or media_type.endswith(text) for text in _TEXT_TYPES):
+        raise ToolError(f"{response.url} has the type {media_type}, which is not text")
     data = bytearray()
-    cut = False
+    truncated = False
     async for chunk in response.aiter_bytes(65536):
         data += chunk
-        if len(data) > MAX_BYTES:
-            del data[MAX_BYTES:]
-            cut = True
+        if len(data) > MAX_PAGE_BYTES:
+            del data[MAX_PAGE_BYTES:]
+            truncated = True
             break
     text = bytes(data).decode(_charset(response), "replace")
-    if "html" in kind:
+    if "html" in media_type:
         text = plain_text(text)
-    note = "\n\n[… cut here]" if cut else ""
-    whole = f"{response.url}\n\n{shortened(text, MAX_TEXT)}{note}"
+    note = "\n\n[… truncated]" if truncated else ""
+    page = f"{response.url}\n\n{truncate(text, MAX_TEXT_CHARACTERS)}{note}"
     if response.is_error:
-        return failed(f"HTTP {response.status_code} {whole}")
-    return done(whole)
+        return failed_result(f"HTTP {response.status_code} {page}")
+    return completed_result(page)
 
 
 def _charset(response: httpx2.Response) -> str:
@@ -155,11 +162,11 @@ def _charset(response: httpx2.Response) -> str:
         return "utf-8"
 
 
-class _Words(HTMLParser):
-    """The text of a page, with its links."""
+class _PageText(HTMLParser):
+    """Collects the text of an HTML page, with its links."""
 
-    _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head"})
-    _BLOCKS = frozenset(
+    _SKIPPED_TAGS = frozenset({"script", "style", "noscript", "template", "svg", "head"})
+    _BLOCK_TAGS = frozenset(
         {"p", "div", "section", "article", "header", "footer", "main", "li", "ul", "ol", "table"}
         | {"tr", "pre", "blockquote", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd"}
         | {"figure", "figcaption", "form", "nav", "aside"}
@@ -168,13 +175,13 @@ class _Words(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
-        self._silent: list[str] = []
+        self._skipping: list[str] = []
         self._link: str | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self._SILENT:
-            self._silent.append(tag)
-        elif tag in self._BLOCKS:
+        if tag in self._SKIPPED_TAGS:
+            self._skipping.append(tag)
+        elif tag in self._BLOCK_TAGS:
             self.parts.append("\n- " if tag == "li" else "\n")
             if tag[0] == "h" and tag[1:].isdigit():
                 self.parts.append("#" * int(tag[1:]) + " ")
@@ -182,9 +189,9 @@ class _Words(HTMLParser):
             self._link = dict(attrs).get("href")
 
     def handle_endtag(self, tag: str) -> None:
-        if self._silent and tag == self._silent[-1]:
-            self._silent.pop()
-        elif tag in self._BLOCKS:
+        if self._skipping and tag == self._skipping[-1]:
+            self._skipping.pop()
+        elif tag in self._BLOCK_TAGS:
             self.parts.append("\n")
         elif tag == "a":
             if self._link and self._link.startswith(("http", "/")):
@@ -192,24 +199,24 @@ class _Words(HTMLParser):
             self._link = None
 
     def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self.parts.append(_SPACES.sub(" ", data))
+        if not self._skipping:
+            self.parts.append(_WHITESPACE.sub(" ", data))
 
 
 def plain_text(page: str) -> str:
-    """A page's words, a line for each block."""
-    words = _Words()
-    words.feed(page)
-    words.close()
-    lines = (" ".join(line.split()) for line in "".join(words.parts).split("\n"))
+    """Return the text of an HTML page, one line for each block."""
+    parser = _PageText()
+    parser.feed(page)
+    parser.close()
+    lines = (" ".join(line.split()) for line in "".join(parser.parts).split("\n"))
     return "\n".join(line for line in lines if line)
 
 
 FETCH = Tool(
     "web_fetch",
     "fetch",
-    "Fetch a page of the public web and show its text.",
-    Fetch,
-    lambda given: f"Fetch {given.url}",
+    "Fetch a page of the public web and return its text.",
+    FetchInput,
+    lambda arguments: f"Fetch {arguments.url}",
     _fetch,
 )

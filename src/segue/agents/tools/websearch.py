@@ -1,7 +1,8 @@
-"""web_search, through a provider that the workspace has configured.
+"""The web_search tool, which uses the search provider that the workspace has configured.
 
-`web.search` names it: `searxng:https://search.example.org`, or `brave` or `tavily`, whose keys come
-from `BRAVE_API_KEY` and `TAVILY_API_KEY`. An address after the name replaces the provider's own.
+The setting `web.search` names the provider: `searxng:https://search.example.org`, `brave` or
+`tavily`. The API keys come from `BRAVE_API_KEY` and `TAVILY_API_KEY`. A URL after the name replaces
+the provider's own.
 """
 
 from __future__ import annotations
@@ -14,117 +15,136 @@ from msgspec import Meta
 
 from segue.model.event import ToolResult
 
-from .base import Input, Tool, ToolContext, ToolError, done
+from .base import Tool, ToolContext, ToolError, ToolInput, completed_result
 
-SECONDS = 20.0
-MAX_FOUND = 10
+TIMEOUT_SECONDS = 20.0
+MAX_RESULTS = 10
 
 
-class Search(Input, frozen=True):
+class SearchInput(ToolInput, frozen=True):
     query: Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     title: str
     url: str
-    about: str
+    extract: str
 
 
 class Provider(NamedTuple):
-    """How one is asked, and where its answers are."""
+    """A search provider: how to send a query, and where the response has its results."""
 
-    address: str | None
-    key: str | None
+    url: str | None
+    key_variable: str | None  # the environment variable with the API key
     method: str
-    ask: str  # the name of the query in the request
-    fixed: Mapping[str, Any]
-    found: tuple[str, ...]
-    about: str
-    header: str = "authorization"
-    scheme: str = "Bearer "
+    query_parameter: str
+    parameters: Mapping[str, Any]  # sent with each query
+    results_path: tuple[str, ...]
+    extract_field: str
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
 
 
 PROVIDERS = {
-    "searxng": Provider(None, None, "GET", "q", {"format": "json"}, ("results",), "content"),
+    "searxng": Provider(
+        url=None,
+        key_variable=None,
+        method="GET",
+        query_parameter="q",
+        parameters={"format": "json"},
+        results_path=("results",),
+        extract_field="content",
+    ),
     "brave": Provider(
-        "https://api.search.brave.com/res/v1/web/search",
-        "BRAVE_API_KEY",
-        "GET",
-        "q",
-        {"count": MAX_FOUND},
-        ("web", "results"),
-        "description",
-        "x-subscription-token",
-        "",
+        url="https://api.search.brave.com/res/v1/web/search",
+        key_variable="BRAVE_API_KEY",
+        method="GET",
+        query_parameter="q",
+        parameters={"count": MAX_RESULTS},
+        results_path=("web", "results"),
+        extract_field="description",
+        key_header="x-subscription-token",
+        key_prefix="",
     ),
     "tavily": Provider(
-        "https://api.tavily.com/search",
-        "TAVILY_API_KEY",
-        "POST",
-        "query",
-        {"max_results": MAX_FOUND},
-        ("results",),
-        "content",
+        url="https://api.tavily.com/search",
+        key_variable="TAVILY_API_KEY",
+        method="POST",
+        query_parameter="query",
+        parameters={"max_results": MAX_RESULTS},
+        results_path=("results",),
+        extract_field="content",
     ),
 }
 
 
 def resolve_provider(setting: str) -> tuple[Provider, str]:
-    """The provider that a setting names, and its address; ToolError if it names none."""
-    name, _, address = setting.partition(":")
+    """Return the provider and URL of a `web.search` setting. Raises ToolError if it is invalid."""
+    name, _, own_url = setting.partition(":")
     provider = PROVIDERS.get(name)
     if provider is None:
         raise ToolError(f"web.search: {name!r} is not one of {', '.join(PROVIDERS)}")
-    where = address or provider.address
-    if where is None:
+    url = own_url or provider.url
+    if url is None:
         raise ToolError(f"web.search: {name} needs an address, as in {name}:https://…")
-    if name == "searxng" and not where.rstrip("/").endswith("/search"):
-        where = where.rstrip("/") + "/search"
-    return provider, where
+    if name == "searxng" and not url.rstrip("/").endswith("/search"):
+        url = url.rstrip("/") + "/search"
+    return provider, url
 
 
-async def search(setting: str, query: str, environ: Mapping[str, str]) -> list[Found]:
-    """What a provider finds."""
+async def search(setting: str, query: str, environ: Mapping[str, str]) -> list[SearchResult]:
+    """Send a query to the configured provider. Raises ToolError if that fails."""
     import httpx2
 
-    provider, where = resolve_provider(setting)
+    provider, url = resolve_provider(setting)
     headers = {"accept": "application/json"}
-    if provider.key is not None:
-        key = environ.get(provider.key)
+    if provider.key_variable is not None:
+        key = environ.get(provider.key_variable)
         if not key:
-            raise ToolError(f"web_search needs {provider.key} in the environment")
-        headers[provider.header] = provider.scheme + key
-    asked = {provider.ask: query, **provider.fixed}
-    sent: dict[str, Any] = {"params": asked} if provider.method == "GET" else {"json": asked}
+            raise ToolError(f"web_search needs {provider.key_variable} in the environment")
+        headers[provider.key_header] = provider.key_prefix + key
+    parameters = {provider.query_parameter: query, **provider.parameters}
+    payload: dict[str, Any] = (
+        {"params": parameters} if provider.method == "GET" else {"json": parameters}
+    )
     try:
-        async with httpx2.AsyncClient(timeout=SECONDS) as client:
-            answer = await client.request(provider.method, where, headers=headers, **sent)
-            answer.raise_for_status()
-            found: Any = answer.json()
+        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+            response = await client.request(provider.method, url, headers=headers, **payload)
+            response.raise_for_status()
+            answer: Any = response.json()
     except (httpx2.HTTPError, ValueError) as error:
         raise ToolError(f"the search failed: {error or type(error).__name__}") from None
-    for name in provider.found:
-        found = found.get(name, ()) if isinstance(found, dict) else ()
+    return _parse_results(provider, answer)
+
+
+def _parse_results(provider: Provider, answer: Any) -> list[SearchResult]:
+    for name in provider.results_path:
+        answer = answer.get(name, ()) if isinstance(answer, dict) else ()
     return [
-        Found(str(each.get("title", "")), str(each["url"]), str(each.get(provider.about) or ""))
-        for each in found
-        if isinstance(each, dict) and "url" in each
-    ][:MAX_FOUND]
+        SearchResult(
+            title=str(item.get("title", "")),
+            url=str(item["url"]),
+            extract=str(item.get(provider.extract_field) or ""),
+        )
+        for item in answer
+        if isinstance(item, dict) and "url" in item
+    ][:MAX_RESULTS]
 
 
-async def _search(context: ToolContext, given: Search) -> ToolResult:
+async def _web_search(context: ToolContext, arguments: SearchInput) -> ToolResult:
     setting = context.config.get("web.search")
     if not setting:
         raise ToolError("no search provider is configured; `segue config set web.search …`")
-    found = await search(setting, given.query, os.environ)
-    return done("\n\n".join("\n".join(filter(None, each)) for each in found) or "Nothing found.")
+    results = await search(setting, arguments.query, os.environ)
+    text = "\n\n".join("\n".join(filter(None, result)) for result in results)
+    return completed_result(text or "Nothing found.")
 
 
 SEARCH = Tool(
     "web_search",
     "search",
-    "Search the web; titles, addresses and extracts.",
-    Search,
-    lambda given: f"Search the web for {given.query}",
-    _search,
+    "Search the web. Returns titles, addresses and extracts.",
+    SearchInput,
+    lambda arguments: f"Search the web for {arguments.query}",
+    _web_search,
 )
