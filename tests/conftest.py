@@ -4,11 +4,17 @@ import asyncio
 import inspect
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.default_tier import mark_long_combinations
 from tests.postgres import Databases, memory_directory, running_server
+
+# Without compiled modules each of the many child processes would compile segue again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 TEMPORARY_BYTES = 4 << 30  # more than a whole run needs
 
@@ -25,6 +31,11 @@ def pytest_configure() -> None:
     """Keep temporary directories in memory, if the system has enough: no test waits for a disk."""
     if directory := memory_directory(free_bytes=TEMPORARY_BYTES):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", directory)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects what -m leaves out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_long_combinations(items)
 
 
 @pytest.hookimpl(tryfirst=True)

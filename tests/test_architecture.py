@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import segue
+from tests.default_tier import SAMPLES
 
 SOURCE = Path(segue.__file__).parent
 # What each part may import of ours. `model` imports nothing.
@@ -398,3 +399,8 @@ def test_architecture_md_names_every_package_and_no_other() -> None:
         named |= {name if name.startswith(package) else f"{package}/{name}" for name in inner}
     assert packages - named == {"interfaces", "testing/store_contract"}
     assert named - packages == {"store/migrations"} - packages
+
+
+def test_modules_with_samples_in_the_default_tier_exist() -> None:
+    root = Path(__file__).parent.parent
+    assert [module for module in SAMPLES if not (root / module).exists()] == []

@@ -95,9 +95,19 @@ def test_the_whole_cycle(name: str, house: House) -> None:
     assert report.get("loggedOut", -32000) == -32000
 
 
-def test_a_session_that_one_client_made_is_the_same_conversation_for_all(house: House) -> None:
-    made = [played(name, house, "make")["session"] for name in CLIENTS]
-    for name in CLIENTS:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["TypeScript 2.4.0, version 2", "Python 1.0.0rc3, version 1"],
+        pytest.param(list(CLIENTS), marks=pytest.mark.full),
+    ],
+    ids=["two", "all"],
+)
+def test_a_session_that_one_client_made_is_the_same_conversation_for_all(
+    house: House, names: list[str]
+) -> None:
+    made = [played(name, house, "make")["session"] for name in names]
+    for name in names:
         assert played(name, house, "read", *made)["said"] == [SAID] * len(made), name
 
 

@@ -1,0 +1,33 @@
+"""Choose which combinations of parameters the default tier runs.
+
+Some tests run the same steps for each protocol version, screen or database, with a real process or
+browser each time. The default tier runs one sample of them; `bootstrap.py test --full` runs all.
+"""
+
+from typing import Any
+
+import pytest
+
+# The values of parameters that the default tier keeps, by module. A module's other tests, and
+# parameters that are not listed, are not affected.
+SAMPLES: dict[str, dict[str, set[Any]]] = {
+    "tests/clients/test_official.py": {"name": {"TypeScript 2.4.0, version 2", "Python 0.12.1"}},
+    "tests/clients/test_rest.py": {"version": {"0.94.1", "2.8.0", "1.8.0"}},
+    "tests/interfaces/acp/test_child.py": {"version": {2}, "child": {1, "echo"}},
+    "tests/interfaces/acp/test_editor.py": {"version": {2}, "child": {1}},
+    "tests/interfaces/acp/test_process.py": {"version": {1}},
+    "tests/interfaces/acp/test_serve.py": {"version": {2}},
+    "tests/interfaces/web/test_keeping.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_live.py": {"width": {"desktop"}},
+    "tests/interfaces/web/test_long.py": {"width": {"phone"}},
+}
+
+
+def mark_long_combinations(items: list[pytest.Item]) -> None:
+    """Mark the combinations that SAMPLES leaves out as `full`."""
+    for item in items:
+        kept = SAMPLES.get(item.nodeid.partition("::")[0], {})
+        if kept and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            values = item.callspec.params
+            if any(values[name] not in kept[name] for name in kept.keys() & values.keys()):
+                item.add_marker(pytest.mark.full)
