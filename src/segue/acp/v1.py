@@ -137,30 +137,22 @@ class StatusResponse(Wire, frozen=True):
     status: Literal["open", "saved"]
 
 
-# Updates.
+# Updates that only this version has.
 
 
-class SessionUpdate(Wire, frozen=True, tag_field="sessionUpdate"):
-    """The base of the updates that `session/update` carries."""
-
-
-class UserMessageChunk(SessionUpdate, frozen=True, tag="user_message_chunk"):
+class UserMessageChunk(wire.SessionUpdate, frozen=True, tag="user_message_chunk"):
     content: ContentBlock
     message_id: str | None = None
 
 
-class AgentMessageChunk(SessionUpdate, frozen=True, tag="agent_message_chunk"):
+class AgentMessageChunk(wire.SessionUpdate, frozen=True, tag="agent_message_chunk"):
     content: ContentBlock
     message_id: str | None = None
 
 
-class AgentThoughtChunk(SessionUpdate, frozen=True, tag="agent_thought_chunk"):
+class AgentThoughtChunk(wire.SessionUpdate, frozen=True, tag="agent_thought_chunk"):
     content: ContentBlock
     message_id: str | None = None
-
-
-class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
-    content: ContentBlock
 
 
 class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
@@ -169,10 +161,10 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
     old_text: str | None = None
 
 
-ToolCallContent = ToolContent | ToolDiff
+ToolCallContent = wire.ToolContent | ToolDiff
 
 
-class ToolCall(SessionUpdate, frozen=True, tag="tool_call"):
+class ToolCall(wire.SessionUpdate, frozen=True, tag="tool_call"):
     tool_call_id: str
     title: str
     name: str | None = None
@@ -196,7 +188,7 @@ class ToolCallFields(Wire, frozen=True):
     raw_input: Any = UNSET
 
 
-class ToolCallUpdate(SessionUpdate, frozen=True, tag="tool_call_update"):
+class ToolCallUpdate(wire.SessionUpdate, frozen=True, tag="tool_call_update"):
     tool_call_id: str
     status: str | UnsetType = UNSET
     title: str | UnsetType = UNSET
@@ -204,15 +196,15 @@ class ToolCallUpdate(SessionUpdate, frozen=True, tag="tool_call_update"):
     raw_output: Any = UNSET
 
 
-class Plan(SessionUpdate, frozen=True, tag="plan"):
+class Plan(wire.SessionUpdate, frozen=True, tag="plan"):
     entries: list[wire.PlanEntry]
 
 
-class CurrentModeUpdate(SessionUpdate, frozen=True, tag="current_mode_update"):
+class CurrentModeUpdate(wire.SessionUpdate, frozen=True, tag="current_mode_update"):
     current_mode_id: str
 
 
-class ConfigOptionUpdate(SessionUpdate, frozen=True, tag="config_option_update"):
+class ConfigOptionUpdate(wire.SessionUpdate, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
 
 
@@ -226,31 +218,8 @@ class Command(Wire, frozen=True):
     input: CommandInput | None = None
 
 
-class AvailableCommandsUpdate(SessionUpdate, frozen=True, tag="available_commands_update"):
+class AvailableCommandsUpdate(wire.SessionUpdate, frozen=True, tag="available_commands_update"):
     available_commands: list[Command]
-
-
-class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
-    title: str | UnsetType | None = UNSET
-    updated_at: str | UnsetType = UNSET
-
-
-class UsageUpdate(SessionUpdate, frozen=True, tag="usage_update"):
-    used: int
-    size: int
-    cost: wire.Cost | None = None
-
-
-class Notice(SessionUpdate, frozen=True, tag="notice"):
-    severity: str
-    title: str
-    description: str | None = None
-
-
-class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
-    compaction_id: str
-    status: str
-    summary: list[ContentBlock] | UnsetType = UNSET
 
 
 class PermissionRequest(Wire, frozen=True):

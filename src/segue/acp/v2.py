@@ -116,46 +116,38 @@ class StatusResponse(Wire, frozen=True):
     state: dict[str, Any] | UnsetType = UNSET
 
 
-# Updates.
+# Updates that only this version has.
 
 
-class SessionUpdate(Wire, frozen=True, tag_field="sessionUpdate"):
-    """The base of the updates that `session/update` carries."""
-
-
-class UserMessage(SessionUpdate, frozen=True, tag="user_message"):
+class UserMessage(wire.SessionUpdate, frozen=True, tag="user_message"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentMessage(SessionUpdate, frozen=True, tag="agent_message"):
+class AgentMessage(wire.SessionUpdate, frozen=True, tag="agent_message"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentThought(SessionUpdate, frozen=True, tag="agent_thought"):
+class AgentThought(wire.SessionUpdate, frozen=True, tag="agent_thought"):
     message_id: str
     content: list[ContentBlock]
 
 
-class AgentMessageChunk(SessionUpdate, frozen=True, tag="agent_message_chunk"):
+class AgentMessageChunk(wire.SessionUpdate, frozen=True, tag="agent_message_chunk"):
     message_id: str
     content: ContentBlock
 
 
-class AgentThoughtChunk(SessionUpdate, frozen=True, tag="agent_thought_chunk"):
+class AgentThoughtChunk(wire.SessionUpdate, frozen=True, tag="agent_thought_chunk"):
     message_id: str
     content: ContentBlock
 
 
-class StateUpdate(SessionUpdate, frozen=True, tag="state_update"):
+class StateUpdate(wire.SessionUpdate, frozen=True, tag="state_update"):
     state: str
     stop_reason: str | UnsetType = UNSET
     error: dict[str, Any] | UnsetType = UNSET
-
-
-class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
-    content: ContentBlock
 
 
 class DiffChange(Wire, frozen=True):
@@ -174,7 +166,7 @@ class ToolDiff(Wire, frozen=True, tag_field="type", tag="diff"):
     patch: DiffPatch | None = None
 
 
-ToolCallContent = ToolContent | ToolDiff
+ToolCallContent = wire.ToolContent | ToolDiff
 
 
 class ToolCallFields(Wire, frozen=True):
@@ -200,39 +192,16 @@ class PlanItems(Wire, frozen=True, tag_field="type", tag="items"):
     entries: list[wire.PlanEntry]
 
 
-class PlanUpdate(SessionUpdate, frozen=True, tag="plan_update"):
+class PlanUpdate(wire.SessionUpdate, frozen=True, tag="plan_update"):
     plan: PlanItems
 
 
-class ConfigOptionUpdate(SessionUpdate, frozen=True, tag="config_option_update"):
+class ConfigOptionUpdate(wire.SessionUpdate, frozen=True, tag="config_option_update"):
     config_options: list[ConfigOption]
 
 
-class AvailableCommandsUpdate(SessionUpdate, frozen=True, tag="available_commands_update"):
+class AvailableCommandsUpdate(wire.SessionUpdate, frozen=True, tag="available_commands_update"):
     available_commands: list[Command]
-
-
-class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
-    title: str | UnsetType | None = UNSET
-    updated_at: str | UnsetType = UNSET
-
-
-class UsageUpdate(SessionUpdate, frozen=True, tag="usage_update"):
-    used: int
-    size: int
-    cost: wire.Cost | None = None
-
-
-class Notice(SessionUpdate, frozen=True, tag="notice"):
-    severity: str
-    title: str
-    description: str | None = None
-
-
-class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
-    compaction_id: str
-    status: str
-    summary: list[ContentBlock] | UnsetType = UNSET
 
 
 class ToolCallSubject(Wire, frozen=True, tag_field="type", tag="tool_call"):

@@ -150,6 +150,40 @@ class HttpMcpServer(Wire, frozen=True):
 McpServer = StdioMcpServer | HttpMcpServer
 
 
+# Updates that are the same in both versions.
+
+
+class SessionUpdate(Wire, frozen=True, tag_field="sessionUpdate"):
+    """The base of the updates that `session/update` carries."""
+
+
+class ToolContent(Wire, frozen=True, tag_field="type", tag="content"):
+    content: ContentBlock
+
+
+class SessionInfoUpdate(SessionUpdate, frozen=True, tag="session_info_update"):
+    title: str | UnsetType | None = UNSET
+    updated_at: str | UnsetType = UNSET
+
+
+class UsageUpdate(SessionUpdate, frozen=True, tag="usage_update"):
+    used: int
+    size: int
+    cost: Cost | None = None
+
+
+class Notice(SessionUpdate, frozen=True, tag="notice"):
+    severity: str
+    title: str
+    description: str | None = None
+
+
+class CompactionUpdate(SessionUpdate, frozen=True, tag="compaction_update"):
+    compaction_id: str
+    status: str
+    summary: list[ContentBlock] | UnsetType = UNSET
+
+
 # Requests that are the same in both versions.
 
 

@@ -46,33 +46,33 @@ class View1:
         self._session = client.session or v1.ClientSession()
         self._streamed: dict[str, int] = {}
 
-    def replay(self, event: Event) -> Iterator[v1.SessionUpdate]:
+    def replay(self, event: Event) -> Iterator[wire.SessionUpdate]:
         """The conversation as it was; how it was named and run is told once, at the end."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
-    def made(self, session: Session) -> Iterator[v1.SessionUpdate]:
+    def made(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """What is told of a session once its client knows its id."""
         if commands := options.commands_v1(session):
             yield v1.AvailableCommandsUpdate(available_commands=commands)
 
-    def ready(self, session: Session) -> Iterator[v1.SessionUpdate]:
+    def ready(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """What a replay ends with."""
         yield from self.made(session)
-        yield v1.SessionInfoUpdate(
+        yield wire.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[v1.SessionUpdate]:
+    def notice(self, severity: str, title: str, description: str) -> Iterator[wire.SessionUpdate]:
         if self._session.notices is not None:
-            yield v1.Notice(severity=severity, title=title, description=description)
+            yield wire.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[v1.SessionUpdate]:
+    def delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         chunk = v1.AgentThoughtChunk if delta.kind == "thought" else v1.AgentMessageChunk
         self._streamed[delta.message] = delta.offset + len(delta.text)
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def show(self, event: Event, session: Session | None) -> Iterator[v1.SessionUpdate]:
+    def show(self, event: Event, session: Session | None) -> Iterator[wire.SessionUpdate]:
         """An event that has just happened; `session` is the row after it."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
@@ -119,20 +119,20 @@ class View1:
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     active = clock.to_rfc3339(session.active_at)
-                    yield v1.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
+                    yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield v1.UsageUpdate(used=used, size=size, cost=cost(session))
+                yield wire.UsageUpdate(used=used, size=size, cost=cost(session))
             case Compacted() as body if self._session.compaction is not None:
-                yield v1.CompactionUpdate(
+                yield wire.CompactionUpdate(
                     compaction_id=event.id,
                     status="completed",
                     summary=write_blocks(body.summary) or UNSET,
                 )
             case Failed() as body if self._session.notices is not None:
                 severity = "warning" if body.retry == "retrying" else "error"
-                yield v1.Notice(severity=severity, title=body.message or "Error")
+                yield wire.Notice(severity=severity, title=body.message or "Error")
 
-    def _message(self, id: str, kind: type, content: Content) -> Iterator[v1.SessionUpdate]:
+    def _message(self, id: str, kind: type, content: Content) -> Iterator[wire.SessionUpdate]:
         sent = self._streamed.pop(id, 0)
         chunk = _CHUNKS[kind]
         for block in content:
@@ -145,12 +145,12 @@ class View1:
                 yield chunk(content=written, message_id=id)
 
 
-def _info(body: InfoChanged, session: Session | None) -> Iterator[v1.SessionUpdate]:
+def _info(body: InfoChanged, session: Session | None) -> Iterator[wire.SessionUpdate]:
     # An automatic title that a person's had precedence over changed nothing.
     shown = body.title is not UNSET and (session is None or session.title == body.title)
     meta = info_meta(body)
     if shown or meta:
-        yield v1.SessionInfoUpdate(title=body.title if shown else UNSET, meta=meta or None)
+        yield wire.SessionInfoUpdate(title=body.title if shown else UNSET, meta=meta or None)
 
 
 def tool_content(content: Content) -> list[v1.ToolCallContent]:
@@ -159,5 +159,5 @@ def tool_content(content: Content) -> list[v1.ToolCallContent]:
         if isinstance(block, Diff):
             found.append(v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new))
         else:
-            found += [v1.ToolContent(content=written) for written in write_blocks([block])]
+            found += [wire.ToolContent(content=written) for written in write_blocks([block])]
     return found

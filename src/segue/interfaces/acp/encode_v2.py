@@ -50,27 +50,27 @@ class View2:
         self._failure: str | None = None
         self._joined = False  # in the middle of a turn
 
-    def replay(self, event: Event) -> Iterator[v2.SessionUpdate | v2.ToolCallUpdate]:
+    def replay(self, event: Event) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
         """The conversation as it was; how it was named and run is told once, at the end."""
         if not isinstance(event.body, NOT_REPLAYED):
             yield from self.show(event, None)
 
-    def made(self, session: Session) -> Iterator[v2.SessionUpdate]:
+    def made(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """Nothing: the answer says it all."""
         return iter(())
 
-    def ready(self, session: Session) -> Iterator[v2.SessionUpdate]:
+    def ready(self, session: Session) -> Iterator[wire.SessionUpdate]:
         """What opening a session ends with: its name, and the state it is in."""
-        yield v2.SessionInfoUpdate(
+        yield wire.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
         yield v2.StateUpdate(state=state_of(session))
         self._joined = session.turn is not None
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[v2.SessionUpdate]:
-        yield v2.Notice(severity=severity, title=title, description=description)
+    def notice(self, severity: str, title: str, description: str) -> Iterator[wire.SessionUpdate]:
+        yield wire.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[v2.SessionUpdate]:
+    def delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
         thought = delta.kind == "thought"
         if self._joined and delta.offset == 0:
             # The client may have seen some of this message before; it begins anew.
@@ -82,7 +82,7 @@ class View2:
 
     def show(
         self, event: Event, session: Session | None
-    ) -> Iterator[v2.SessionUpdate | v2.ToolCallUpdate]:
+    ) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 message = _MESSAGES[type(body)]
@@ -118,7 +118,7 @@ class View2:
                 meta = info_meta(body)
                 if shown or meta:
                     title = body.title if shown else UNSET
-                    yield v2.SessionInfoUpdate(title=title, meta=meta or None)
+                    yield wire.SessionInfoUpdate(title=title, meta=meta or None)
             case ConfigChanged() as body if session is not None:
                 offered = body.options is not UNSET and options.OFFERED in body.options
                 if body.mode is not UNSET or offered:
@@ -128,19 +128,19 @@ class View2:
             case StatusChanged() as body:
                 yield from self._moved(body, session)
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield v2.UsageUpdate(used=used, size=size, cost=cost(session))
+                yield wire.UsageUpdate(used=used, size=size, cost=cost(session))
             case Compacted() as body:
-                yield v2.CompactionUpdate(
+                yield wire.CompactionUpdate(
                     compaction_id=event.id,
                     status="completed",
                     summary=write_blocks(body.summary) or UNSET,
                 )
             case Failed(retry="retrying", message=message):
-                yield v2.Notice(severity="warning", title=message or "Trying again")
+                yield wire.Notice(severity="warning", title=message or "Trying again")
             case Failed() as body:
                 self._failure = body.message
 
-    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[v2.SessionUpdate]:
+    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[wire.SessionUpdate]:
         if body.status in ("running", "rescheduling"):
             yield v2.StateUpdate(state="running")
         elif body.stop_reason == "requires_action":
@@ -148,7 +148,7 @@ class View2:
         else:
             if session is not None:
                 active = clock.to_rfc3339(session.active_at)
-                yield v2.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
+                yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
             yield self._rest(body.stop_reason, body.message)
 
     def _rest(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
@@ -177,7 +177,7 @@ def tool_content(content: Content) -> list[v2.ToolCallContent]:
         if isinstance(block, Diff):
             found.append(_diff(block))
         else:
-            found += [v2.ToolContent(content=written) for written in write_blocks([block])]
+            found += [wire.ToolContent(content=written) for written in write_blocks([block])]
     return found
 
 
