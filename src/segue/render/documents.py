@@ -40,7 +40,11 @@ from .reader import EventReader
 
 READ_EVENTS = 600  # at a time, so that a long session never fills the memory
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.MULTILINE)
-_CHECKBOXES = {"completed": "[x]", "in_progress": "[ ] *(begun)*", "cancelled": "[ ] *(dropped)*"}
+_CHECKBOXES = {
+    "completed": "[x]",
+    "in_progress": "[ ] *(in progress)*",
+    "cancelled": "[ ] *(cancelled)*",
+}
 
 
 async def html(reader: EventReader, principal: Principal, session: Session) -> AsyncIterator[str]:
@@ -63,7 +67,7 @@ async def markdown(
     yield f"- Session {session.id}\n"
     if project_names.is_project(session.cwd):
         yield f"- Directory `{sendable(session.cwd)}`\n"
-    yield f"- Begun {format.stamp(session.created_at)}\n"
+    yield f"- Started {format.stamp(session.created_at)}\n"
     tokens = format.tokens(session.usage)
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
     yield f"- {messages}{f', {tokens:,} tokens' if tokens else ''}\n\n"

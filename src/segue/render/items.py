@@ -115,7 +115,7 @@ def _item(event: Event) -> Item | None:
         case AgentThought():
             return Item("thought", event) if plain_text(event.body.content).strip() else None
         case Created(fork=None):
-            return Item("begun", event, text="Begun")
+            return Item("started", event, text="Started")
         case PlanChanged():
             return Item("plan", event)
         case ModelCalled():

@@ -107,7 +107,7 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
         page = await site.get(f"/s/{session.id}")
         assert "<figcaption>notes.txt " in page
         assert offered(page) == f"segue resume --workspace team {session.id}"
-        assert "SEGUE_DATA_DIR" in page and "Begun" in page
+        assert "SEGUE_DATA_DIR" in page and "Started" in page
         pages = [page, await site.get("/"), await site.get("/facets")]
         pages += [await site.get(f"/s/{session.id}/export.{each}") for each in ("md", "html")]
         await site.get("/")
@@ -116,5 +116,5 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
             secret = await site.hub.shares.secret(team, each.id)
             pages.append(await site.get(f"/shared/team/{each.id}/{secret}"))
         assert [page for page in pages if str(tmp_path) in page] == []
-        assert "Begun in courier" in pages[-1] and "/home/me" not in pages[-1]
-        assert "Begun in /home/me/src/courier" in await site.get(f"/s/{chosen.id}")
+        assert "Started in courier" in pages[-1] and "/home/me" not in pages[-1]
+        assert "Started in /home/me/src/courier" in await site.get(f"/s/{chosen.id}")
