@@ -132,4 +132,4 @@ def test_a_repair_gives_way_to_somebody_who_writes_meanwhile(
 
 def test_a_finding_reads_like_a_sentence(home: Home) -> None:
     home.write([*START, b"broken"])
-    assert str(claude.doctor(S).findings[0]) == "line 3: no entry at all"
+    assert str(claude.doctor(S).findings[0]) == "line 3: the line does not contain an entry"

@@ -117,11 +117,13 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         broken = Path(directory) / f"{S}.jsonl"
         broken.write_bytes(data)
-        found = {message.uuid for message in messages.read_messages(str(broken), system=True)}
+        found = {
+            message.uuid for message in messages.read_messages(str(broken), include_system=True)
+        }
         assert still_whole(path, touched) <= found
         place = TranscriptFile(S, str(broken), ProjectDirectory(directory))
         for thorough in (True, False):
-            quick_info.read_facts(str(broken), thorough)
+            quick_info.read_facts(str(broken), thorough=thorough)
         described = SDKSessionInfo(S, "x", 0)
         read = messages.read_messages(str(broken))
         export.html(described, read).encode()
@@ -133,7 +135,9 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
             fork.fork(place)
         left = doctor.repair_transcript(ClaudeHome(directory), place).entries
         assert doctor.diagnose_transcript(place).healthy or not left
-        healed = {message.uuid for message in messages.read_messages(str(broken), system=True)}
+        healed = {
+            message.uuid for message in messages.read_messages(str(broken), include_system=True)
+        }
         assert still_whole(path, touched) <= healed
 
 
@@ -176,8 +180,8 @@ def test_any_bytes_at_all_are_read(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{S}.jsonl"
         path.write_bytes(data)
-        messages.read_messages(str(path), system=True)
+        messages.read_messages(str(path), include_system=True)
         doctor.diagnose_transcript(TranscriptFile(S, str(path), ProjectDirectory(directory)))
         quick_info.read_facts(str(path))
-        quick_info.read_facts(str(path), False)
+        quick_info.read_facts(str(path), thorough=False)
         comes_back(data)

@@ -12,6 +12,7 @@ import pytest
 
 from segue import claude
 from segue.sources.claude.conversation import entry_table
+from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.sdk import messages, quick_info
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
 
@@ -136,9 +137,9 @@ def test_a_file_that_vanishes_between_the_look_and_the_reading(
     home.touch(GOOD, 1)
     read = quick_info.read_facts
 
-    def late(path: str, thorough: bool = True) -> quick_info.SessionFacts | None:
+    def late(path: str, *, thorough: bool = True) -> SessionFacts | None:
         (home.projects / "-w" / f"{S}.jsonl").unlink(missing_ok=True)
-        return read(path, thorough)
+        return read(path, thorough=thorough)
 
     monkeypatch.setattr(quick_info, "read_facts", late)
     assert [session.session_id for session in claude.list_sessions()] == [GOOD]

@@ -145,8 +145,8 @@ def test_a_list_of_all_parses_the_last_of_each_mark_alone(
     for number in range(50):
         lines += [{**LAST, "lastPrompt": f"{number}"}, assistant(f"a{number}", "u1")]
     home.write([*lines, title("T"), *[{"type": "mode", "mode": "plan"}] * 50])
-    parsed, pick = list[bytes](), reading._pick
-    monkeypatch.setattr(reading, "_pick", lambda line: parsed.append(line) or pick(line))
+    parsed, decode = list[bytes](), reading._decode_line
+    monkeypatch.setattr(reading, "_decode_line", lambda line: parsed.append(line) or decode(line))
     (row,) = claude.list_sessions()
     assert (row.summary, row.first_prompt) == ("T", "hi")
     assert len(parsed) == 3  # the title, the last prompt and the first

@@ -1,13 +1,13 @@
-"""Claude Code's sessions, for Python programs: the session functions of `claude_agent_sdk`.
+"""The session functions of `claude_agent_sdk` over Claude Code's files.
 
     from segue.claude import list_sessions, get_session_messages
 
     for session in list_sessions(limit=20):
         print(session.summary, len(get_session_messages(session.session_id)))
 
-Names, arguments, answers and errors are those of the SDK, so that changing the import is all it
-takes; they work on the same files, need no Claude Code, and never stumble over a damaged one.
-Below them in this list is what the SDK does not have.
+Names, arguments, results and errors are those of the SDK, so switching needs only another import.
+The functions work on the same files, do not need Claude Code, and can read damaged transcripts.
+The module also has functions that the SDK lacks: trash, export, repair, relocate, pin.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "SegueSessionStore":
         raise AttributeError(f"module 'segue.claude' has no attribute {name!r}")
-    # Only this one needs a database; the rest is quick to import.
+    # Only this class needs a database; everything else is fast to import.
     from .store import SegueSessionStore
 
     return SegueSessionStore

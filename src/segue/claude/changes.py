@@ -1,4 +1,4 @@
-"""Changing sessions, with the names, arguments and errors of `claude_agent_sdk`."""
+"""Change sessions, with the names, arguments and errors of `claude_agent_sdk`."""
 
 from __future__ import annotations
 
@@ -11,38 +11,42 @@ from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uui
 from segue.sources.claude.sdk import locate
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult
 
+_ANYWHERE = " in any project directory"
+
 
 def rename_session(session_id: str, title: str, directory: str | None = None) -> None:
-    """Give a session a title. It is kept as one printable line."""
-    checked_id(session_id)
-    clean = checked_title(title)
-    _append(session_id, directory, type="custom-title", customTitle=clean, sessionId=session_id)
+    """Set a session's title, reduced to one printable line."""
+    check_session_id(session_id)
+    clean_title = check_title(title)
+    _append_entry(
+        session_id, directory, type="custom-title", customTitle=clean_title, sessionId=session_id
+    )
 
 
 def tag_session(session_id: str, tag: str | None, directory: str | None = None) -> None:
-    """Give a session a tag; None takes it away."""
-    checked_id(session_id)
-    _append(session_id, directory, type="tag", tag=checked_tag(tag), sessionId=session_id)
+    """Set a session's tag; None removes it."""
+    check_session_id(session_id)
+    _append_entry(session_id, directory, type="tag", tag=check_tag(tag), sessionId=session_id)
 
 
 def archive_session(session_id: str, directory: str | None = None) -> None:
-    """Mark a session as archived. Lists still have it; a later prompt takes the mark off."""
-    _mark(session_id, directory, archived=True)
+    """Mark a session as archived. Lists still include it; a later prompt unarchives it."""
+    _mark_archived(session_id, directory, archived=True)
 
 
 def unarchive_session(session_id: str, directory: str | None = None) -> None:
-    """Take the archive mark off."""
-    _mark(session_id, directory, archived=False)
+    """Remove the archive mark."""
+    _mark_archived(session_id, directory, archived=False)
 
 
 def delete_session(session_id: str, directory: str | None = None) -> None:
-    """Delete a session's transcript and what lies in the directory beside it, for good.
+    """Delete a session's transcript and its sidecar directory permanently.
 
-    Refuses with SessionIsLive while a process has the session open: it would write it anew.
-    `trash_session` is the way to delete that can be taken back.
+    Raise SessionIsLive while a process has the session open: the process would write it again.
+    Use `trash_session` for a deletion that can be undone.
     """
-    place = _found(session_id, directory, everywhere="")
-    remove.remove_session(ClaudeHome.current(), place)
+    transcript = _find_transcript(session_id, directory, where="")
+    remove.remove_session(ClaudeHome.current(), transcript)
 
 
 def fork_session(
@@ -51,70 +55,68 @@ def fork_session(
     up_to_message_id: str | None = None,
     title: str | None = None,
 ) -> ForkSessionResult:
-    """Copy a conversation, whole or up to a message, into a session of its own."""
-    checked_fork(session_id, up_to_message_id)
-    place = _found(session_id, directory, everywhere="")
+    """Copy a conversation, complete or up to a message, into a new session."""
+    check_fork(session_id, up_to_message_id)
+    transcript = _find_transcript(session_id, directory, where="")
     try:
-        return ForkSessionResult(fork.fork(place, title, up_to_message_id))
+        return ForkSessionResult(fork.fork(transcript, title, up_to_message_id))
     except safe_io.UnreadableFile:
         raise _not_found(session_id, directory, "") from None
 
 
-def checked_id(session_id: str) -> None:
-    """Raise ValueError for what is no session's id."""
+def check_session_id(session_id: str) -> None:
+    """Raise ValueError if this is not a session id."""
     if not is_uuid(session_id):
         raise ValueError(f"Invalid session_id: {session_id}")
 
 
-def checked_title(title: str) -> str:
-    """A title as it is kept."""
-    if not (clean := append.clean_title(title)):
+def check_title(title: str) -> str:
+    """Return a title as it is stored. Raise ValueError if it has no printable character."""
+    if not (clean_title := append.clean_title(title)):
         raise ValueError("title must be non-empty")
-    return clean
+    return clean_title
 
 
-def checked_tag(tag: str | None) -> str:
-    """A tag as it is kept: empty when it is taken away."""
-    clean = "" if tag is None else append.clean_tag(tag)
-    if tag is not None and not clean:
+def check_tag(tag: str | None) -> str:
+    """Return a tag as it is stored, empty for None. Raise ValueError if it has no character."""
+    clean_tag = "" if tag is None else append.clean_tag(tag)
+    if tag is not None and not clean_tag:
         raise ValueError("tag must be non-empty (use None to clear)")
-    return clean
+    return clean_tag
 
 
-def checked_fork(session_id: str, up_to_message_id: str | None) -> None:
-    """Raise ValueError for ids that a fork cannot go by."""
-    checked_id(session_id)
+def check_fork(session_id: str, up_to_message_id: str | None) -> None:
+    """Raise ValueError if one of a fork's ids is invalid."""
+    check_session_id(session_id)
     if up_to_message_id is not None and not is_uuid(up_to_message_id):
         raise ValueError(f"Invalid up_to_message_id: {up_to_message_id}")
 
 
-def _append(session_id: str, directory: str | None, **fields: str) -> None:
-    place = _found(session_id, directory)
-    if not append.append_lines(place.path, append.encode_line(**fields)):
+def _append_entry(session_id: str, directory: str | None, **fields: str) -> None:
+    transcript = _find_transcript(session_id, directory)
+    if not append.append_lines(transcript.path, append.encode_line(**fields)):
         raise _not_found(session_id, directory)
 
 
-def _mark(session_id: str, directory: str | None, archived: bool) -> None:
-    place = _found(session_id, directory)
-    sidecar.write_archive_mark(place.path, archived, clock.now())
+def _mark_archived(session_id: str, directory: str | None, *, archived: bool) -> None:
+    transcript = _find_transcript(session_id, directory)
+    sidecar.write_archive_mark(transcript.path, clock.now(), archived=archived)
 
 
-def _found(
-    session_id: str, directory: str | None, everywhere: str = " in any project directory"
+def _find_transcript(
+    session_id: str, directory: str | None, where: str = _ANYWHERE
 ) -> TranscriptFile:
-    checked_id(session_id)
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    if place is None:
-        raise _not_found(session_id, directory, everywhere)
-    return place
+    check_session_id(session_id)
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    if transcript is None:
+        raise _not_found(session_id, directory, where)
+    return transcript
 
 
-def _not_found(
-    session_id: str, directory: str | None, everywhere: str = " in any project directory"
-) -> FileNotFoundError:
-    where = everywhere
+def _not_found(session_id: str, directory: str | None, where: str = _ANYWHERE) -> FileNotFoundError:
+    """Return the error that the SDK raises. `where` is its text without a directory."""
     if directory is not None:
         where = f" in project directory for {directory}"
-    elif everywhere and not os.path.isdir(ClaudeHome.current().projects):
+    elif where and not os.path.isdir(ClaudeHome.current().projects):
         where = " (no projects directory)"
     return FileNotFoundError(f"Session {session_id} not found{where}")

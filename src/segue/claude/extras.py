@@ -1,4 +1,4 @@
-"""What people ask for and the SDKs do not offer: the whole history, moving, keeping, healing."""
+"""Session functions that the SDKs lack: history, relocation, pins, repair, export and trash."""
 
 from __future__ import annotations
 
@@ -6,116 +6,116 @@ import os
 
 from segue.sources.claude.conversation import tree
 from segue.sources.claude.conversation.tree import SessionTree
-from segue.sources.claude.edit import doctor as healing
-from segue.sources.claude.edit import relocate, trash
+from segue.sources.claude.edit import doctor as transcript_doctor
+from segue.sources.claude.edit import pin, relocate, trash
 from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
 from segue.sources.claude.format import safe_io
-from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile, is_uuid
-from segue.sources.claude.sdk import export, locate
-from segue.sources.claude.sdk import messages as reading
+from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
+from segue.sources.claude.sdk import export, locate, messages
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+
+from .changes import check_session_id
 
 
 def get_session_tree(session_id: str, directory: str | None = None) -> SessionTree | None:
-    """All of a session's history: each branch, and what was said before each compaction.
+    """Return a session's whole history: each branch, and the messages before each compaction.
 
     tree = get_session_tree(session_id)
-    for entry in tree.path():      # the conversation from its very beginning
+    for entry in tree.path():      # the conversation from its first message
         print(entry.type, entry.message)
     """
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
     try:
-        return place and tree.read_session_tree(place.path, place.id)
+        return transcript and tree.read_session_tree(transcript.path, transcript.id)
     except safe_io.UnreadableFile:
         return None
 
 
 def relocate_session(session_id: str, new_directory: str, directory: str | None = None) -> None:
-    """Let a session follow its project: `new_directory` is where the project is now.
+    """Move a session to the project of `new_directory`, for a project that was moved.
 
-    It must be there: NotADirectoryError. Refuses with SessionIsLive while a process has it open,
-    and with FileExistsError when the other project has a session of that id.
+    Raise NotADirectoryError if there is no such directory, SessionIsLive while a process has the
+    session open, and FileExistsError if the other project has a session with that id.
     """
     if not os.path.isdir(new_directory):
         raise NotADirectoryError(f"there is no directory {new_directory}")
-    relocate.relocate_session(ClaudeHome.current(), _found(session_id, directory), new_directory)
+    transcript = _find_transcript(session_id, directory)
+    relocate.relocate_session(ClaudeHome.current(), transcript, new_directory)
 
 
 def pin_session(session_id: str, directory: str | None = None, *, days: int = 365) -> int:
-    """Keep a session from Claude Code's cleanup; gives the time until when, in milliseconds.
+    """Protect a session from Claude Code's cleanup. Return the end of protection in milliseconds.
 
-    The cleanup goes by the age of the file, so a pin dates it ahead, and a pinned session stands
-    first in lists. The next prompt in the session dates it back to then: pin it again.
+    The cleanup goes by the age of the file, so a pin sets its time to the future, and a pinned
+    session is first in lists. The next prompt resets that time: pin the session again.
     """
     if days <= 0:
         raise ValueError("days must be positive")
-    return relocate.pin_session(ClaudeHome.current(), _found(session_id, directory), days)
+    return pin.pin_session(ClaudeHome.current(), _find_transcript(session_id, directory), days)
 
 
 def unpin_session(session_id: str, directory: str | None = None) -> None:
-    """Take a pin off: the session has the time of its last entry again."""
-    relocate.unpin_session(_found(session_id, directory))
+    """Remove a pin: the session gets the time of its last entry."""
+    pin.unpin_session(_find_transcript(session_id, directory))
 
 
 def doctor(session_id: str, directory: str | None = None, *, repair: bool = False) -> Diagnosis:
-    """Find lines that are torn, padded with NULs, glued together or hold broken characters.
+    """Find lines that are torn, padded with NULs, joined together or have broken characters.
 
-    With `repair`, a healed transcript takes the place of the old one, which stays beside it
-    under the name in `Diagnosis.backup`. Refuses with SessionIsLive while a process has it open.
+    With `repair`, a repaired transcript replaces the old one, which stays in the same directory
+    as `Diagnosis.backup`. Raise SessionIsLive while a process has the session open.
     """
-    place = _found(session_id, directory)
-    return (
-        healing.repair_transcript(ClaudeHome.current(), place)
-        if repair
-        else healing.diagnose_transcript(place)
-    )
+    transcript = _find_transcript(session_id, directory)
+    if repair:
+        return transcript_doctor.repair_transcript(ClaudeHome.current(), transcript)
+    return transcript_doctor.diagnose_transcript(transcript)
 
 
 def export_markdown(session_id: str, directory: str | None = None) -> str:
-    """A session's conversation as a Markdown document."""
-    place = _found(session_id, directory)
-    return export.markdown(_about(place), reading.read_messages(place.path))
+    """Return a session's conversation as a Markdown document."""
+    transcript = _find_transcript(session_id, directory)
+    return export.markdown(_info(transcript), messages.read_messages(transcript.path))
 
 
 def export_html(session_id: str, directory: str | None = None) -> str:
-    """A session's conversation as one HTML page that needs no other file and runs no script."""
-    place = _found(session_id, directory)
-    return export.html(_about(place), reading.read_messages(place.path))
+    """Return a session's conversation as one HTML page that needs no other file or script."""
+    transcript = _find_transcript(session_id, directory)
+    return export.html(_info(transcript), messages.read_messages(transcript.path))
 
 
 def trash_session(session_id: str, directory: str | None = None) -> TrashedSession:
-    """Delete a session so that it can be restored, with all that belongs to it.
+    """Move a session, with everything that belongs to it, to the trash.
 
-    Refuses with SessionIsLive while a process has it open: it would write the session anew.
+    Raise SessionIsLive while a process has the session open: the process would write it again.
     """
-    return trash.move_to_trash(ClaudeHome.current(), _found(session_id, directory))
+    return trash.move_to_trash(ClaudeHome.current(), _find_transcript(session_id, directory))
 
 
 def restore_session(session_id: str) -> None:
-    """Put a session from the trash back where it was."""
+    """Restore a session from the trash."""
     trash.restore_session(ClaudeHome.current(), session_id)
 
 
 def list_trash() -> list[TrashedSession]:
-    """The sessions in the trash, the newest first."""
+    """Return the sessions in the trash, newest first."""
     return trash.list_trash(ClaudeHome.current())
 
 
 def empty_trash(older_than_days: float = 0) -> int:
-    """Delete for good what is in the trash for longer than that; gives how many sessions."""
+    """Delete the sessions that were trashed longer ago than that. Return how many."""
     return trash.empty_trash(ClaudeHome.current(), older_than_days)
 
 
-def _found(session_id: str, directory: str | None) -> TranscriptFile:
-    if not is_uuid(session_id):
-        raise ValueError(f"Invalid session_id: {session_id}")
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    if place is None:
+def _find_transcript(session_id: str, directory: str | None) -> TranscriptFile:
+    check_session_id(session_id)
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    if transcript is None:
         raise FileNotFoundError(f"Session {session_id} not found")
-    return place
+    return transcript
 
 
-def _about(place: TranscriptFile) -> SDKSessionInfo:
-    found = locate.session_info(place)
-    return found or SDKSessionInfo(session_id=place.id, summary=place.id, last_modified=0)
+def _info(transcript: TranscriptFile) -> SDKSessionInfo:
+    info = locate.session_info(transcript)
+    id = transcript.id
+    return info or SDKSessionInfo(session_id=id, summary=id, last_modified=0)

@@ -1,4 +1,4 @@
-"""Transcripts of files into a SessionStore."""
+"""Import transcripts from Claude Code's files into a SessionStore."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from segue.sources.claude.format import jsonl, safe_io, sidecar, subagents
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.sdk.locate import find_transcript
 
-from .changes import checked_id
+from .changes import check_session_id
 from .protocol import SessionKey, SessionStore, SessionStoreEntry
 
-BATCH = 500  # entries, and
-_BATCH_SIZE = 1 << 20  # bytes, that one append has at most
+DEFAULT_BATCH_ENTRIES = 500
+_BATCH_BYTES = 1 << 20
 
 
 async def import_session_to_store(
@@ -24,38 +24,40 @@ async def import_session_to_store(
     *,
     directory: str | None = None,
     include_subagents: bool = True,
-    batch_size: int = BATCH,
+    batch_size: int = DEFAULT_BATCH_ENTRIES,
 ) -> None:
-    """Append a session's transcript to a SessionStore, and those of its agents.
+    """Append a session's transcript and those of its subagents to a SessionStore.
 
-    A damaged line costs what it lost and nothing else. The key is the one under which the session
-    would have been mirrored while it ran.
+    The readable entries of damaged lines are imported. The key is the one under which the SDK
+    mirrors the session while it runs. Raise ValueError or FileNotFoundError.
     """
-    checked_id(session_id)
-    place = find_transcript(ClaudeHome.current(), session_id, directory)
-    if place is None:
+    check_session_id(session_id)
+    transcript = find_transcript(ClaudeHome.current(), session_id, directory)
+    if transcript is None:
         raise FileNotFoundError(f"Session {session_id} not found")
-    key = key_of(place.path)
-    size = batch_size if batch_size > 0 else BATCH
+    key = key_of(transcript.path)
+    max_entries = batch_size if batch_size > 0 else DEFAULT_BATCH_ENTRIES
     try:
-        await _append(store, key, place.path, size)
+        await _append(store, key, transcript.path, max_entries)
     except safe_io.UnreadableFile:
         raise FileNotFoundError(f"Session {session_id} not found") from None
     if not include_subagents:
         return
-    for _, path in subagents.list_agent_transcripts(place.path):
-        key = key_of(place.path, path)
+    for _, path in subagents.list_agent_transcripts(transcript.path):
+        key = key_of(transcript.path, path)
         try:
-            await _append(store, key, path, size)
+            await _append(store, key, path, max_entries)
         except safe_io.UnreadableFile:
             continue
-        if about := subagents.read_metadata(path):
-            entry = cast("SessionStoreEntry", {**about, "type": transcript_line.SUBAGENT_METADATA})
+        if metadata := subagents.read_metadata(path):
+            entry = cast(
+                "SessionStoreEntry", {**metadata, "type": transcript_line.SUBAGENT_METADATA}
+            )
             await store.append(key, [entry])
 
 
 def key_of(session: str, agent: str | None = None) -> SessionKey:
-    """The key of the transcript in a file: a session's own, or that of an agent of it."""
+    """Return the key of a session's transcript, or of one of its subagents'."""
     project, name = os.path.split(sidecar.sidecar_directory(session))
     key: SessionKey = {"project_key": os.path.basename(project), "session_id": name}
     if agent is not None:
@@ -63,20 +65,20 @@ def key_of(session: str, agent: str | None = None) -> SessionKey:
     return key
 
 
-async def _append(store: SessionStore, key: SessionKey, path: str, size: int) -> None:
-    for batch in _batches(path, size):
+async def _append(store: SessionStore, key: SessionKey, path: str, max_entries: int) -> None:
+    for batch in _batches(path, max_entries):
         await store.append(key, batch)
 
 
-def _batches(path: str, size: int) -> Iterator[list[SessionStoreEntry]]:
+def _batches(path: str, max_entries: int) -> Iterator[list[SessionStoreEntry]]:
     batch: list[SessionStoreEntry] = []
-    held = 0
+    batch_bytes = 0
     with safe_io.open_for_reading(path) as (descriptor, _):
-        for _, length, line in safe_io.read_lines(descriptor, longest=None):
+        for _, length, line in safe_io.read_lines(descriptor, max_bytes=None):
             batch += cast("list[SessionStoreEntry]", jsonl.parse_entries(line))
-            held += length
-            if batch and (len(batch) >= size or held >= _BATCH_SIZE):
+            batch_bytes += length
+            if batch and (len(batch) >= max_entries or batch_bytes >= _BATCH_BYTES):
                 yield batch
-                batch, held = [], 0
+                batch, batch_bytes = [], 0
     if batch:
         yield batch

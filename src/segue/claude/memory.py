@@ -1,4 +1,4 @@
-"""A SessionStore for tests, which forgets with its process."""
+"""A SessionStore in memory, for tests."""
 
 from __future__ import annotations
 
@@ -14,70 +14,72 @@ from .protocol import (
 )
 from .summary import fold_session_summary
 
-_Name = tuple[str, str, str]
+_TranscriptName = tuple[str, str, str]  # project key, session id, subpath
 
 
 class InMemorySessionStore(SessionStore):
-    """Keeps transcripts in dictionaries."""
+    """Keep transcripts in dictionaries."""
 
     def __init__(self) -> None:
-        self._entries: dict[_Name, list[SessionStoreEntry]] = {}
-        self._summaries: dict[_Name, SessionSummaryEntry] = {}
-        self._written: dict[_Name, int] = {}
-        self._last = 0
+        self._entries: dict[_TranscriptName, list[SessionStoreEntry]] = {}
+        self._summaries: dict[_TranscriptName, SessionSummaryEntry] = {}
+        self._mtimes: dict[_TranscriptName, int] = {}
+        self._last_mtime = 0
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        name = _name(key)
+        name = _transcript_name(key)
         self._entries.setdefault(name, []).extend(entries)
-        # Later appends have later times, however coarse the clock is.
-        self._last = self._written[name] = max(self._last + 1, time.time_ns() // 1_000_000)
+        # Times increase strictly, however coarse the clock is.
+        self._last_mtime = max(self._last_mtime + 1, time.time_ns() // 1_000_000)
+        self._mtimes[name] = self._last_mtime
         if not name[2]:
-            folded = fold_session_summary(self._summaries.get(name), key, entries)
-            self._summaries[name] = {**folded, "mtime": self._last}
+            summary = fold_session_summary(self._summaries.get(name), key, entries)
+            self._summaries[name] = {**summary, "mtime": self._last_mtime}
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        return self.get_entries(key) if _name(key) in self._entries else None
+        return self.get_entries(key) if _transcript_name(key) in self._entries else None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         return [
-            {"session_id": session, "mtime": self._written[project, session, subpath]}
+            {"session_id": session, "mtime": self._mtimes[project, session, subpath]}
             for project, session, subpath in self._entries
             if project == project_key and not subpath
         ]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        return [kept for name, kept in self._summaries.items() if name[0] == project_key]
+        return [summary for name, summary in self._summaries.items() if name[0] == project_key]
 
     async def delete(self, key: SessionKey) -> None:
-        name = _name(key)
-        for other in [other for other in self._entries if other == name or _under(other, name)]:
-            del self._entries[other], self._written[other]
+        name = _transcript_name(key)
+        deleted = [other for other in self._entries if other == name or _is_under(other, name)]
+        for other in deleted:
+            del self._entries[other], self._mtimes[other]
             self._summaries.pop(other, None)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        main = (key["project_key"], key["session_id"], "")
-        return [name[2] for name in self._entries if _under(name, main)]
+        session = (key["project_key"], key["session_id"], "")
+        return [name[2] for name in self._entries if _is_under(name, session)]
 
     def get_entries(self, key: SessionKey) -> list[SessionStoreEntry]:
-        """The entries of a transcript; none of one that is not here."""
-        return list(self._entries.get(_name(key), ()))
+        """Return the entries of a transcript; empty if it is unknown."""
+        return list(self._entries.get(_transcript_name(key), ()))
 
     @property
     def size(self) -> int:
-        """How many sessions there are."""
+        """The number of sessions."""
         return sum(not subpath for _, _, subpath in self._entries)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._entries.clear()
         self._summaries.clear()
-        self._written.clear()
+        self._mtimes.clear()
 
 
-def _name(key: SessionKey) -> _Name:
+def _transcript_name(key: SessionKey) -> _TranscriptName:
     return key["project_key"], key["session_id"], key.get("subpath") or ""
 
 
-def _under(name: _Name, main: _Name) -> bool:
-    """Whether one is the transcript of an agent of the session that the other names."""
-    return name[:2] == main[:2] and bool(name[2]) and not main[2]
+def _is_under(name: _TranscriptName, session: _TranscriptName) -> bool:
+    """Return whether `name` is a subagent's transcript of `session`."""
+    return name[:2] == session[:2] and bool(name[2]) and not session[2]

@@ -1,4 +1,4 @@
-"""What claude-agent-sdk asks of a place to mirror sessions to: the shapes of its SessionStore."""
+"""The interface and types of claude-agent-sdk's SessionStore, to which it mirrors sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NotRequired, Protocol, Required, TypedDict
 
 
 class SessionKey(TypedDict):
-    """One transcript: a session's own, or with `subpath` that of an agent it started."""
+    """Identify a transcript: a session's own or, with `subpath`, that of one of its subagents."""
 
     project_key: str
     session_id: str
@@ -14,14 +14,14 @@ class SessionKey(TypedDict):
 
 
 class SessionListSubkeysKey(TypedDict):
-    """One session."""
+    """Identify a session."""
 
     project_key: str
     session_id: str
 
 
 class SessionStoreEntry(TypedDict, total=False):
-    """One line of a transcript. It has further fields, which a store hands through."""
+    """One line of a transcript. It may have more fields, which a store must preserve."""
 
     type: Required[str]
     uuid: str
@@ -36,9 +36,9 @@ class SessionStoreListEntry(TypedDict):
 
 
 class SessionSummaryEntry(TypedDict):
-    """What lists show of one session, folded from its entries; `data` is not for a store to read.
+    """The summary of a session for lists, computed from its entries.
 
-    `mtime` is on the clock of the list's.
+    A store must not interpret `data`. `mtime` uses the same clock as the list's.
     """
 
     session_id: str
@@ -47,34 +47,34 @@ class SessionSummaryEntry(TypedDict):
 
 
 class SessionStore(Protocol):
-    """Where transcripts are mirrored to. A store need not have the methods that raise here."""
+    """A store of transcripts. The methods that raise NotImplementedError here are optional."""
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Add entries in order; one whose `uuid` is there already is not added again."""
+        """Add entries in order. Skip an entry whose `uuid` is already stored."""
         ...
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """All entries in order, equal to what was appended; None for an unknown key."""
+        """Return all entries in order, equal to the appended ones; None for an unknown key."""
         ...
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        """The sessions of a project, in any order."""
+        """Return the sessions of a project, in any order."""
         raise NotImplementedError
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """What `fold_session_summary` made of each session of a project."""
+        """Return the result of `fold_session_summary` for each session of a project."""
         raise NotImplementedError
 
     async def delete(self, key: SessionKey) -> None:
-        """Remove a session with all its agents' transcripts, or one of those alone."""
+        """Remove a session with all its subagents' transcripts, or only one of those."""
         raise NotImplementedError
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """The subpaths under a session."""
+        """Return the subpaths of a session."""
         raise NotImplementedError
 
 
 def implements(store: SessionStore, method: str) -> bool:
-    """Whether a store has a method of its own, and not only the one that raises."""
+    """Return whether a store implements an optional method."""
     own = getattr(type(store), method, None)
     return callable(getattr(store, method, None)) and own is not getattr(SessionStore, method)

@@ -1,4 +1,4 @@
-"""Reading sessions, with the names, arguments and answers of `claude_agent_sdk`."""
+"""Read sessions, with the names, arguments and results of `claude_agent_sdk`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 
 from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.paths import ClaudeHome, project_key, resolve_directory
-from segue.sources.claude.sdk import listing, locate
-from segue.sources.claude.sdk import messages as reading
+from segue.sources.claude.sdk import listing, locate, messages
 from segue.sources.claude.sdk.sdk_types import SDKSessionInfo, SessionMessage
 
 
@@ -19,21 +18,25 @@ def list_sessions(
     *,
     include_programmatic: bool = True,
 ) -> list[SDKSessionInfo]:
-    """Sessions, the newest first: of one directory and its worktrees, or of all projects.
+    """Return sessions, newest first: of one directory and its worktrees, or of all projects.
 
-    With a limit, titles and tags are found wherever in a transcript they stand; without one,
-    in its first and last 64 KiB. `include_programmatic=False` leaves out sessions of programs.
+    With a limit, titles and tags are found anywhere in a transcript; without one, in its first and
+    last 64 KiB. `include_programmatic=False` leaves out sessions that programs ran.
     """
-    home = ClaudeHome.current()
     return listing.list_sessions(
-        home, directory or None, limit, offset, include_worktrees, include_programmatic
+        ClaudeHome.current(),
+        directory or None,
+        limit,
+        offset,
+        include_worktrees=include_worktrees,
+        include_programmatic=include_programmatic,
     )
 
 
 def get_session_info(session_id: str, directory: str | None = None) -> SDKSessionInfo | None:
-    """What lists say of one session, or None."""
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    return place and locate.session_info(place)
+    """Return one session as lists show it, or None."""
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    return transcript and locate.session_info(transcript)
 
 
 def get_session_messages(
@@ -44,24 +47,26 @@ def get_session_messages(
     *,
     include_system_messages: bool = False,
 ) -> list[SessionMessage]:
-    """The messages of a session's conversation, oldest first; empty for an unknown session.
+    """Return the messages of a conversation, oldest first; empty for an unknown session.
 
-    The conversation is what the model would see on resume: after a compaction its summary and
-    the messages it kept. `get_session_tree` has all of the history.
+    The conversation is what the model sees on resume: after a compaction its summary and the
+    messages it preserved. `get_session_tree` returns the whole history.
     """
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    if place is None:
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    if transcript is None:
         return []
     try:
-        return reading.read_messages(place.path, limit, offset, include_system_messages)
+        return messages.read_messages(
+            transcript.path, limit, offset, include_system=include_system_messages
+        )
     except safe_io.UnreadableFile:
         return []
 
 
 def list_subagents(session_id: str, directory: str | None = None) -> list[str]:
-    """The ids of the agents that a session started."""
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    return subagents.list_agent_ids(place.path) if place else []
+    """Return the ids of the subagents that a session started."""
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    return subagents.list_agent_ids(transcript.path) if transcript else []
 
 
 def get_subagent_messages(
@@ -71,19 +76,18 @@ def get_subagent_messages(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[SessionMessage]:
-    """The messages of one agent of a session; empty when there is none of that id."""
-    place = locate.find_transcript(ClaudeHome.current(), session_id, directory)
-    if place is None or not agent_id:
+    """Return the messages of one subagent; empty if the session or subagent is unknown."""
+    transcript = locate.find_transcript(ClaudeHome.current(), session_id, directory)
+    if transcript is None or not agent_id:
         return []
     try:
-        return reading.read_agent_messages(place.path, agent_id, limit, offset)
+        return messages.read_agent_messages(transcript.path, agent_id, limit, offset)
     except safe_io.UnreadableFile:
         return []
 
 
 def project_key_for_directory(directory: str | os.PathLike[str] | None = None) -> str:
-    """The name under which Claude Code keeps the sessions of a working directory."""
+    """Return the name of the project directory that Claude Code uses for a working directory."""
     home = ClaudeHome.current()
-    return home.project_name or project_key(
-        resolve_directory(os.curdir if directory is None else directory)
-    )
+    cwd = resolve_directory(os.curdir if directory is None else directory)
+    return home.project_name or project_key(cwd)

@@ -1,4 +1,4 @@
-"""A SessionStore for claude-agent-sdk whose sessions are segue's."""
+"""A SessionStore for claude-agent-sdk that keeps sessions in a segue store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class SegueSessionStore(SessionStore):
-    """Mirrors an agent's sessions into a segue store, and resumes them from there.
+    """Mirror an agent's sessions into a segue store, and resume them from there.
 
         options = ClaudeAgentOptions(session_store=SegueSessionStore())
 
-    Without arguments the store is the one that `segue` commands use. It may also be that of
-    another `data_dir`, a PostgreSQL database, or a `store` that is open already, which then is
-    not closed here. Any session of the store can be resumed, from the directory that it is of.
+    By default the store is the one that `segue` commands use. Pass `data_dir` for another
+    directory, `database_url` for PostgreSQL, or an open `store`, which this class does not close.
+    Any session of the store can be resumed in its working directory.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class SegueSessionStore(SessionStore):
         workspace: str = "local",
     ) -> None:
         self._principal = Principal(workspace=check_workspace(workspace), local=True)
-        self._where = data_dir, database_url
-        self._given = store
+        self._location = data_dir, database_url
+        self._open_store = store
         self._hub: Hub | None = None
 
     async def __aenter__(self) -> Self:
@@ -66,8 +66,8 @@ class SegueSessionStore(SessionStore):
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         mirror = await self._mirror()
-        # A session mostly runs where its program does; its entries say so, but not the first.
-        cwd = _here(key["project_key"]) or "/"
+        # The first entries do not name a directory; most sessions run in that of this process.
+        cwd = _own_directory_for(key["project_key"]) or "/"
         await mirror.append(_key(key), cast("list[dict[str, Any]]", entries), cwd)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -98,41 +98,41 @@ class SegueSessionStore(SessionStore):
         return await (await self._mirror()).paths(Key(key["project_key"], key["session_id"]))
 
     async def import_session(self, session: str) -> int:
-        """Take in a session of Claude Code's files, whole; gives how many lines were new.
+        """Import a Claude Code session and return the number of new lines.
 
-        `session` is its id, or the path of a transcript. Doing it again adds what came since.
+        `session` is its id or the path of its transcript. A repeated import adds what is new.
         """
-        _, count = await (await self._opened()).import_claude(self._principal, session)
+        _, count = await (await self._open_hub()).import_claude(self._principal, session)
         return count
 
     async def export_session(self, session_id: str) -> str:
-        """Write a session of the store to where Claude Code resumes it from; gives the path.
+        """Write a session of the store where Claude Code can resume it. Return the path.
 
-        Raises `segue.errors.Conflict` when there is a transcript of it: none is written over.
+        Raise `segue.errors.Conflict` if its transcript exists: it is never overwritten.
         """
-        return await (await self._opened()).export_claude(self._principal, session_id)
+        return await (await self._open_hub()).export_claude(self._principal, session_id)
 
     async def _mirror(self) -> Mirror:
-        return (await self._opened()).mirror(self._principal)
+        return (await self._open_hub()).mirror(self._principal)
 
-    async def _opened(self) -> Hub:
+    async def _open_hub(self) -> Hub:
         from segue.factory import data_dir, open_hub
 
-        if self._given is not None:
-            return Hub(self._given, data_dir())
+        if self._open_store is not None:
+            return Hub(self._open_store, data_dir())
         if self._hub is None:
-            hub = await open_hub(*self._where, sources="none")
+            hub = await open_hub(*self._location, sources="none")
             if self._hub is None:
                 self._hub = hub
-            else:  # another task was faster
+            else:  # another task opened it in the meantime
                 await hub.close()
         return self._hub
 
 
-def _here(project: str) -> str | None:
-    """The directory of this process, if the project is named after it."""
-    here = resolve_directory(os.curdir)
-    return here if project_key(here) == project else None
+def _own_directory_for(project: str) -> str | None:
+    """Return this process's directory if the project is named after it, or None."""
+    directory = resolve_directory(os.curdir)
+    return directory if project_key(directory) == project else None
 
 
 def _key(key: SessionKey) -> Key:

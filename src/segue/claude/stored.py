@@ -1,4 +1,4 @@
-"""The session functions over a SessionStore instead of files, as claude-agent-sdk names them."""
+"""The session functions over a SessionStore, with the names of claude-agent-sdk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from segue.sources.claude.format.paths import is_uuid, resolve_directory
 from segue.sources.claude.sdk import messages
 from segue.sources.claude.sdk.sdk_types import ForkSessionResult, SDKSessionInfo, SessionMessage
 
-from .changes import checked_fork, checked_id, checked_tag, checked_title
+from .changes import check_fork, check_session_id, check_tag, check_title
 from .protocol import SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry, implements
 from .sessions import project_key_for_directory
 from .summary import fold_session_summary, info_of
 
-LOADS = 16  # transcripts that are loaded at a time
+MAX_CONCURRENT_LOADS = 16
 
 
 async def list_sessions_from_store(
@@ -27,18 +27,18 @@ async def list_sessions_from_store(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[SDKSessionInfo]:
-    """A directory's sessions, the newest first.
+    """Return a directory's sessions, newest first.
 
-    Where the store keeps summaries this loads no transcript, but for those sessions of the page
-    whose summary is missing or older than they are.
+    If the store keeps summaries, load only the transcripts of the page's sessions whose summary is
+    missing or outdated.
     """
     project, cwd = project_key_for_directory(directory), resolve_directory(directory or ".")
-    summaries = await _summaries(session_store, project)
+    summaries = await _load_summaries(session_store, project)
     if implements(session_store, "list_sessions"):
-        listed = await session_store.list_sessions(project)
-        times = {each["session_id"]: each["mtime"] for each in listed}
+        sessions = await session_store.list_sessions(project)
+        mtimes = {session["session_id"]: session["mtime"] for session in sessions}
     elif summaries is not None:
-        times = {each["session_id"]: each["mtime"] for each in summaries}
+        mtimes = {summary["session_id"]: summary["mtime"] for summary in summaries}
     else:
         raise ValueError(
             "session_store implements neither list_session_summaries() nor list_sessions():"
@@ -47,31 +47,30 @@ async def list_sessions_from_store(
     infos: dict[str, SDKSessionInfo | None] = {}
     for summary in summaries or ():
         id = summary["session_id"]
-        if id in times and summary["mtime"] >= times[id]:
-            infos[id], times[id] = info_of(summary, cwd), summary["mtime"]
+        if id in mtimes and summary["mtime"] >= mtimes[id]:
+            infos[id], mtimes[id] = info_of(summary, cwd), summary["mtime"]
     if summaries is None:
-        # What lists leave out must fill no page, so all have to be read before it is cut.
-        infos = await _loaded(session_store, project, cwd, times)
-    newest = sorted(times, key=lambda id: (times[id], id), reverse=True)
+        # Sessions that lists leave out must not count, so all are read before the page is cut.
+        infos = await _load_infos(session_store, project, cwd, mtimes)
+    newest = sorted(mtimes, key=lambda id: (mtimes[id], id), reverse=True)
     page = _page([id for id in newest if id not in infos or infos[id]], limit, offset)
-    absent = {id: times[id] for id in page if id not in infos}
-    infos |= await _loaded(session_store, project, cwd, absent)
+    missing = {id: mtimes[id] for id in page if id not in infos}
+    infos |= await _load_infos(session_store, project, cwd, missing)
     return [info for id in page if (info := infos[id])]
 
 
 async def get_session_info_from_store(
     session_store: SessionStore, session_id: str, directory: str | None = None
 ) -> SDKSessionInfo | None:
-    """What lists say of one session, or None."""
+    """Return one session as lists show it, or None."""
     if not is_uuid(session_id):
         return None
     key = _key(session_id, directory)
     entries = await session_store.load(key)
-    return (
-        _info(key, entries, clock.now() // 1000, resolve_directory(directory or "."))
-        if entries
-        else None
-    )
+    if not entries:
+        return None
+    cwd = resolve_directory(directory or ".")
+    return _info_from_entries(key, entries, clock.now() // 1000, cwd)
 
 
 async def get_session_messages_from_store(
@@ -81,24 +80,26 @@ async def get_session_messages_from_store(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[SessionMessage]:
-    """The messages of a session's conversation, oldest first; empty for an unknown session."""
+    """Return the messages of a conversation, oldest first; empty for an unknown session."""
     if not is_uuid(session_id):
         return []
     entries = await session_store.load(_key(session_id, directory))
-    return messages.messages_from_entries(_plain(entries), limit, offset)
+    return messages.messages_from_entries(_objects(entries), limit, offset)
 
 
 async def list_subagents_from_store(
     session_store: SessionStore, session_id: str, directory: str | None = None
 ) -> list[str]:
-    """The ids of the agents that a session started."""
+    """Return the ids of the subagents that a session started."""
     if not is_uuid(session_id):
         return []
     if not implements(session_store, "list_subkeys"):
-        raise ValueError("session_store does not implement list_subkeys(): it cannot list agents")
+        raise ValueError(
+            "session_store does not implement list_subkeys(): it cannot list subagents"
+        )
     project = project_key_for_directory(directory)
-    found = await session_store.list_subkeys({"project_key": project, "session_id": session_id})
-    return list(dict.fromkeys(id for subpath in found if (id := _agent(subpath)) is not None))
+    subpaths = await session_store.list_subkeys({"project_key": project, "session_id": session_id})
+    return list(dict.fromkeys(id for path in subpaths if (id := _agent_id(path)) is not None))
 
 
 async def get_subagent_messages_from_store(
@@ -109,49 +110,50 @@ async def get_subagent_messages_from_store(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[SessionMessage]:
-    """The messages of one agent of a session; empty when there is none of that id."""
+    """Return the messages of one subagent; empty if it is unknown."""
     if not is_uuid(session_id) or not agent_id:
         return []
     key = _key(session_id, directory)
     subpath: str | None = f"subagents/agent-{agent_id}"
     if implements(session_store, "list_subkeys"):
-        project = key["project_key"]
-        found = await session_store.list_subkeys({"project_key": project, "session_id": session_id})
-        subpath = next((each for each in found if _agent(each) == agent_id), None)
+        subpaths = await session_store.list_subkeys(
+            {"project_key": key["project_key"], "session_id": session_id}
+        )
+        subpath = next((path for path in subpaths if _agent_id(path) == agent_id), None)
     if subpath is None:
         return []
-    entries = _plain(await session_store.load({**key, "subpath": subpath}))
-    said = messages.messages_from_entries(entries, limit, offset, agent=True)
-    about = [entry for entry in entries if entry.get("type") == "agent_metadata"]
-    call, parent = subagents.parse_started_by(about[-1] if about else {})
-    for message in said:
-        message.parent_tool_use_id, message.parent_agent_id = call, parent
-    return said
+    entries = _objects(await session_store.load({**key, "subpath": subpath}))
+    page = messages.messages_from_entries(entries, limit, offset, is_agent=True)
+    metadata = [entry for entry in entries if entry.get("type") == "agent_metadata"]
+    tool_use_id, parent_agent = subagents.parse_started_by(metadata[-1] if metadata else {})
+    for message in page:
+        message.parent_tool_use_id, message.parent_agent_id = tool_use_id, parent_agent
+    return page
 
 
 async def rename_session_via_store(
     session_store: SessionStore, session_id: str, title: str, directory: str | None = None
 ) -> None:
-    """Give a session a title."""
-    checked_id(session_id)
-    fields = {"type": "custom-title", "customTitle": checked_title(title)}
-    await _append(session_store, session_id, directory, fields)
+    """Set a session's title."""
+    check_session_id(session_id)
+    fields = {"type": "custom-title", "customTitle": check_title(title)}
+    await _append_entry(session_store, session_id, directory, fields)
 
 
 async def tag_session_via_store(
     session_store: SessionStore, session_id: str, tag: str | None, directory: str | None = None
 ) -> None:
-    """Give a session a tag; None takes it away."""
-    checked_id(session_id)
-    fields = {"type": "tag", "tag": checked_tag(tag)}
-    await _append(session_store, session_id, directory, fields)
+    """Set a session's tag; None removes it."""
+    check_session_id(session_id)
+    fields = {"type": "tag", "tag": check_tag(tag)}
+    await _append_entry(session_store, session_id, directory, fields)
 
 
 async def delete_session_via_store(
     session_store: SessionStore, session_id: str, directory: str | None = None
 ) -> None:
-    """Delete a session, if the store can delete at all."""
-    checked_id(session_id)
+    """Delete a session, if the store supports deletion."""
+    check_session_id(session_id)
     if implements(session_store, "delete"):
         await session_store.delete(_key(session_id, directory))
 
@@ -163,18 +165,18 @@ async def fork_session_via_store(
     up_to_message_id: str | None = None,
     title: str | None = None,
 ) -> ForkSessionResult:
-    """Copy a conversation, whole or up to a message, into a session of its own."""
-    checked_fork(session_id, up_to_message_id)
+    """Copy a conversation, complete or up to a message, into a new session."""
+    check_fork(session_id, up_to_message_id)
     key = _key(session_id, directory)
     loaded = await session_store.load(key)
     if not loaded:
         raise FileNotFoundError(f"Session {session_id} not found")
-    name = append.clean_title(title or "")
-    if not name:
+    new_title = append.clean_title(title or "")
+    if not new_title:
         data = fold_session_summary(None, key, loaded)["data"]
-        names = ("custom_title", "ai_title", "first_prompt", "command_fallback")
-        name = fork.fork_title(next(filter(None, map(data.get, names)), None))
-    id, forked = fork.fork_entries(_plain(loaded), session_id, name, up_to_message_id)
+        facts = ("custom_title", "ai_title", "first_prompt", "command_fallback")
+        new_title = fork.fork_title(next(filter(None, map(data.get, facts)), None))
+    id, forked = fork.fork_entries(_objects(loaded), session_id, new_title, up_to_message_id)
     await session_store.append({**key, "session_id": id}, cast("list[SessionStoreEntry]", forked))
     return ForkSessionResult(id)
 
@@ -183,15 +185,15 @@ def _key(session_id: str, directory: str | None) -> SessionKey:
     return {"project_key": project_key_for_directory(directory), "session_id": session_id}
 
 
-def _agent(subpath: str) -> str | None:
-    """The agent whose transcript lies there."""
-    last = subpath.rpartition("/")[2]
-    mine = subpath.startswith("subagents/") and last.startswith("agent-")
-    return last[len("agent-") :] if mine else None
+def _agent_id(subpath: str) -> str | None:
+    """Return the id of the subagent whose transcript has this subpath, or None."""
+    name = subpath.rpartition("/")[2]
+    is_agent = subpath.startswith("subagents/") and name.startswith("agent-")
+    return name[len("agent-") :] if is_agent else None
 
 
-def _plain(entries: Iterable[Any] | None) -> list[dict[str, Any]]:
-    """The entries that are objects, which is what they ought to be."""
+def _objects(entries: Iterable[Any] | None) -> list[dict[str, Any]]:
+    """Return the entries that are JSON objects, as all should be."""
     return [entry for entry in entries or () if isinstance(entry, dict)]
 
 
@@ -200,15 +202,15 @@ def _page(ids: Sequence[str], limit: int | None, offset: int) -> Sequence[str]:
     return ids[start : start + limit] if limit is not None and limit > 0 else ids[start:]
 
 
-async def _append(
+async def _append_entry(
     store: SessionStore, id: str, directory: str | None, fields: dict[str, str]
 ) -> None:
-    # A retried append is told by its id, so this has one although on disk it would not.
+    # The id lets a store recognise a repeated append. In a file such an entry has none.
     stamp = {"sessionId": id, "uuid": str(uuid.uuid4()), "timestamp": clock.to_rfc3339(clock.now())}
     await store.append(_key(id, directory), [cast("SessionStoreEntry", {**fields, **stamp})])
 
 
-async def _summaries(store: SessionStore, project: str) -> list[SessionSummaryEntry] | None:
+async def _load_summaries(store: SessionStore, project: str) -> list[SessionSummaryEntry] | None:
     if not implements(store, "list_session_summaries"):
         return None
     try:
@@ -217,21 +219,21 @@ async def _summaries(store: SessionStore, project: str) -> list[SessionSummaryEn
         return None
 
 
-def _info(
+def _info_from_entries(
     key: SessionKey, entries: list[SessionStoreEntry], mtime: int, cwd: str
 ) -> SDKSessionInfo | None:
     return info_of({**fold_session_summary(None, key, entries), "mtime": mtime}, cwd)
 
 
-async def _loaded(
-    store: SessionStore, project: str, cwd: str, times: dict[str, int]
+async def _load_infos(
+    store: SessionStore, project: str, cwd: str, mtimes: dict[str, int]
 ) -> dict[str, SDKSessionInfo | None]:
-    """What is told of sessions by their entries; a store's failure leaves that row empty."""
-    if not times:
+    """Return the info of sessions by loading their entries; empty info where loading fails."""
+    if not mtimes:
         return {}
-    import anyio  # with whatever event loop the caller has
+    import anyio  # works with any event loop of the caller
 
-    limiter = anyio.CapacityLimiter(LOADS)
+    limiter = anyio.CapacityLimiter(MAX_CONCURRENT_LOADS)
     infos: dict[str, SDKSessionInfo | None] = {}
 
     async def load(id: str, mtime: int) -> None:
@@ -242,9 +244,9 @@ async def _loaded(
             except Exception:
                 infos[id] = SDKSessionInfo(session_id=id, summary="", last_modified=mtime)
                 return
-        infos[id] = _info(key, entries, mtime, cwd) if entries else None
+        infos[id] = _info_from_entries(key, entries, mtime, cwd) if entries else None
 
     async with anyio.create_task_group() as group:
-        for id, mtime in times.items():
+        for id, mtime in mtimes.items():
             group.start_soon(load, id, mtime)
     return infos

@@ -1,4 +1,4 @@
-"""The fold by which a SessionStore keeps what lists show, so that a list loads no transcript."""
+"""Keep a summary of each session in a SessionStore, so that a list loads no transcript."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from .protocol import SessionKey, SessionStoreEntry, SessionSummaryEntry
 def fold_session_summary(
     prev: SessionSummaryEntry | None, key: SessionKey, entries: list[SessionStoreEntry]
 ) -> SessionSummaryEntry:
-    """The summary after some more entries of a session; not for the transcripts of its agents.
+    """Return the summary after more entries of a session. Not for subagents' transcripts.
 
-    `mtime` stays what it was, 0 at first: the store knows when it wrote.
+    `mtime` is that of `prev`, or 0: only the store knows when it wrote.
     """
-    made: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": 0, "data": {}}
+    summary: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": 0, "data": {}}
     if prev is not None:
-        made = {**prev, "data": dict(prev["data"])}
-    for entry in entries:
-        sdk_summary.fold_entry(made["data"], cast("dict[str, Any]", entry))
-    return made
+        summary = {**prev, "data": dict(prev["data"])}
+    sdk_summary.fold_entries(summary["data"], cast("list[dict[str, Any]]", entries))
+    return summary
 
 
-def info_of(entry: SessionSummaryEntry, directory: str | None = None) -> SDKSessionInfo | None:
-    """A summary as lists show it; None for a session that they leave out."""
+def info_of(summary: SessionSummaryEntry, directory: str | None = None) -> SDKSessionInfo | None:
+    """Return a summary as session info; None for a session that lists leave out."""
     return sdk_summary.info_from_summary(
-        entry["session_id"], entry["mtime"], entry["data"], directory
+        summary["session_id"], summary["mtime"], summary["data"], directory
     )

@@ -383,9 +383,8 @@ class Mirror:
         seq = cached.get("seq", 0)
         if seq < session.last_seq:
             events = [event async for event in self._events(session, seq)]
-            for line in transcript_writer.transcript_lines(session, events):
-                for entry in line.entries:
-                    sdk_summary.fold_entry(data, entry)
+            lines = transcript_writer.transcript_lines(session, events)
+            sdk_summary.fold_entries(data, (entry for line in lines for entry in line.entries))
             paths = event_codec.subagent_paths(events, paths)
             cache = {"seq": events[-1].seq, "summary": data, "paths": paths}
             shelf = _shelf(event_codec.project_of(session))

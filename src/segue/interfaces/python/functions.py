@@ -89,7 +89,9 @@ async def get_session_messages(
         events = [event async for event in hub.history(LOCAL, session.id)]
     lines = transcript_writer.transcript_lines(session, events, resumable=False)
     entries = [entry for line in lines for entry in line.entries]
-    return messages.messages_from_entries(entries, limit, offset, system=include_system_messages)
+    return messages.messages_from_entries(
+        entries, limit, offset, include_system=include_system_messages
+    )
 
 
 async def rename_session(session_id: str, title: str, *, store: StoreLocation = None) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .terms import Words
     from .writer import Writing
 
-FORMAT = 9  # of this file; one of another format is made anew
+FORMAT = 10  # of this file; one of another format is made anew
 MOST = 1 << 24  # texts of one file
 BUSY_SECONDS = 60.0
 SHELVES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}

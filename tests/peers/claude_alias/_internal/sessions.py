@@ -12,13 +12,14 @@ from segue.claude import SDKSessionInfo, get_session_messages, stored
 from segue.sources.claude.conversation import active_branch, entry_table
 from segue.sources.claude.format import jsonl as read
 from segue.sources.claude.format import paths
-from segue.sources.claude.format.paths import ProjectDirectory
+from segue.sources.claude.format.facts import SessionFacts
+from segue.sources.claude.format.paths import ProjectDirectory, TranscriptFile
 from segue.sources.claude.sdk import listing, quick_info
 
 __all__ = ["get_session_messages"]
 
 MAX_SANITIZED_LENGTH = paths.MAX_PROJECT_NAME_LENGTH
-_STORE_LIST_LOAD_CONCURRENCY = stored.LOADS
+_STORE_LIST_LOAD_CONCURRENCY = stored.MAX_CONCURRENT_LOADS
 _sanitize_path = paths.project_key
 _simple_hash = paths.path_hash
 _canonicalize_path = paths.resolve_directory
@@ -37,24 +38,23 @@ def _extract_last_json_string_field(text: str, key: str) -> Any:
 
 
 def _extract_first_prompt_from_head(head: str) -> str:
-    found = quick_info.SessionFacts(0, 0)
+    facts = SessionFacts()
     data = head.encode()
-    quick_info._begin(found, quick_info._lines(data, len(data)))
-    return found.first_prompt or found.command or ""
+    quick_info.learn_beginning(facts, quick_info.decode_lines(data, len(data)))
+    return facts.prompt or ""
 
 
-def _read_session_lite(path: Path) -> tuple[Path, quick_info.SessionFacts] | None:
+def _read_session_lite(path: Path) -> tuple[Path, SessionFacts] | None:
     facts = quick_info.read_facts(str(path))
     return (path, facts) if facts else None
 
 
 def _parse_session_info_from_lite(
-    session_id: str, lite: tuple[Path, quick_info.SessionFacts], project_path: str | None = None
+    session_id: str, lite: tuple[Path, SessionFacts], project_path: str | None = None
 ) -> SDKSessionInfo | None:
     path, facts = lite
-    return listing.session_info(
-        facts, session_id, str(path), ProjectDirectory(str(path.parent), project_path)
-    )
+    project = ProjectDirectory(str(path.parent), project_path)
+    return listing.session_info(facts, TranscriptFile(session_id, str(path), project))
 
 
 def _build_conversation_chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def _entries_to_jsonl(entries: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
 
 
-def _jsonl_to_lite(jsonl: str, mtime: int) -> tuple[Path, quick_info.SessionFacts]:
+def _jsonl_to_lite(jsonl: str, mtime: int) -> tuple[Path, SessionFacts]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(jsonl.encode())
         file.flush()

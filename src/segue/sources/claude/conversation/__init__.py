@@ -1,1 +1,1 @@
-"""Rebuild the conversation from the tree of messages in a transcript."""
+"""Find the conversation in the message tree of a transcript."""

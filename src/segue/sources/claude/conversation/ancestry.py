@@ -1,4 +1,4 @@
-"""Going up the tree of a transcript."""
+"""Walk up the message tree of a transcript."""
 
 from __future__ import annotations
 
@@ -7,43 +7,44 @@ from collections.abc import Callable
 
 from .entry_table import ASSISTANT, QUEUED, ROOT, SIDECHAIN, TEAM, USER, EntryTable
 
-SIDE_CONVERSATION = SIDECHAIN | TEAM  # marks of what runs beside the conversation
+SIDE_CONVERSATION = SIDECHAIN | TEAM  # marks of entries that are not in the main conversation
 
 
-def is_message(t: EntryTable, number: int) -> bool:
-    """Whether an entry is a message of the user or the model."""
-    return t.kinds[number] in (USER, ASSISTANT) or bool(t.marks[number] & QUEUED)
+def is_message(table: EntryTable, number: int) -> bool:
+    """Return whether an entry is a message of the user or the model."""
+    return table.kinds[number] in (USER, ASSISTANT) or bool(table.marks[number] & QUEUED)
 
 
-def is_main_message(t: EntryTable, number: int) -> bool:
-    """Whether an entry is one that the conversation goes on from."""
-    return t.kinds[number] in (USER, ASSISTANT) and not t.marks[number] & SIDE_CONVERSATION
+def is_main_message(table: EntryTable, number: int) -> bool:
+    """Return whether an entry is a message from which the main conversation can continue."""
+    is_turn = table.kinds[number] in (USER, ASSISTANT)
+    return is_turn and not table.marks[number] & SIDE_CONVERSATION
 
 
 def branch_to(parents: array[int], leaf: int) -> array[int]:
-    """The way from the root to an entry."""
-    way, seen, at = array("i"), bytearray(len(parents)), leaf
-    while at >= 0 and not seen[at]:
-        seen[at] = 1
-        way.append(at)
-        at = parents[at]
-    way.reverse()
-    return way
+    """Return the entries from the root to `leaf`."""
+    branch, seen, number = array("i"), bytearray(len(parents)), leaf
+    while number >= 0 and not seen[number]:
+        seen[number] = 1
+        branch.append(number)
+        number = parents[number]
+    branch.reverse()
+    return branch
 
 
 def nearest_ancestor(
-    parents: array[int], number: int, is_end: Callable[[int], object], known: dict[int, int]
+    parents: array[int], number: int, matches: Callable[[int], object], known: dict[int, int]
 ) -> int:
-    """The nearest entry upwards that is an end, or ROOT.
+    """Return the nearest entry upwards, `number` included, that matches, or ROOT.
 
-    `known` keeps what was found on the way, so that many questions cost one pass in all.
+    `known` caches the answers for all entries on the path, so that many calls cost one pass.
     """
-    way, at = [], number
-    while at >= 0 and at not in known and not is_end(at):
-        known[at] = ROOT  # should the way lead back here
-        way.append(at)
-        at = parents[at]
-    found = known.get(at, at) if at >= 0 else ROOT
-    for number in way:
-        known[number] = found
-    return found
+    path, current = [], number
+    while current >= 0 and current not in known and not matches(current):
+        known[current] = ROOT  # in case of a circle
+        path.append(current)
+        current = parents[current]
+    ancestor = known.get(current, current) if current >= 0 else ROOT
+    for visited in path:
+        known[visited] = ancestor
+    return ancestor

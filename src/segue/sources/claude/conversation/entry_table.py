@@ -1,7 +1,7 @@
-"""A transcript by its columns: one pass over the file keeps a few small values an entry.
+"""A transcript as a table of columns: a few small values per entry, read in one pass.
 
-Text stays on disk. What the conversation is can be told from ids, kinds and marks alone, and the
-messages of a page are read again from their places, so memory does not grow with the file.
+The text stays on disk. Ids, kinds and marks are enough to find the conversation, and the messages
+of a page are read again at their offsets, so memory does not grow with the text.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from segue.sources.claude.format.jsonl import Entry
 
 KINDS = ("user", "assistant", "system", "attachment", "progress")
 USER, ASSISTANT, SYSTEM, ATTACHMENT, PROGRESS = range(len(KINDS))
-_KIND = {name: number for number, name in enumerate(KINDS)}
-# Marks of an entry.
+_KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
+# Marks of an entry, as bits.
 SIDECHAIN, META, TEAM, QUEUED = (1 << bit for bit in range(4))
-# Parents that are no entry: of the first one, and of one whose parent is not in the file.
+# Parent numbers that are not entries: of a first entry, and of one whose parent is not in the file.
 ROOT, MISSING = -1, -2
-_END = 1 << 16  # as much of each end of a long line is searched
-_NONE: tuple[int, ...] = ()
-EntryLookup = Callable[[int], Entry]  # reads the entry of a number
+_END_BYTES = 1 << 16  # of each end of a long line that are searched
+EntryLookup = Callable[[int], Entry]  # reads the entry with a number
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -49,13 +48,13 @@ class EntryHeader(msgspec.Struct, gc=False):
     type: Any = None
     subtype: Any = None
     uuid: Any = None
-    parentUuid: Any = msgspec.UNSET  # not the same as none: all but a first entry have one
+    parentUuid: Any = msgspec.UNSET  # unset differs from null: only a first entry has null
     isSidechain: Any = None
     isMeta: Any = None
     teamName: Any = None
     sourceToolAssistantUUID: Any = None
     compactMetadata: Any = None
-    # A line whose message has another shape is read the slow way, and holds what that found.
+    # If a message has another shape, its line is salvaged and these fields hold dictionaries.
     message: _Message | None = None
     attachment: _Attachment | None = None
 
@@ -64,10 +63,10 @@ header_decoder = jsonl.FieldDecoder(EntryHeader)
 
 
 class EntryTable:
-    """The entries of the conversation's tree, in file order.
+    """The entries of a transcript's message tree, numbered in file order.
 
-    Ids are kept as the hashes of their text, which take a third of the memory. Among a million
-    ids two have the same one with a chance of one in thirty millions, and nobody can make them.
+    Ids are stored as hashes of their text, which take a third of the memory. Among a million ids
+    the chance of a collision is one in thirty million, and it cannot be provoked.
     """
 
     def __init__(self) -> None:
@@ -76,181 +75,200 @@ class EntryTable:
         self.parents = array("i")
         self.starts = array("q")
         self.sizes = array("q")
-        self.parts: dict[int, int] = {}  # the place in its line, where lines are glued
-        # Which entries came from one response, and the first call that each makes or answers;
-        # zero for none.
+        self.parts: dict[int, int] = {}  # the position in its line, where lines are joined
+        # The response that an entry is part of, and the first tool call that it makes or answers;
+        # 0 for none.
         self.responses = array("q")
         self.tools = array("q")
         self.more_tools: dict[int, tuple[int, ...]] = {}
-        self.sources: dict[int, int] = {}  # ids of the callers that are not the parents
+        self.sources: dict[int, int] = {}  # ids of calling entries that are not the parent
         self.compactions: dict[int, dict[str, Any]] = {}
-        # An id may occur again; the last entry of that id counts, for its children too.
-        self.replaced: dict[int, int] = {}  # an earlier entry: its id
-        self._index: dict[int, int] = {}
-        self._waiting: dict[int, int] = {}
+        # If an id occurs again, its last entry counts, also as the parent of earlier entries.
+        self.replaced: dict[int, int] = {}  # number of an earlier entry: its id
+        self._numbers: dict[int, int] = {}  # id: number
+        self._unresolved: dict[int, int] = {}  # number: id of a parent that has not been read yet
 
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def add(self, line: EntryHeader, start: int = 0, size: int = 0, part: int = 0) -> None:
-        """Take an entry in, if it is one of the tree."""
-        kind = _KIND.get(line.type) if isinstance(line.type, str) else None
-        if kind is None or not isinstance(line.uuid, str) or not line.uuid:
+    def add(self, header: EntryHeader, start: int = 0, size: int = 0, part: int = 0) -> None:
+        """Add an entry, unless it is not part of the message tree."""
+        kind = _KIND_NUMBERS.get(header.type) if isinstance(header.type, str) else None
+        if kind is None or not isinstance(header.uuid, str) or not header.uuid:
             return
-        number, id = len(self.kinds), hash(line.uuid)
+        number = len(self.kinds)
         self.kinds.append(kind)
         self.starts.append(start)
         self.sizes.append(size)
         if part:
             self.parts[number] = part
-        if (earlier := self._index.get(id)) is not None:
+        self._add_id(number, header.uuid)
+        self._add_parent(number, header)
+        self.marks.append(_parse_marks(header, kind))
+        self._add_tools(number, header, kind)
+        if kind not in (USER, ASSISTANT) and header.subtype == "compact_boundary":
+            metadata = header.compactMetadata
+            self.compactions[number] = metadata if isinstance(metadata, dict) else {}
+
+    def _add_id(self, number: int, uuid: str) -> None:
+        id = hash(uuid)
+        if (earlier := self._numbers.get(id)) is not None:
             self.replaced[earlier] = id
-        self._index[id] = number
-        above = line.parentUuid
-        parent = ROOT if above is None or above == "" else MISSING
-        if above and isinstance(above, str) and above != line.uuid:
-            parent = self._index.get(hash(above), MISSING)
+        self._numbers[id] = number
+
+    def _add_parent(self, number: int, header: EntryHeader) -> None:
+        uuid = header.parentUuid
+        parent = ROOT if uuid is None or uuid == "" else MISSING
+        if uuid and isinstance(uuid, str) and uuid != header.uuid:
+            parent = self._numbers.get(hash(uuid), MISSING)
             if parent == MISSING:
-                self._waiting[number] = hash(above)
+                self._unresolved[number] = hash(uuid)
         self.parents.append(parent)
-        marks = (SIDECHAIN if line.isSidechain else 0) | (TEAM if line.teamName else 0)
-        response, tools = 0, _NONE
-        if kind == ATTACHMENT:
-            marks |= _queued(line.attachment)
-        elif line.isMeta:
-            marks |= META
+
+    def _add_tools(self, number: int, header: EntryHeader, kind: int) -> None:
+        response = 0
+        tools: tuple[int, ...] = ()
         if kind in (USER, ASSISTANT):
-            response, tools = _ids(line.message)
-            if isinstance(line.sourceToolAssistantUUID, str):
-                source = hash(line.sourceToolAssistantUUID)
-                if self._index.get(source) != parent:
+            response, tools = _parse_message_ids(header.message)
+            if isinstance(header.sourceToolAssistantUUID, str):
+                source = hash(header.sourceToolAssistantUUID)
+                if self._numbers.get(source) != self.parents[number]:
                     self.sources[number] = source
-        elif line.subtype == "compact_boundary":
-            told = line.compactMetadata
-            self.compactions[number] = told if isinstance(told, dict) else {}
-        self.marks.append(marks)
         self.responses.append(response if kind == ASSISTANT else 0)
         self.tools.append(tools[0] if tools else 0)
         if len(tools) > 1:
             self.more_tools[number] = tools
 
     def finish(self) -> EntryTable:
-        """Find the parents that came after their children; call it once, when all are in."""
-        for number, above in self._waiting.items():
-            self.parents[number] = self._index.get(above, MISSING)
-        self._waiting.clear()
+        """Resolve the parents that come after their children. Call it once, after the last add."""
+        for number, parent_id in self._unresolved.items():
+            self.parents[number] = self._numbers.get(parent_id, MISSING)
+        self._unresolved.clear()
         return self
 
     def find(self, uuid: Any) -> int | None:
-        """The entry of an id, the last one where several have it."""
-        return self._index.get(hash(uuid)) if isinstance(uuid, str) else None
+        """Return the number of the last entry with an id, or None."""
+        return self._numbers.get(hash(uuid)) if isinstance(uuid, str) else None
 
     def source(self, number: int) -> int:
-        """The entry that made the call which this one answers."""
+        """Return the entry with the tool call that this entry answers."""
         if number not in self.sources:
             return self.parents[number]
-        return self._index.get(self.sources[number], MISSING)
+        return self._numbers.get(self.sources[number], MISSING)
 
     def last(self, number: int) -> int:
-        """The entry that counts for an entry's id."""
-        return self._index[self.replaced[number]] if number in self.replaced else number
+        """Return the last entry that has the id of this one."""
+        return self._numbers[self.replaced[number]] if number in self.replaced else number
 
     def tool_ids(self, number: int) -> tuple[int, ...]:
-        """The calls that an entry makes or answers, as hashes."""
+        """Return the hashed ids of the tool calls that an entry makes or answers."""
         if number in self.more_tools:
             return self.more_tools[number]
         return (self.tools[number],) if self.tools[number] else ()
 
 
-def _queued(attached: Any) -> int:
-    """The marks of an attachment: a prompt sent while the model was busy is one."""
-    if isinstance(attached, _Attachment):
-        said = bytes(attached.prompt)[:1] in (b'"', b"[")
-        kind, meta = attached.type, attached.isMeta
-    elif isinstance(attached, dict):
-        said = isinstance(attached.get("prompt"), str | list)
-        kind, meta = attached.get("type"), attached.get("isMeta")
+def _parse_marks(header: EntryHeader, kind: int) -> int:
+    marks = (SIDECHAIN if header.isSidechain else 0) | (TEAM if header.teamName else 0)
+    if kind == ATTACHMENT:
+        return marks | _parse_attachment_marks(header.attachment)
+    return marks | META if header.isMeta else marks
+
+
+def _parse_attachment_marks(attachment: Any) -> int:
+    """Return the marks of an attachment: QUEUED for a prompt sent while the model worked."""
+    if isinstance(attachment, _Attachment):
+        has_prompt = bytes(attachment.prompt)[:1] in (b'"', b"[")
+        kind, is_meta = attachment.type, attachment.isMeta
+    elif isinstance(attachment, dict):
+        has_prompt = isinstance(attachment.get("prompt"), str | list)
+        kind, is_meta = attachment.get("type"), attachment.get("isMeta")
     else:
         return 0
-    return (QUEUED | (META if meta else 0)) if said and kind == "queued_command" else 0
+    is_queued = has_prompt and kind == "queued_command"
+    return (QUEUED | (META if is_meta else 0)) if is_queued else 0
 
 
-def _ids(message: Any) -> tuple[int, tuple[int, ...]]:
-    """The hash of a message's id, and those of the calls in it."""
+def _parse_message_ids(message: Any) -> tuple[int, tuple[int, ...]]:
+    """Return the hashes of a message's id and of the tool calls in it."""
     if isinstance(message, _Message):
         response, content = message.id, message.content
         if not isinstance(content, list):
             return hash(response) if response else 0, ()
-        found = [block.id or block.tool_use_id for block in content]
+        ids = [block.id or block.tool_use_id for block in content]
     elif isinstance(message, dict):
         response, content = message.get("id"), message.get("content")
         blocks = content if isinstance(content, list) else []
-        found = [
+        ids = [
             block.get("id") or block.get("tool_use_id")
             for block in blocks
             if isinstance(block, dict)
         ]
     else:
         return 0, ()
-    tools = tuple(hash(id) for id in found if id and isinstance(id, str))
+    tools = tuple(hash(id) for id in ids if id and isinstance(id, str))
     return hash(response) if response and isinstance(response, str) else 0, tools
 
 
 def table_from_entries(entries: Iterable[Entry]) -> EntryTable:
-    """The transcript of entries that are already read; their numbers stand for places."""
-    transcript = EntryTable()
-    for number, entry in enumerate(entries):
-        transcript.add(header_decoder.pick(entry), number)
-    return transcript.finish()
+    """Return the table of parsed entries. `starts` holds their positions in `entries`."""
+    table = EntryTable()
+    for position, entry in enumerate(entries):
+        table.add(header_decoder.from_entry(entry), position)
+    return table.finish()
 
 
 def table_from_file(descriptor: int) -> EntryTable:
-    """The transcript in an open file."""
-    transcript = EntryTable()
+    """Return the table of an open transcript."""
+    table = EntryTable()
+    decode_line = header_decoder.decode_line
     for start, size, line in safe_io.read_lines(descriptor):
-        found = header_decoder(line) if size == len(line) else _long(descriptor, start, size, line)
-        for part, entry in enumerate(found):
-            transcript.add(entry, start, size, part)
-    return transcript.finish()
+        if size == len(line):
+            headers = decode_line(line)
+        else:
+            headers = _headers_of_long_line(descriptor, start, size, line)
+        for part, header in enumerate(headers):
+            table.add(header, start, size, part)
+    return table.finish()
 
 
-def _long(descriptor: int, start: int, size: int, data: bytes) -> list[EntryHeader]:
-    """An entry too long to be held, from the two ends of its line."""
-    line = header_from_ends(data)
-    if line.type and line.uuid:
-        return [line]
-    # They stand somewhere between: to lose the entry would be worse than to hold it once.
-    return header_decoder(safe_io.read_at(descriptor, start, size))
+def _headers_of_long_line(descriptor: int, start: int, size: int, ends: bytes) -> list[EntryHeader]:
+    header = header_from_ends(ends)
+    if header.type and header.uuid:
+        return [header]
+    # They are in the middle. Losing the entry would be worse than reading the whole line once.
+    return header_decoder.decode_line(safe_io.read_at(descriptor, start, size))
 
 
 def header_from_ends(data: bytes) -> EntryHeader:
-    """What the two ends of a long line show of its entry."""
-    head, tail = data[:_END], data[-_END:]
-    line = EntryHeader()
+    """Return the fields that the two ends of a long line contain."""
+    head, tail = data[:_END_BYTES], data[-_END_BYTES:]
+    header = EntryHeader()
     for name in ("type", "subtype", "uuid", "parentUuid", "isSidechain", "isMeta", "teamName"):
         value = jsonl.head_field(head, name)
-        setattr(line, name, jsonl.tail_field(tail, name) if value is None else value)
-    line.sourceToolAssistantUUID = jsonl.tail_field(tail, "sourceToolAssistantUUID")
-    return line
+        setattr(header, name, jsonl.tail_field(tail, name) if value is None else value)
+    header.sourceToolAssistantUUID = jsonl.tail_field(tail, "sourceToolAssistantUUID")
+    return header
 
 
 class EntryReader:
-    """Reads the entries of an open transcript again, each from its place."""
+    """Read entries of an open transcript again, by number."""
 
-    def __init__(self, descriptor: int, transcript: EntryTable) -> None:
+    def __init__(self, descriptor: int, table: EntryTable) -> None:
         self._descriptor = descriptor
-        self._transcript = transcript
-        self._glued: tuple[int, list[Entry]] = (-1, [])
+        self._table = table
+        self._joined_line: tuple[int, list[Entry]] = (-1, [])
 
     def __call__(self, number: int) -> Entry:
-        """An entry by its number; an empty one when the file was changed meanwhile."""
-        t = self._transcript
-        start, part = t.starts[number], t.parts.get(number, 0)
-        found = self._glued[1] if self._glued[0] == start else self._line(start, t.sizes[number])
-        return found[part] if part < len(found) else {}
+        """Return the entry with a number; an empty one if the file has changed since."""
+        table = self._table
+        start, part = table.starts[number], table.parts.get(number, 0)
+        cached_start, entries = self._joined_line
+        if cached_start != start:
+            entries = self._read_line(start, table.sizes[number])
+        return entries[part] if part < len(entries) else {}
 
-    def _line(self, start: int, size: int) -> list[Entry]:
-        found = jsonl.parse_entries(safe_io.read_at(self._descriptor, start, size))
-        if len(found) > 1:  # the next number is most likely another one of these
-            self._glued = start, found
-        return found
+    def _read_line(self, start: int, size: int) -> list[Entry]:
+        entries = jsonl.parse_entries(safe_io.read_at(self._descriptor, start, size))
+        if len(entries) > 1:  # the next number is probably another entry of this line
+            self._joined_line = start, entries
+        return entries

@@ -1,4 +1,4 @@
-"""All of a session's history: every branch, and what was said before each compaction.
+"""Read the whole history of a session: every branch, and the messages before each compaction.
 
 A conversation is one path through it. Going back in Claude Code leaves the old branch in the
 file, and a compaction cuts the path but keeps the entries, with a note of where it cut.
@@ -23,7 +23,7 @@ class TreeEntry:
 
     type: str
     uuid: str
-    # The entry before it; for a compaction's boundary the last one before the compaction.
+    # The entry before it; for a compaction boundary the last one before the compaction.
     parent_uuid: str | None
     timestamp: str | None
     subtype: str | None
@@ -38,7 +38,7 @@ class TreeEntry:
 
 @dataclass
 class SessionTree:
-    """A session's entries by id, in the order of the file."""
+    """A session's entries by id, in file order."""
 
     session_id: str
     entries: dict[str, TreeEntry]
@@ -48,73 +48,71 @@ class SessionTree:
     leaf: str | None
 
     def path(self, uuid: str | None = None) -> list[TreeEntry]:
-        """All that led to an entry, from the very beginning, across compactions.
+        """Return all entries that led to an entry, from the first one, across compactions.
 
-        Without an id: the whole history of the conversation.
+        Without an id, return the whole history of the conversation.
         """
-        way: list[TreeEntry] = []
-        at = self.leaf if uuid is None else uuid
+        branch: list[TreeEntry] = []
+        current = self.leaf if uuid is None else uuid
         seen: set[str] = set()
-        while at is not None and at in self.entries and at not in seen:
-            seen.add(at)
-            way.append(self.entries[at])
-            at = way[-1].parent_uuid
-        way.reverse()
-        return way
+        while current is not None and current in self.entries and current not in seen:
+            seen.add(current)
+            branch.append(self.entries[current])
+            current = branch[-1].parent_uuid
+        branch.reverse()
+        return branch
 
 
 def read_session_tree(path: str, session_id: str) -> SessionTree:
-    """The tree of a transcript. Raises Unreadable."""
+    """Return the tree of a transcript. Raise UnreadableFile."""
     with safe_io.open_for_reading(path) as (descriptor, _):
-        t = entry_table.table_from_file(descriptor)
-        entry = entry_table.EntryReader(descriptor, t)
-        conversation = active_branch.find_active_branch(t, entry)
-        numbers = [number for number in range(len(t)) if number not in t.replaced]
-        read = {number: found for number in numbers if (found := entry(number))}
-    parents = history_parents(t, lambda number: read.get(number, {}))
-    active = set(conversation)
+        table = entry_table.table_from_file(descriptor)
+        read_entry = entry_table.EntryReader(descriptor, table)
+        branch = active_branch.find_active_branch(table, read_entry)
+        numbers = [number for number in range(len(table)) if number not in table.replaced]
+        loaded = {number: entry for number in numbers if (entry := read_entry(number))}
+    parents = history_parents(table, lambda number: loaded.get(number, {}))
+    active = set(branch)
     entries: dict[str, TreeEntry] = {}
-    for number, found in read.items():
-        above = read.get(parents[number])
-        made = _tree_entry(t, number, found, above, number in active)
-        entries[made.uuid] = made
-    return _grown(session_id, entries, conversation, read)
+    for number, entry in loaded.items():
+        tree_entry = _tree_entry(
+            table, number, entry, loaded.get(parents[number]), active=number in active
+        )
+        entries[tree_entry.uuid] = tree_entry
+    conversation = [loaded[number]["uuid"] for number in branch if number in loaded]
+    return _link_entries(session_id, entries, conversation[-1] if conversation else None)
 
 
-def history_parents(t: EntryTable, entry: EntryLookup) -> array[int]:
-    """The parents, with each boundary behind the last entry before its compaction."""
-    parents = active_branch.repair_parents(t)
-    for boundary in t.compactions:
-        if parents[boundary] == ROOT and boundary not in t.replaced:
-            before = t.find(entry(boundary).get("logicalParentUuid"))
+def history_parents(table: EntryTable, read_entry: EntryLookup) -> array[int]:
+    """Return the parents, with each boundary after the last entry before its compaction."""
+    parents = active_branch.repair_parents(table)
+    for boundary in table.compactions:
+        if parents[boundary] == ROOT and boundary not in table.replaced:
+            before = table.find(read_entry(boundary).get("logicalParentUuid"))
             parents[boundary] = boundary - 1 if before is None or before >= boundary else before
     return parents
 
 
 def _tree_entry(
-    t: EntryTable, number: int, found: Entry, above: Entry | None, active: bool
+    table: EntryTable, number: int, entry: Entry, parent: Entry | None, *, active: bool
 ) -> TreeEntry:
-    marks = t.marks[number]
+    marks = table.marks[number]
     return TreeEntry(
-        type=KINDS[t.kinds[number]],
-        uuid=found["uuid"],
-        parent_uuid=above["uuid"] if above else None,
-        timestamp=_text(found.get("timestamp")),
-        subtype=_text(found.get("subtype")),
-        message=found.get("message", found.get("attachment", found.get("content"))),
+        type=KINDS[table.kinds[number]],
+        uuid=entry["uuid"],
+        parent_uuid=parent["uuid"] if parent else None,
+        timestamp=_optional_string(entry.get("timestamp")),
+        subtype=_optional_string(entry.get("subtype")),
+        message=entry.get("message", entry.get("attachment", entry.get("content"))),
         is_meta=bool(marks & entry_table.META),
         is_sidechain=bool(marks & entry_table.SIDECHAIN),
-        is_compact_summary=bool(found.get("isCompactSummary")),
+        is_compact_summary=bool(entry.get("isCompactSummary")),
         active=active,
     )
 
 
-def _grown(
-    session_id: str,
-    entries: dict[str, TreeEntry],
-    conversation: array[int],
-    read: dict[int, Entry],
-) -> SessionTree:
+def _link_entries(session_id: str, entries: dict[str, TreeEntry], leaf: str | None) -> SessionTree:
+    """Return the tree of entries whose parents are known."""
     roots = []
     for uuid, entry in entries.items():
         if entry.parent_uuid in entries:
@@ -122,9 +120,8 @@ def _grown(
         else:
             roots.append(uuid)
     leaves = [uuid for uuid, entry in entries.items() if not entry.children]
-    said = [read[number]["uuid"] for number in conversation if number in read]
-    return SessionTree(session_id, entries, roots, leaves, said[-1] if said else None)
+    return SessionTree(session_id, entries, roots, leaves, leaf)
 
 
-def _text(value: Any) -> str | None:
+def _optional_string(value: Any) -> str | None:
     return value if isinstance(value, str) else None

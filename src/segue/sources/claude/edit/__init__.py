@@ -1,1 +1,1 @@
-"""Rename, tag, fork, move, repair and delete Claude Code's sessions."""
+"""Rename, tag, fork, relocate, pin, repair and delete Claude Code sessions."""

@@ -1,4 +1,4 @@
-"""Deleting a session for good, as the SDK does: its transcript and the directory beside it."""
+"""Delete a session permanently, as the Agent SDK does: its transcript and sidecar directory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from segue.sources.claude.format import processes, sidecar
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
 
 
-def remove_session(home: ClaudeHome, place: TranscriptFile) -> None:
-    """Remove a session's files. Raises SessionIsLive, and OSError when something stays behind.
+def remove_session(home: ClaudeHome, transcript: TranscriptFile) -> None:
+    """Remove a session's files. Raise SessionIsLive, or OSError if a file cannot be removed.
 
-    The directory goes first: should that fail, the session is still there to be deleted again.
+    The directory is removed first: if that fails, the session is still there to be deleted again.
     """
-    processes.require_not_live(home, place.id)
-    beside = sidecar.sidecar_directory(place.path)
-    if os.path.islink(beside):
-        os.unlink(beside)
-    elif os.path.isdir(beside):
-        shutil.rmtree(beside)
-    os.unlink(place.path)
+    processes.require_not_live(home, transcript.id)
+    directory = sidecar.sidecar_directory(transcript.path)
+    if os.path.islink(directory):
+        os.unlink(directory)
+    elif os.path.isdir(directory):
+        shutil.rmtree(directory)
+    os.unlink(transcript.path)

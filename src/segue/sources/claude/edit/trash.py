@@ -1,7 +1,7 @@
-"""Deleting that can be taken back.
+"""Delete sessions so that they can be restored.
 
-A session goes to the trash with all that belongs to it. What went where is written down before
-anything moves, so a restore puts back whatever had been moved, even after a crash in between.
+A session is moved to the trash with everything that belongs to it. A manifest is written before
+anything moves, so a restore puts everything back, even after a crash in between.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, Tran
 from segue.sources.claude.format.sidecar import TRASH_MANIFEST
 from segue.sources.claude.sdk import locate
 
+_MAX_MANIFEST_BYTES = 1 << 30
+
 
 @dataclass
 class TrashedSession:
@@ -31,132 +33,141 @@ class TrashedSession:
     original_path: str
 
 
-def trash_directory(home: ClaudeHome) -> str:
-    """Where it is."""
-    return home.trash
-
-
-def move_to_trash(home: ClaudeHome, place: TranscriptFile) -> TrashedSession:
-    """Move a session and its belongings to the trash. Raises SessionIsLive."""
-    processes.require_not_live(home, place.id)
+def move_to_trash(home: ClaudeHome, transcript: TranscriptFile) -> TrashedSession:
+    """Move a session and its related files to the trash. Raise SessionIsLive."""
+    processes.require_not_live(home, transcript.id)
     now = clock.now()
-    room = os.path.join(trash_directory(home), f"{now}-{place.id}")
-    os.makedirs(room, 0o700)
-    moved = [
-        os.path.relpath(path, home.root) for path in related_files.find_related_paths(home, place)
-    ]
-    lines = related_files.read_prompt_history(home, place.id)
-    described = locate.session_info(place)
-    told = {
-        "sessionId": place.id,
+    directory = os.path.join(home.trash, f"{now}-{transcript.id}")
+    os.makedirs(directory, 0o700)
+    paths = related_files.find_related_paths(home, transcript)
+    moved = [os.path.relpath(path, home.root) for path in paths]
+    history = related_files.read_prompt_history(home, transcript.id)
+    info = locate.session_info(transcript)
+    manifest = {
+        "sessionId": transcript.id,
         "trashedAt": now // 1000,
-        "summary": described.summary if described else "",
-        "cwd": described.cwd if described else None,
-        "transcript": os.path.relpath(place.path, home.root),
+        "summary": info.summary if info else "",
+        "cwd": info.cwd if info else None,
+        "transcript": os.path.relpath(transcript.path, home.root),
         "moved": moved,
-        "history": [line.decode("utf-8", "surrogateescape") for line in lines],
-        "indexed": related_files.read_index_rows(place),
+        "history": [line.decode("utf-8", "surrogateescape") for line in history],
+        "indexed": related_files.read_index_rows(transcript),
     }
-    _write(os.path.join(room, TRASH_MANIFEST), codec.encode(told))
+    _write_file(os.path.join(directory, TRASH_MANIFEST), codec.encode(manifest))
     for number, path in enumerate(moved):
-        os.rename(os.path.join(home.root, path), os.path.join(room, str(number)))
-    related_files.remove_prompt_history(home, place.id)
-    related_files.remove_index_rows(place)
-    return _shown(home, room, told)
+        os.rename(os.path.join(home.root, path), os.path.join(directory, str(number)))
+    related_files.remove_prompt_history(home, transcript.id)
+    related_files.remove_index_rows(transcript)
+    return _trashed_session(home, directory, manifest)
 
 
 def list_trash(home: ClaudeHome) -> list[TrashedSession]:
-    """What is in the trash, the newest first."""
-    return [_shown(home, room, told) for room, told in _rooms(home)]
+    """Return the sessions in the trash, newest first."""
+    return [_trashed_session(home, directory, manifest) for directory, manifest in _read_all(home)]
 
 
 def restore_session(home: ClaudeHome, id: str) -> str:
-    """Put the session that was trashed last under this id back; gives its transcript's path.
+    """Restore the session with this id that was trashed last. Return its transcript's path.
 
-    Raises FileNotFoundError, and FileExistsError when something is in its place now.
+    Raise FileNotFoundError, or FileExistsError if one of its paths is in use again.
     """
-    found = next(((room, told) for room, told in _rooms(home) if told["sessionId"] == id), None)
-    if found is None:
+    trashed = _find_trashed(home, id)
+    if trashed is None:
         raise FileNotFoundError(f"Session {id} not found in the trash")
-    room, told = found
+    directory, manifest = trashed
     moves = [
-        (os.path.join(room, str(number)), os.path.join(home.root, path))
-        for number, path in enumerate(told["moved"])
-        if os.path.lexists(os.path.join(room, str(number)))
+        (os.path.join(directory, str(number)), os.path.join(home.root, path))
+        for number, path in enumerate(manifest["moved"])
+        if os.path.lexists(os.path.join(directory, str(number)))
     ]
     for _, target in moves:
         if os.path.lexists(target):
             raise FileExistsError(f"Session {id} cannot be restored: {target} exists")
-    # The transcript, which is the first, comes last: then the session is whole.
-    for kept, target in reversed(moves):
+    # The transcript is the first in the list. It moves last, when the session is complete.
+    for source, target in reversed(moves):
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(kept, target)
-    path = os.path.join(home.root, told["transcript"])
-    place = TranscriptFile(id, path, ProjectDirectory(os.path.dirname(path)))
-    lines = [line for line in told.get("history") or [] if isinstance(line, str)]
+        os.rename(source, target)
+    path = os.path.join(home.root, manifest["transcript"])
+    history = [line for line in manifest.get("history") or [] if isinstance(line, str)]
     related_files.restore_prompt_history(
-        home, [line.encode("utf-8", "surrogateescape") for line in lines]
+        home, [line.encode("utf-8", "surrogateescape") for line in history]
     )
-    related_files.restore_index_rows(place, told.get("indexed") or [])
-    shutil.rmtree(room)
+    related_files.restore_index_rows(
+        TranscriptFile(id, path, ProjectDirectory(os.path.dirname(path))),
+        manifest.get("indexed") or [],
+    )
+    shutil.rmtree(directory)
     return path
 
 
 def delete_trashed(home: ClaudeHome, id: str) -> bool:
-    """Delete for good what was trashed last under this id; False when there is nothing."""
-    room = next((room for room, told in _rooms(home) if told["sessionId"] == id), None)
-    if room is not None:
-        shutil.rmtree(room)
-    return room is not None
+    """Delete the session with this id that was trashed last. Return False if there is none."""
+    trashed = _find_trashed(home, id)
+    if trashed is not None:
+        shutil.rmtree(trashed[0])
+    return trashed is not None
 
 
 def empty_trash(home: ClaudeHome, days: float) -> int:
-    """Delete for good what was trashed more than some days ago; gives how many sessions."""
+    """Delete the sessions that were trashed more than `days` ago. Return how many."""
     before = clock.now() - int(days * clock.DAY)
-    old = [room for room, told in _rooms(home) if told["trashedAt"] * 1000 <= before]
-    for room in old:
-        shutil.rmtree(room)
+    old = [path for path, manifest in _read_all(home) if manifest["trashedAt"] * 1000 <= before]
+    for path in old:
+        shutil.rmtree(path)
     return len(old)
 
 
-def _rooms(home: ClaudeHome) -> list[tuple[str, dict[str, Any]]]:
+def _find_trashed(home: ClaudeHome, id: str) -> tuple[str, dict[str, Any]] | None:
+    return next((trashed for trashed in _read_all(home) if trashed[1]["sessionId"] == id), None)
+
+
+def _read_all(home: ClaudeHome) -> list[tuple[str, dict[str, Any]]]:
+    """Return the directories in the trash with their manifests, newest first."""
     try:
-        names = sorted(os.listdir(trash_directory(home)), reverse=True)
+        names = sorted(os.listdir(home.trash), reverse=True)
     except OSError:
         return []
-    found = []
+    trashed = []
     for name in names:
-        room = os.path.join(trash_directory(home), name)
-        data = safe_io.read_small_file(os.path.join(room, TRASH_MANIFEST), 1 << 30)
-        found += [(room, told) for told in jsonl.parse_entries(data or b"") if _is_list(told)]
-    found.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
-    return found
+        directory = os.path.join(home.trash, name)
+        path = os.path.join(directory, TRASH_MANIFEST)
+        data = safe_io.read_small_file(path, _MAX_MANIFEST_BYTES) or b""
+        manifests = jsonl.parse_entries(data)
+        trashed += [(directory, manifest) for manifest in manifests if _is_valid(manifest)]
+    trashed.sort(key=lambda pair: pair[1]["trashedAt"], reverse=True)
+    return trashed
 
 
-def _is_list(told: dict[str, Any]) -> bool:
-    """Whether this is a list that we wrote: what it names is moved, so it must not lead out."""
-    paths = told.get("moved")
+def _is_valid(manifest: dict[str, Any]) -> bool:
+    """Return whether segue wrote this manifest. Its paths must stay inside the home."""
+    paths = manifest.get("moved")
     return (
-        isinstance(told.get("sessionId"), str)
-        and isinstance(told.get("trashedAt"), int)
+        isinstance(manifest.get("sessionId"), str)
+        and isinstance(manifest.get("trashedAt"), int)
         and isinstance(paths, list)
         and all(
-            isinstance(path, str) and _inside(path) for path in [*paths, told.get("transcript")]
+            isinstance(path, str) and _is_inside(path)
+            for path in [*paths, manifest.get("transcript")]
         )
     )
 
 
-def _inside(path: str) -> bool:
+def _is_inside(path: str) -> bool:
     return not os.path.isabs(path) and ".." not in path.split(os.sep)
 
 
-def _shown(home: ClaudeHome, room: str, told: dict[str, Any]) -> TrashedSession:
-    original = os.path.join(home.root, told["transcript"])
-    summary, at = told.get("summary") or "", told["trashedAt"]
-    return TrashedSession(told["sessionId"], summary, told.get("cwd"), at, room, original)
+def _trashed_session(home: ClaudeHome, directory: str, manifest: dict[str, Any]) -> TrashedSession:
+    return TrashedSession(
+        session_id=manifest["sessionId"],
+        summary=manifest.get("summary") or "",
+        cwd=manifest.get("cwd"),
+        trashed_at=manifest["trashedAt"],
+        path=directory,
+        original_path=os.path.join(home.root, manifest["transcript"]),
+    )
 
 
-def _write(path: str, data: bytes) -> None:
+def _write_file(path: str, data: bytes) -> None:
     with open(path, "xb") as file:
         file.write(data)
         file.flush()

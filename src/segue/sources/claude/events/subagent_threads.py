@@ -96,7 +96,7 @@ def listed(path: str, known: Known) -> list[Thread]:
                 parent=parent,
                 kind=_text(about, "agentType"),
                 title=_text(about, "description"),
-                created_at=agent.begun_at,
+                created_at=agent.created_at,
                 active_at=agent.active_at,
                 usage=sum(agent.models.values(), Usage()),
             )

@@ -46,7 +46,7 @@ class TranscriptLines:
         with safe_io.open_for_reading(self.path) as (descriptor, status):
             if status.st_ino != self.inode:
                 raise safe_io.UnreadableFile(self.path)
-            for offset, _, data in safe_io.read_lines(descriptor, longest=None):
+            for offset, _, data in safe_io.read_lines(descriptor, max_bytes=None):
                 if offset >= self.size:
                     break
                 if (data := data[: self.size - offset]).strip():

@@ -234,7 +234,7 @@ def _read_appended(descriptor: int, start: int) -> tuple[list[int], AppendedLine
     offsets: list[int] = []
     lines: list[TranscriptLine] = []
     end, file_size = start, os.fstat(descriptor).st_size
-    for offset, size, data in safe_io.read_lines(descriptor, start, longest=None):
+    for offset, size, data in safe_io.read_lines(descriptor, start, max_bytes=None):
         is_last = offset + size >= file_size
         if is_last and not is_complete_line(descriptor, offset, size, data):
             break

@@ -1,1 +1,1 @@
-"""The files of Claude Code: where they are, and how to read and append to them."""
+"""Read and write the files in Claude Code's home directory."""

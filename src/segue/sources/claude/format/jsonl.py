@@ -1,8 +1,8 @@
-"""Lines to entries, whatever happened to the lines.
+"""Parse the lines of a transcript into entries, damaged lines included.
 
-The usual line is one JSON object, and msgspec reads it. The rest is met in the wild and read
-the slow way: leading NULs after a power loss, bytes that are no UTF-8, lone surrogates, a line
-torn by a crash with the next one glued to it. What still is no object counts as no entry.
+Almost every line is one JSON object, which msgspec reads fast. The others are salvaged slowly:
+leading NULs after a power loss, invalid UTF-8, lone surrogates, a line torn by a crash and joined
+to the next one. Anything that still is not an object is not an entry.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from . import safe_io
 Entry = dict[str, Any]
 T = TypeVar("T", bound=msgspec.Struct)
 
-_MAX_COUNT = 1 << 40  # of anything that is counted
+_MAX_COUNT = 1 << 40
 BLANK_BYTES = bytes(range(0x21))
-_BLANK_TEXT = BLANK_BYTES.decode()
-# What msgspec and json raise for a line they cannot read; RecursionError is for deep nesting.
+_BLANK_CHARS = BLANK_BYTES.decode()
+# Raised by msgspec and json for a line that they cannot parse; RecursionError is deep nesting.
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
-# How an entry that another line was glued to begins.
+# How an entry begins that is joined to the line before it.
 _ENTRY_START = re.compile(
     r'\{\s*"(?:type|parentUuid|logicalParentUuid|uuid|sessionId|isSidechain|leafUuid|summary)"\s*:'
 )
 _DEEP_NESTING_CHARS = 8192
-_MAX_SALVAGE_PASSES = 32  # how many times its own length may be read to sort a broken line out
+_MAX_SALVAGE_PASSES = 32  # how many times its own length may be read to salvage a broken line
+_MAX_FIELD_BYTES = 4096
 _json = json.JSONDecoder(strict=False)
 _fast = msgspec.json.Decoder()
 
 
 def parse_entries(line: bytes) -> list[Entry]:
-    """The entries of a line: one; none when it cannot be read; several when lines were glued."""
+    """Return the entries of a line: one, none if unreadable, several if lines are joined."""
     try:
         value = _fast.decode(line)
     except DECODE_ERRORS:
@@ -46,40 +47,41 @@ def parse_entries(line: bytes) -> list[Entry]:
 
 
 class FieldDecoder(Generic[T]):
-    """Reads only the fields that a struct names, all of them optional and of any type.
+    """Decode only the fields that a struct declares, all optional and of any type.
 
-    A field of type Raw is left as it is, for `opened` to read when it is wanted.
+    A field of type Raw is not decoded; `decode_raw` does that when it is needed.
     """
 
-    def __init__(self, kind: type[T]) -> None:
-        self._kind = kind
-        decoder = msgspec.json.Decoder(kind)
-        self._one: Callable[[bytes], T] = decoder.decode
-        self._all: Callable[[bytes], list[T]] = decoder.decode_lines
+    def __init__(self, struct: type[T]) -> None:
+        self._struct = struct
+        decoder = msgspec.json.Decoder(struct)
+        self._decode: Callable[[bytes], T] = decoder.decode
+        self._decode_lines: Callable[[bytes], list[T]] = decoder.decode_lines
 
-    def __call__(self, line: bytes) -> list[T]:
+    def decode_line(self, line: bytes) -> list[T]:
+        """Return the fields of each entry in a line."""
         if not line:
             return []
         try:
-            return [self._one(line)]
+            return [self._decode(line)]
         except DECODE_ERRORS:
-            return [self.pick(entry) for entry in salvage_entries(line)]
+            return [self.from_entry(entry) for entry in salvage_entries(line)]
 
-    def all(self, lines: bytes) -> list[T]:
-        """The same of a block of lines."""
+    def decode_block(self, block: bytes) -> list[T]:
+        """Return the fields of each entry in a block of lines."""
         try:
-            return self._all(lines)
+            return self._decode_lines(block)
         except DECODE_ERRORS:
-            return [found for line in lines.split(b"\n") for found in self(line)]
+            return [fields for line in block.split(b"\n") for fields in self.decode_line(line)]
 
-    def pick(self, entry: Entry) -> T:
-        """The same fields of an entry that is already read."""
-        names = self._kind.__struct_fields__
-        return self._kind(**{name: entry[name] for name in names if name in entry})
+    def from_entry(self, entry: Entry) -> T:
+        """Return the fields of an entry that is already parsed."""
+        names = self._struct.__struct_fields__
+        return self._struct(**{name: entry[name] for name in names if name in entry})
 
 
 def decode_raw(value: Any) -> Any:
-    """What a field of type Raw holds; None when it is absent or cannot be read."""
+    """Return the value of a Raw field; None if it is absent or unreadable."""
     if not isinstance(value, msgspec.Raw):
         return value
     data = bytes(value)
@@ -92,107 +94,115 @@ def decode_raw(value: Any) -> Any:
 
 
 def parse_count(value: Any) -> int | None:
-    """A number of something, if it can be one: sums of them must fit into what stores keep."""
-    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
-    return value if is_one else None
+    """Return a count, or None if it is not one. Sums of counts must fit into a store's integers."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
+    return value if is_count else None
 
 
 def parse_timestamp(value: Any) -> int | None:
-    """A timestamp in microseconds, if it is one."""
+    """Return a timestamp in microseconds, or None if it is not one."""
     try:
         return clock.from_rfc3339(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
 
 
+def parse_text(value: Any) -> str | None:
+    """Return a string that is not empty, or None."""
+    return value if value and isinstance(value, str) else None
+
+
 def salvage_entries(line: bytes) -> list[Entry]:
-    """The entries of a line that msgspec refused."""
+    """Return the entries of a line that msgspec cannot parse."""
     return salvage_line(line)[0]
 
 
 def salvage_line(line: bytes) -> tuple[list[Entry], bool]:
-    """The entries of any line, and whether they are all that it holds."""
+    """Return the entries of any line, and whether the line holds nothing else."""
     text = line.strip(BLANK_BYTES).decode("utf-8", "replace")
-    found: list[Entry] = []
+    entries: list[Entry] = []
     first, end = _decode_value(text, 0)
     if isinstance(first, dict):
-        found.append(first)
-    after = end = end if found else 0  # where the last good entry ended
-    clean = True  # whether nothing was skipped before it
-    work = _MAX_SALVAGE_PASSES * len(text) + safe_io.BLOCK_BYTES
-    while work > 0 and (match := _ENTRY_START.search(text, end)):
+        entries.append(first)
+    last_end = end = end if entries else 0  # where the last good entry ended
+    nothing_skipped = True  # before that end
+    budget = _MAX_SALVAGE_PASSES * len(text) + safe_io.BLOCK_BYTES
+    while budget > 0 and (match := _ENTRY_START.search(text, end)):
         start = match.start()
         value, end = _decode_value(text, start)
         if not isinstance(value, dict):
-            work -= end  # not from `start`: an error counts the lines before it
+            budget -= end  # not `end - start`: building the error counts the lines before it
             end = start + 1
             continue
-        work -= end - start
-        joined = not text[after:start].strip(_BLANK_TEXT + ",")
-        if (joined and found) or _is_complete(value):
-            clean = clean and joined
-            found.append(value)
-            after = end
-    return found, clean and not text[after:].strip(_BLANK_TEXT)
+        budget -= end - start
+        adjacent = not text[last_end:start].strip(_BLANK_CHARS + ",")
+        if (adjacent and entries) or _is_complete(value):
+            nothing_skipped = nothing_skipped and adjacent
+            entries.append(value)
+            last_end = end
+    return entries, nothing_skipped and not text[last_end:].strip(_BLANK_CHARS)
 
 
 def _decode_value(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins here and where it ends, or None and where it broke."""
+    """Return the value at `start` and where it ends, or None and where decoding failed."""
     try:
         return _json.raw_decode(text, start)
     except json.JSONDecodeError as error:
         return None, max(start, error.pos)
     except DECODE_ERRORS:
-        return (
-            None,
-            start + _DEEP_NESTING_CHARS,
-        )  # a thousand brackets, or a number of thousands of digits
+        # A thousand brackets, or a number with thousands of digits.
+        return None, start + _DEEP_NESTING_CHARS
 
 
 def _is_complete(entry: Entry) -> bool:
-    """Whether this is an entry and not a part of the torn one before it."""
+    """Return whether this is an entry, not an object inside the torn entry before it."""
     return isinstance(entry.get("type"), str) and (
         "parentUuid" in entry or isinstance(entry.get("sessionId"), str)
     )
 
 
 def head_field(line: bytes, name: str) -> Any:
-    """A field of an entry of which only the beginning is there; None when it is not seen.
+    """Return a field of an entry whose end is missing; None if it is not in the head.
 
-    A key belongs to the entry itself, and not to something inside it, exactly when the text
-    before it needs one more brace to be an object.
+    A key belongs to the entry itself, not to an object inside it, exactly when the text before it
+    needs one more brace to be an object.
     """
     key = f'"{name}":'.encode()
-    at = -1
-    while (at := line.find(key, at + 1)) >= 0:
+    start = -1
+    while (start := line.find(key, start + 1)) >= 0:
         try:
-            _skip.decode(line[:at] + b'"":0}')
-            text = line[at + len(key) : at + len(key) + 4096].decode("utf-8", "ignore")
-            return _json.raw_decode(text.lstrip())[0]
+            _no_fields.decode(line[:start] + b'"":0}')
+            value_start = start + len(key)
+            value = line[value_start : value_start + _MAX_FIELD_BYTES]
+            return _json.raw_decode(value.decode("utf-8", "ignore").lstrip())[0]
         except DECODE_ERRORS:
             continue
     return None
 
 
 def head_text(line: bytes, name: str) -> str | None:
-    """The beginning of a text that is cut off, wherever in the entry it stands."""
+    """Return the beginning of a string that is cut off, at any depth of the entry."""
     match = re.search(rb'"%s":\s*"' % name.encode(), line)
     if match is None:
         return None
-    # Up to the last character that is surely whole, escapes counted as one.
-    text = re.match(rb'(?:[^"\\]|\\u....|\\[^u])*', line[match.end() : match.end() + 4096], re.S)
-    piece = text[0].decode("utf-8", "ignore") if text else ""
-    value = _decode_value(f'"{piece}"', 0)[0]
-    return value if isinstance(value, str) else None
+    # Up to the last complete character; an escape sequence is one character.
+    value = line[match.end() : match.end() + _MAX_FIELD_BYTES]
+    complete = re.match(rb'(?:[^"\\]|\\u....|\\[^u])*', value, re.S)
+    text = complete[0].decode("utf-8", "ignore") if complete else ""
+    decoded = _decode_value(f'"{text}"', 0)[0]
+    return decoded if isinstance(decoded, str) else None
 
 
 def tail_field(line: bytes, name: str) -> Any:
-    """A field of an entry of which only the end is there; the same idea from the other side."""
+    """Return a field of an entry whose beginning is missing; None if it is not in the tail.
+
+    A key belongs to the entry itself exactly when the text after it needs one more brace before it.
+    """
     key = f'"{name}":'.encode()
-    at = len(line)
-    while (at := line.rfind(key, 0, at)) >= 0:
+    start = len(line)
+    while (start := line.rfind(key, 0, start)) >= 0:
         try:
-            entry = _fast.decode(b"{" + line[at:])
+            entry = _fast.decode(b"{" + line[start:])
         except DECODE_ERRORS:
             continue
         if isinstance(entry, dict):
@@ -200,8 +210,8 @@ def tail_field(line: bytes, name: str) -> Any:
     return None
 
 
-class _Skipped(msgspec.Struct):
+class _NoFields(msgspec.Struct):
     pass
 
 
-_skip = msgspec.json.Decoder(_Skipped)
+_no_fields = msgspec.json.Decoder(_NoFields)

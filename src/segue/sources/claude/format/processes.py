@@ -1,7 +1,8 @@
-"""Which sessions are open in a running Claude Code: it keeps a small file a process.
+"""Find the sessions that running Claude Code processes have open.
 
-A transcript must not be moved or removed under such a process: it opens the file anew for every
-write, and would make a second, headless one in its place.
+Claude Code keeps one small file per process. A transcript must not be moved or removed while a
+process has it open: the process reopens the file for every write, so it would create a second
+transcript that lacks the beginning.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ from .paths import ClaudeHome
 
 
 class SessionIsLive(Busy):
-    """A running Claude Code still writes this session; end that process first."""
+    """A running Claude Code process has this session open. End that process first."""
 
 
 def open_sessions(home: ClaudeHome) -> dict[str, int]:
-    """The sessions that are open now, each with the process that has it."""
-    return {id: process for id, process, _ in _open(home)}
+    """Return the ids of open sessions, each with its process id."""
+    return {id: process_id for id, process_id, _ in _open_entries(home)}
 
 
 def busy_sessions(home: ClaudeHome) -> dict[str, int]:
-    """The sessions in which an answer is being given now, each with the time since when."""
-    return {id: _since(entry) for id, _, entry in _open(home) if entry.get("status") == "busy"}
+    """Return the ids of sessions that are answering, each with the time since when."""
+    return {
+        id: _status_time(entry)
+        for id, _, entry in _open_entries(home)
+        if entry.get("status") == "busy"
+    }
 
 
 def process_files_directory(home: ClaudeHome) -> str:
-    """Where the small files are."""
+    """Return the directory of the files that Claude Code keeps per process."""
     return os.path.join(home.root, "sessions")
 
 
-def _open(home: ClaudeHome) -> Iterator[tuple[str, int, Entry]]:
+def _open_entries(home: ClaudeHome) -> Iterator[tuple[str, int, Entry]]:
     try:
         names = os.listdir(process_files_directory(home))
     except OSError:
@@ -45,13 +50,17 @@ def _open(home: ClaudeHome) -> Iterator[tuple[str, int, Entry]]:
         for entry in jsonl.parse_entries(
             safe_io.read_small_file(os.path.join(process_files_directory(home), name)) or b""
         ):
-            id, process = entry.get("sessionId"), entry.get("pid")
-            if isinstance(id, str) and isinstance(process, int) and _runs(process, entry):
-                yield id.lower(), process, entry
+            id, process_id = entry.get("sessionId"), entry.get("pid")
+            if (
+                isinstance(id, str)
+                and isinstance(process_id, int)
+                and _is_running(process_id, entry)
+            ):
+                yield id.lower(), process_id, entry
 
 
-def _since(entry: Entry) -> int:
-    """When a status began, in microseconds."""
+def _status_time(entry: Entry) -> int:
+    """Return when a status began, in microseconds."""
     for name in ("statusUpdatedAt", "updatedAt", "startedAt"):
         at = entry.get(name)
         if isinstance(at, int | float) and 0 < at < 1 << 50:
@@ -60,33 +69,32 @@ def _since(entry: Entry) -> int:
 
 
 def require_not_live(home: ClaudeHome, id: str) -> None:
-    """Raise SessionIsLive when a process has the session open."""
-    process = open_sessions(home).get(id.lower())
-    if process is not None:
-        raise SessionIsLive(f"Session {id} is open in process {process}; end it first", id=id)
+    """Raise SessionIsLive if a process has the session open."""
+    process_id = open_sessions(home).get(id.lower())
+    if process_id is not None:
+        raise SessionIsLive(f"Session {id} is open in process {process_id}; end it first", id=id)
 
 
-def _runs(process: int, entry: Entry) -> bool:
-    if not 0 < process < 1 << 31:
+def _is_running(process_id: int, entry: Entry) -> bool:
+    if not 0 < process_id < 1 << 31:
         return False
     try:
-        os.kill(process, 0)
+        os.kill(process_id, 0)
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # another user's process runs too
-    begun = _began(process)
-    noted = entry.get("procStart")
-    # The number may have gone to another process since; then it began at another time.
-    same = isinstance(noted, str | int) and str(noted).isdigit() and begun is not None
-    return not same or str(noted) == begun
+        pass  # a process of another user is running too
+    actual_start, recorded_start = _start_time(process_id), entry.get("procStart")
+    # The id may belong to another process by now; that one started at another time.
+    is_recorded = isinstance(recorded_start, str | int) and str(recorded_start).isdigit()
+    return not is_recorded or actual_start is None or str(recorded_start) == actual_start
 
 
-def _began(process: int) -> str | None:
-    """When a process began, as Linux counts it."""
+def _start_time(process_id: int) -> str | None:
+    """Return the start time of a process in Linux clock ticks."""
     try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            # The name in parentheses may hold anything, spaces too.
+        with open(f"/proc/{process_id}/stat", "rb") as file:
+            # The name in parentheses may contain anything, spaces included.
             return file.read().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return None

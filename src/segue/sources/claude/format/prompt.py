@@ -1,19 +1,19 @@
-"""What a person typed, out of a user's message: the line that names a session in a list."""
+"""Extract what a person typed from a user message, to name a session in a list."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
-MAX_PROMPT_UNITS = 200  # UTF-16 units, as the other readers of these files count
-# Text that a program wrote into the user's mouth, not a person.
-_MACHINE = re.compile(r"\s*<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\]", re.A)
+MAX_PROMPT_UNITS = 200  # UTF-16 units, as other readers of these files count
+# Text that a program, not a person, put into a user message.
+_PROGRAM_TEXT = re.compile(r"\s*<[a-z][\w-]*[\s>]|\[Request interrupted by user[^\]]*\]", re.A)
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.S)
-_SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.S)
+_SHELL_INPUT = re.compile(r"<bash-input>(.*?)</bash-input>", re.S)
 
 
 class Prompt(NamedTuple):
-    """A person's text, or else the command they gave or what they pasted."""
+    """A person's text, or else the slash command or a label for the pasted content."""
 
     text: str = ""
     command: str = ""
@@ -21,7 +21,7 @@ class Prompt(NamedTuple):
 
 
 def parse_prompt(message: Any) -> Prompt:
-    """What a user's message says of its author's intent; all empty for a tool's result."""
+    """Return what the author of a user message typed; all empty for a tool result."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         texts, kinds = [content], set[str]()
@@ -38,23 +38,23 @@ def parse_prompt(message: Any) -> Prompt:
         line = text.replace("\n", " ").strip()
         if not line:
             continue
-        tagged = "<" in line
-        if tagged and (shell := _SHELL.search(line)):
+        has_markup = "<" in line
+        if has_markup and (shell := _SHELL_INPUT.search(line)):
             return Prompt(truncate(f"! {shell[1].strip()}"))
-        if tagged and (named := _COMMAND.search(line)):
-            command = command or named[1].strip()
-        elif not _MACHINE.match(line):
+        if has_markup and (slash_command := _COMMAND.search(line)):
+            command = command or slash_command[1].strip()
+        elif not _PROGRAM_TEXT.match(line):
             return Prompt(truncate(line))
     return Prompt("", command, pasted_label(kinds))
 
 
 def pasted_label(kinds: set[str]) -> str:
-    """A name for a message without words."""
+    """Return a label for a message that has no text."""
     return "Image" if "image" in kinds else "Document" if "document" in kinds else ""
 
 
 def truncate(text: str) -> str:
-    """The beginning of a text, never half a character."""
+    """Return the beginning of a text, cut between characters."""
     if len(text) <= MAX_PROMPT_UNITS // 2:
         return text
     if text.isascii():
@@ -66,7 +66,7 @@ def truncate(text: str) -> str:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text without lone surrogates, which cannot be printed or sent anywhere."""
+    """Return the text without lone surrogates, which no output can encode."""
     if text.isascii():
         return text
     try:

@@ -1,7 +1,7 @@
-"""All that Claude Code keeps of a session, here and there in its home.
+"""Find and edit everything that Claude Code keeps about a session, all over its home.
 
-Deleting the transcript leaves most of it behind: copies of edited files, to-do lists, debug logs,
-prompts in the history of the input line, rows of an index that some versions had.
+Deleting the transcript leaves most of it: copies of edited files, to-do lists, debug logs, prompts
+in the input history, and rows of an index that some versions had.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from segue.model import codec
-from segue.sources.claude.sdk import quick_info
 
 from . import jsonl, safe_io, sidecar
 from .paths import ClaudeHome, TranscriptFile
 
-_LARGEST_INDEX = 64 << 20
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_HISTORY_BYTES = 1 << 30
+_FIRST_LINE_BYTES = 1 << 16
 
 
-def find_related_paths(home: ClaudeHome, place: TranscriptFile) -> list[str]:
-    """The files and directories that are the session's alone, its transcript first."""
-    id = glob.escape(place.id)
-    found = [place.path, sidecar.sidecar_directory(place.path), *_old_agents(place)]
+def find_related_paths(home: ClaudeHome, transcript: TranscriptFile) -> list[str]:
+    """Return the files and directories that belong to one session, its transcript first."""
+    id = glob.escape(transcript.id)
+    paths = [
+        transcript.path,
+        sidecar.sidecar_directory(transcript.path),
+        *_legacy_agent_transcripts(transcript),
+    ]
     for pattern in (
         f"file-history/{id}",
         f"session-env/{id}",
@@ -31,80 +36,86 @@ def find_related_paths(home: ClaudeHome, place: TranscriptFile) -> list[str]:
         f"todos/{id}-agent-*.json",
         f"debug/{id}.txt",
     ):
-        found += sorted(glob.glob(os.path.join(glob.escape(home.root), pattern)))
-    return [path for path in found if os.path.lexists(path)]
+        paths += sorted(glob.glob(os.path.join(glob.escape(home.root), pattern)))
+    return [path for path in paths if os.path.lexists(path)]
 
 
-def _old_agents(place: TranscriptFile) -> Iterator[str]:
-    """Transcripts of agents that older programs wrote beside the session's."""
-    pattern = os.path.join(glob.escape(os.path.dirname(place.path)), "agent-*.jsonl")
+def _legacy_agent_transcripts(transcript: TranscriptFile) -> Iterator[str]:
+    """Yield the subagent transcripts that older versions wrote next to the session's own."""
+    pattern = os.path.join(glob.escape(os.path.dirname(transcript.path)), "agent-*.jsonl")
     for path in sorted(glob.glob(pattern)):
-        if _session_of(path) == place.id:
+        if _session_id_in_first_line(path) == transcript.id:
             yield path
 
 
-def _session_of(path: str) -> Any:
+def _session_id_in_first_line(path: str) -> Any:
     try:
         with safe_io.open_for_reading(path) as (descriptor, _):
-            head = safe_io.read_at(descriptor, 0, quick_info.WINDOW_BYTES)
+            head = safe_io.read_at(descriptor, 0, _FIRST_LINE_BYTES)
     except safe_io.UnreadableFile:
         return None
-    line, whole, _ = head.partition(b"\n")
-    found = jsonl.parse_entries(line) if whole else []
-    return found[0].get("sessionId") if found else jsonl.head_field(line, "sessionId")
+    line, newline, _ = head.partition(b"\n")
+    entries = jsonl.parse_entries(line) if newline else []
+    return entries[0].get("sessionId") if entries else jsonl.head_field(line, "sessionId")
 
 
 def read_prompt_history(home: ClaudeHome, id: str) -> list[bytes]:
-    """A session's lines in the history of the input line."""
-    data = safe_io.read_small_file(_history(home), 1 << 30) or b""
-    return [line for line in data.split(b"\n") if _is_of(line, id)]
+    """Return a session's lines in the input history."""
+    data = safe_io.read_small_file(_history_path(home), _MAX_HISTORY_BYTES) or b""
+    return [line for line in data.split(b"\n") if _is_history_of(line, id)]
 
 
 def remove_prompt_history(home: ClaudeHome, id: str) -> None:
-    """Take those lines out."""
-    _rewrite(_history(home), lambda held: [line for line in held if not _is_of(line, id)])
+    """Remove a session's lines from the input history."""
+    _rewrite_lines(
+        _history_path(home), lambda lines: [line for line in lines if not _is_history_of(line, id)]
+    )
 
 
 def restore_prompt_history(home: ClaudeHome, lines: list[bytes]) -> None:
-    """Put such lines back, each where its time belongs."""
-    _rewrite(_history(home), lambda held: sorted([*held, *lines], key=_written))
+    """Insert lines into the input history, sorted by time."""
+    _rewrite_lines(
+        _history_path(home), lambda existing: sorted([*existing, *lines], key=_history_time)
+    )
 
 
-def _history(home: ClaudeHome) -> str:
+def _history_path(home: ClaudeHome) -> str:
     return os.path.join(home.root, "history.jsonl")
 
 
-def _is_of(line: bytes, id: str) -> bool:
-    wanted = id.encode() in line
-    return wanted and any(entry.get("sessionId") == id for entry in jsonl.parse_entries(line))
+def _is_history_of(line: bytes, id: str) -> bool:
+    # The substring test spares parsing almost every line.
+    return id.encode() in line and any(
+        entry.get("sessionId") == id for entry in jsonl.parse_entries(line)
+    )
 
 
-def _written(line: bytes) -> float:
-    found = jsonl.parse_entries(line)
-    time = found[0].get("timestamp") if found else None
+def _history_time(line: bytes) -> float:
+    entries = jsonl.parse_entries(line)
+    time = entries[0].get("timestamp") if entries else None
     return time if isinstance(time, int | float) else 0
 
 
-def _rewrite(path: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
-    """Change the lines of a shared file that others only append to."""
+def _rewrite_lines(path: str, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Change the lines of a file to which Claude Code may append at the same time."""
     try:
         with safe_io.open_file(path) as (descriptor, status):
-            *held, last = safe_io.read_at(descriptor, 0, status.st_size).split(b"\n")
-            changed = change(held)
-            if changed == held:
+            *lines, last = safe_io.read_at(descriptor, 0, status.st_size).split(b"\n")
+            changed = change(lines)
+            if changed == lines:
                 return
             data = b"".join(line + b"\n" for line in changed) + last
-            temporary = _beside(path, data, status.st_mode)
-            # What others appended meanwhile comes along.
-            if more := safe_io.read_at(descriptor, status.st_size, safe_io.BLOCK_BYTES):
+            temporary = _write_temporary(path, data, status.st_mode)
+            # Copy what another process has appended since the read.
+            if added := safe_io.read_at(descriptor, status.st_size, safe_io.BLOCK_BYTES):
                 with open(temporary, "ab") as out:
-                    out.write(more)
+                    out.write(added)
             os.replace(temporary, path)
     except safe_io.UnreadableFile:
         return  # there is no history
 
 
-def _beside(path: str, data: bytes, mode: int) -> str:
+def _write_temporary(path: str, data: bytes, mode: int) -> str:
     temporary = f"{path}.segue"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | safe_io.SAFE_OPEN_FLAGS
     with os.fdopen(os.open(temporary, flags, mode & 0o777), "wb") as out:
@@ -114,39 +125,42 @@ def _beside(path: str, data: bytes, mode: int) -> str:
     return temporary
 
 
-def read_index_rows(place: TranscriptFile) -> list[Any]:
-    """A session's rows in the index of its project."""
-    return [row for row in _rows(_index(place))[1] if _is_row(row, place.id)]
+def read_index_rows(transcript: TranscriptFile) -> list[Any]:
+    """Return a session's rows in its project's index."""
+    _, rows = _read_index(_index_path(transcript))
+    return [row for row in rows if _is_row_of(row, transcript.id)]
 
 
-def remove_index_rows(place: TranscriptFile) -> None:
-    """Take those rows out."""
-    _reindex(place, lambda rows: [row for row in rows if not _is_row(row, place.id)])
+def remove_index_rows(transcript: TranscriptFile) -> None:
+    """Remove a session's rows from its project's index."""
+    _rewrite_index(
+        transcript, lambda rows: [row for row in rows if not _is_row_of(row, transcript.id)]
+    )
 
 
-def restore_index_rows(place: TranscriptFile, rows: list[Any]) -> None:
-    """Put such rows back."""
-    _reindex(place, lambda held: [*held, *rows])
+def restore_index_rows(transcript: TranscriptFile, rows: list[Any]) -> None:
+    """Append rows to the project's index."""
+    _rewrite_index(transcript, lambda existing: [*existing, *rows])
 
 
-def _index(place: TranscriptFile) -> str:
-    return os.path.join(os.path.dirname(place.path), "sessions-index.json")
+def _index_path(transcript: TranscriptFile) -> str:
+    return os.path.join(os.path.dirname(transcript.path), "sessions-index.json")
 
 
-def _is_row(row: Any, id: str) -> bool:
+def _is_row_of(row: Any, id: str) -> bool:
     return isinstance(row, dict) and row.get("sessionId") == id
 
 
-def _rows(path: str) -> tuple[dict[str, Any], list[Any]]:
-    index = next(
-        iter(jsonl.parse_entries(safe_io.read_small_file(path, _LARGEST_INDEX) or b"")), {}
-    )
+def _read_index(path: str) -> tuple[dict[str, Any], list[Any]]:
+    data = safe_io.read_small_file(path, _MAX_INDEX_BYTES) or b""
+    index = next(iter(jsonl.parse_entries(data)), {})
     rows = index.get("entries")
     return index, rows if isinstance(rows, list) else []
 
 
-def _reindex(place: TranscriptFile, change: Callable[[list[Any]], list[Any]]) -> None:
-    path = _index(place)
-    index, rows = _rows(path)
+def _rewrite_index(transcript: TranscriptFile, change: Callable[[list[Any]], list[Any]]) -> None:
+    path = _index_path(transcript)
+    index, rows = _read_index(path)
     if index and (changed := change(rows)) != rows:
-        os.replace(_beside(path, codec.encode({**index, "entries": changed}), 0o600), path)
+        data = codec.encode({**index, "entries": changed})
+        os.replace(_write_temporary(path, data, 0o600), path)

@@ -1,7 +1,7 @@
-"""Reading files that somebody else writes: regular ones only, a bounded piece at a time.
+"""Read files that another program writes: regular files only, with bounded memory.
 
-A directory of transcripts may hold links, pipes, directories with a transcript's name and files
-that vanish or cannot be read. None of them may stop a reader, so all reading begins here.
+A directory of transcripts may hold links, pipes, directories named like a transcript, and files
+that vanish or cannot be read. None of them may stop a reader, so every read goes through here.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Not through a link out of the tree, and never waiting for the other end of a pipe.
+# Do not follow a link out of the directory; do not block on a pipe without a writer.
 SAFE_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 BLOCK_BYTES = 1 << 20
-MAX_LINE_BYTES = 8 << 20  # a line beyond this is known by its two ends, and not held
-# A want of this machine, not a fault of one file: to skip the file would hide a good session.
+MAX_LINE_BYTES = 8 << 20  # of a longer line only the two ends are kept in memory
+# The machine is out of a resource. Skipping the file would hide a good session.
 _MACHINE_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class UnreadableFile(Exception):
-    """There is no regular file here that can be read."""
+    """There is no readable regular file at this path."""
 
 
 def open_regular(path: str) -> tuple[int, os.stat_result]:
-    """A regular file's descriptor and status. Raises Unreadable, whatever is wrong with it."""
+    """Return the descriptor and status of a regular file. Raise UnreadableFile if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | SAFE_OPEN_FLAGS)
     except (OSError, ValueError) as error:
@@ -43,7 +43,7 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
 @contextmanager
 def open_file(path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """The same for a `with` block, which may do more than read."""
+    """Open a regular file for a `with` block. Errors inside the block pass through."""
     descriptor, status = open_regular(path)
     try:
         yield descriptor, status
@@ -53,10 +53,10 @@ def open_file(path: str) -> Iterator[tuple[int, os.stat_result]]:
 
 @contextmanager
 def open_for_reading(path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """The same for a `with` block that only reads: a failing read is Unreadable too."""
-    with open_file(path) as found:
+    """Open a regular file for a `with` block that only reads. A failed read is UnreadableFile."""
+    with open_file(path) as opened:
         try:
-            yield found
+            yield opened
         except OSError as error:
             raise _as_unreadable(path, error) from error
 
@@ -70,7 +70,7 @@ def _is_machine_error(error: Exception) -> bool:
 
 
 def list_directory(directory: str) -> list[os.DirEntry[str]]:
-    """What is in a directory; nothing when it cannot be read."""
+    """Return the entries of a directory; none if it cannot be read."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)
@@ -81,7 +81,7 @@ def list_directory(directory: str) -> list[os.DirEntry[str]]:
 
 
 def is_regular_file(entry: os.DirEntry[str]) -> bool:
-    """Whether this is a file and no link to one, which most file systems tell with the name."""
+    """Return whether this is a file, not a link to one. Most file systems need no stat for it."""
     try:
         return entry.is_file(follow_symlinks=False)
     except OSError:
@@ -90,7 +90,7 @@ def is_regular_file(entry: os.DirEntry[str]) -> bool:
 
 @contextmanager
 def open_directory(path: str) -> Iterator[tuple[int, list[str]]]:
-    """A directory's descriptor and the names in it; no names when it cannot be read."""
+    """Open a directory and list the names in it; no names if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -105,7 +105,7 @@ def open_directory(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_small_file(path: str, limit: int = BLOCK_BYTES) -> bytes | None:
-    """The whole of a small file beside a transcript, or None."""
+    """Return the content of a file of at most `limit` bytes, or None."""
     try:
         with open_for_reading(path) as (descriptor, status):
             return os.read(descriptor, limit) if status.st_size <= limit else None
@@ -114,54 +114,54 @@ def read_small_file(path: str, limit: int = BLOCK_BYTES) -> bytes | None:
 
 
 def read_at(descriptor: int, start: int, size: int) -> bytes:
-    """The bytes from `start`, fewer than `size` only where the file ends."""
+    """Return `size` bytes from `start`, fewer only at the end of the file."""
     data = os.pread(descriptor, size, start)
     if len(data) == size or not data:
         return data
-    parts = [data]  # a signal or a network file system may cut a read short
+    chunks = [data]  # a signal or a network file system may cut a read short
     while data and (size := size - len(data)):
         start += len(data)
         data = os.pread(descriptor, size, start)
-        parts.append(data)
-    return b"".join(parts)
+        chunks.append(data)
+    return b"".join(chunks)
 
 
 def read_lines(
-    descriptor: int, start: int = 0, longest: int | None = MAX_LINE_BYTES
+    descriptor: int, start: int = 0, max_bytes: int | None = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Each line from `start`, as (offset, size, bytes), the newline left out.
+    """Yield each line from `start` as (offset, size, bytes), without its newline.
 
-    Of a line that is longer than `longest` only the two ends come, so that memory stays bounded;
-    its size then is not that of the bytes.
+    Of a line longer than `max_bytes` only the two ends are kept, so that memory stays bounded;
+    `size` then differs from the number of bytes.
     """
-    offset, held, size = start, bytearray(), 0
+    offset, partial, size = start, bytearray(), 0
     while block := os.pread(descriptor, BLOCK_BYTES, start):
         start += len(block)
         begin = 0
         if size:
             end = block.find(b"\n")
-            taken = len(block) if end < 0 else end
-            held += memoryview(block)[:taken]
-            size += taken
-            if longest is not None and len(held) > longest:
-                held = held[: longest // 2] + held[-(longest // 2) :]
+            added = len(block) if end < 0 else end
+            partial += memoryview(block)[:added]
+            size += added
+            if max_bytes is not None and len(partial) > max_bytes:
+                partial = partial[: max_bytes // 2] + partial[-(max_bytes // 2) :]
             if end < 0:
                 continue
-            yield offset, size, bytes(held)
-            offset, held, size, begin = offset + size + 1, bytearray(), 0, end + 1
+            yield offset, size, bytes(partial)
+            offset, partial, size, begin = offset + size + 1, bytearray(), 0, end + 1
         while (end := block.find(b"\n", begin)) >= 0:
             yield offset, end - begin, block[begin:end]
             offset += end - begin + 1
             begin = end + 1
-        held, size = bytearray(memoryview(block)[begin:]), len(block) - begin
-    if held:
-        yield offset, size, bytes(held)
+        partial, size = bytearray(memoryview(block)[begin:]), len(block) - begin
+    if partial:
+        yield offset, size, bytes(partial)
 
 
 def read_blocks_backwards(descriptor: int, start: int, end: int) -> Iterator[bytes]:
-    """The bytes from `start`, which begins a line, in blocks of whole lines, the last one first.
+    """Yield the bytes from `start` to `end` in blocks of whole lines, the last block first.
 
-    Lines longer than a block are left out.
+    `start` must be the beginning of a line. Lines longer than a block are left out.
     """
     rest = b""
     while end > start:

@@ -1,8 +1,8 @@
-"""The small files that Claude Code keeps in a directory beside a transcript.
+"""Read and write the small files in the directory named like a transcript.
 
-`custom-title.json` is a copy of the title for when the transcript's own is out of reach.
-`archived.json` is the mark of an archived session; a prompt that a person sends later takes the
-session out again, so the mark's time is compared with the conversation.
+`custom-title.json` is a copy of the title, for when the title in the transcript is out of reach.
+`archived.json` marks an archived session. A prompt that a person sends later unarchives the
+session, so the time of the mark is compared with the conversation.
 """
 
 from __future__ import annotations
@@ -21,77 +21,84 @@ from .prompt import parse_prompt
 
 TITLE_FILE = "custom-title.json"
 ARCHIVE_FILE = "archived.json"
-TRASH_MANIFEST = "manifest.json"  # of what was moved to a room of the trash, and from where
+TRASH_MANIFEST = "manifest.json"  # lists what was moved to a directory of the trash, and from where
 _MAX_MANIFEST_BYTES = 1 << 30
 
 
 def sidecar_directory(transcript: str) -> str:
-    """The directory of what belongs to a session, named like its transcript."""
+    """Return the directory of a session's other files, which is named like its transcript."""
     if transcript.endswith(".jsonl"):
         return transcript.removesuffix(".jsonl")
     return _path_in_trash(transcript, None) or transcript
 
 
 def adjacent_file(transcript: str, name: str) -> str:
-    """A file beside a transcript."""
-    there = os.path.join(os.path.dirname(transcript), name)
-    return there if transcript.endswith(".jsonl") else _path_in_trash(transcript, name) or there
+    """Return the path of a file in the directory of a transcript."""
+    path = os.path.join(os.path.dirname(transcript), name)
+    return path if transcript.endswith(".jsonl") else _path_in_trash(transcript, name) or path
 
 
 def _path_in_trash(transcript: str, name: str | None) -> str | None:
-    """Where something of that name, or of its own, is that went to the trash with a transcript."""
-    room = os.path.dirname(transcript)
-    told = _read_object(os.path.join(room, TRASH_MANIFEST), _MAX_MANIFEST_BYTES)
-    was, moved = told.get("transcript"), told.get("moved")
-    if not isinstance(was, str) or not isinstance(moved, list):
+    """Return where a file that was adjacent to a trashed transcript is now.
+
+    Without a name, return where its sidecar directory is. None if it was not moved to the trash.
+    """
+    directory = os.path.dirname(transcript)
+    manifest = _read_object(os.path.join(directory, TRASH_MANIFEST), _MAX_MANIFEST_BYTES)
+    original, moved = manifest.get("transcript"), manifest.get("moved")
+    if not isinstance(original, str) or not isinstance(moved, list):
         return None
-    beside = os.path.join(os.path.dirname(was), name) if name else was.removesuffix(".jsonl")
-    return os.path.join(room, str(moved.index(beside))) if beside in moved else None
+    wanted = (
+        os.path.join(os.path.dirname(original), name) if name else original.removesuffix(".jsonl")
+    )
+    return os.path.join(directory, str(moved.index(wanted))) if wanted in moved else None
 
 
 def read_title(transcript: str) -> str | None:
-    """The title that the copy holds."""
-    held = _read_object(os.path.join(sidecar_directory(transcript), TITLE_FILE)).get("customTitle")
-    return held if isinstance(held, str) and held else None
+    """Return the title in the copy, or None."""
+    path = os.path.join(sidecar_directory(transcript), TITLE_FILE)
+    return jsonl.parse_text(_read_object(path).get("customTitle"))
 
 
 class ArchiveMark(NamedTuple):
-    """Whether somebody archived the session, or took it out again, and when."""
+    """Whether and when a session was last archived or unarchived."""
 
     archived: bool
     at: int
 
 
 def read_archive_mark(transcript: str) -> ArchiveMark | None:
-    """The last mark; None when it never was archived."""
-    found = _read_object(os.path.join(sidecar_directory(transcript), ARCHIVE_FILE))
-    held, at = found.get("archived"), jsonl.parse_timestamp(found.get("at"))
-    return ArchiveMark(held, at) if isinstance(held, bool) and at is not None else None
+    """Return the last mark, or None if the session was never archived."""
+    mark = _read_object(os.path.join(sidecar_directory(transcript), ARCHIVE_FILE))
+    archived, at = mark.get("archived"), jsonl.parse_timestamp(mark.get("at"))
+    return ArchiveMark(archived, at) if isinstance(archived, bool) and at is not None else None
 
 
 def is_archived(transcript: str) -> bool | None:
-    """Whether the session is archived; None when it never was."""
-    found = read_archive_mark(transcript)
-    return found and found.archived and not _prompted_since(transcript, found.at)
+    """Return whether the session is archived; None if it never was."""
+    mark = read_archive_mark(transcript)
+    return mark and mark.archived and not _prompted_since(transcript, mark.at)
 
 
-def write_archive_mark(transcript: str, archived: bool, now: int) -> None:
-    """Write the mark, whole or not at all."""
-    beside = sidecar_directory(transcript)
-    os.makedirs(beside, 0o700, exist_ok=True)
-    at = clock.to_rfc3339(now)[:-4] + "Z"  # milliseconds, as the command line tool writes them
+def write_archive_mark(transcript: str, now: int, *, archived: bool) -> None:
+    """Write the mark atomically."""
+    directory = sidecar_directory(transcript)
+    os.makedirs(directory, 0o700, exist_ok=True)
+    at = clock.to_rfc3339(now)[:-4] + "Z"  # milliseconds, as Claude Code writes them
     body = json.dumps({"archived": archived, "at": at, "by": "sdk"}, separators=(",", ":"))
-    descriptor, temporary = tempfile.mkstemp(prefix=".archived-", dir=beside)  # mode 0600
+    descriptor, temporary = tempfile.mkstemp(prefix=".archived-", dir=directory)  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(body)
-        os.replace(temporary, os.path.join(beside, ARCHIVE_FILE))
+        os.replace(temporary, os.path.join(directory, ARCHIVE_FILE))
     except BaseException:
         os.unlink(temporary)
         raise
 
 
-class _Line(msgspec.Struct):
+class _PromptFields(msgspec.Struct):
+    """The fields that decide whether an entry is a person's prompt."""
+
     type: Any = None
     timestamp: Any = None
     isMeta: Any = None
@@ -102,43 +109,43 @@ class _Line(msgspec.Struct):
     message: msgspec.Raw = msgspec.Raw()
 
 
-_pick = jsonl.FieldDecoder(_Line)
+_decoder = jsonl.FieldDecoder(_PromptFields)
 
 
 def _prompted_since(transcript: str, at: int) -> bool:
-    """Whether a person prompted after the mark; the newest lines are asked first."""
+    """Return whether a person prompted after a time. Reads backwards up to the last prompt."""
     try:
         with safe_io.open_for_reading(transcript) as (descriptor, status):
             for block in safe_io.read_blocks_backwards(descriptor, 0, status.st_size):
                 for line in reversed(block.split(b"\n")):
                     if b'"user"' not in line and b'"queued_command"' not in line:
                         continue
-                    for entry in _pick(line):
-                        when = jsonl.parse_timestamp(entry.timestamp)
-                        if when is not None and _is_prompt(entry):
-                            return when > at
+                    for fields in _decoder.decode_line(line):
+                        prompted_at = jsonl.parse_timestamp(fields.timestamp)
+                        if prompted_at is not None and _is_human_prompt(fields):
+                            return prompted_at > at
     except safe_io.UnreadableFile:
         pass
     return False
 
 
 def is_human_prompt(entry: jsonl.Entry) -> bool:
-    """Whether an entry is a prompt that a person sent."""
-    return _is_prompt(_pick.pick(entry))
+    """Return whether an entry is a prompt that a person sent."""
+    return _is_human_prompt(_decoder.from_entry(entry))
 
 
-def _is_prompt(line: _Line) -> bool:
-    if line.isMeta or line.isSidechain or line.isCompactSummary:
+def _is_human_prompt(fields: _PromptFields) -> bool:
+    if fields.isMeta or fields.isSidechain or fields.isCompactSummary:
         return False
-    if isinstance(line.origin, dict) and line.origin.get("kind", "human") != "human":
+    if isinstance(fields.origin, dict) and fields.origin.get("kind", "human") != "human":
         return False
-    if line.type == "user":
-        said = parse_prompt(jsonl.decode_raw(line.message))
-        return bool(said.text or said.pasted)
-    attached = jsonl.decode_raw(line.attachment) if line.type == "attachment" else None
-    return isinstance(attached, dict) and attached.get("type") == "queued_command"
+    if fields.type == "user":
+        prompt = parse_prompt(jsonl.decode_raw(fields.message))
+        return bool(prompt.text or prompt.pasted)
+    attachment = jsonl.decode_raw(fields.attachment) if fields.type == "attachment" else None
+    return isinstance(attachment, dict) and attachment.get("type") == "queued_command"
 
 
 def _read_object(path: str, limit: int = safe_io.BLOCK_BYTES) -> dict[str, Any]:
-    found = jsonl.parse_entries(safe_io.read_small_file(path, limit) or b"")
-    return found[0] if found else {}
+    entries = jsonl.parse_entries(safe_io.read_small_file(path, limit) or b"")
+    return entries[0] if entries else {}

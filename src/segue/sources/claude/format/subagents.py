@@ -1,7 +1,7 @@
-"""The agents that a session started: transcripts of their own, in a directory beside it.
+"""Find the transcripts of the subagents that a session started.
 
-`<session>/subagents/agent-<id>.jsonl`, or deeper for the agents of a workflow; a small
-`agent-<id>.meta.json` beside each says which call of which agent started it.
+They are at `<session>/subagents/agent-<id>.jsonl`, or deeper for the agents of a workflow. A small
+`agent-<id>.meta.json` next to each names the tool call and the agent that started it.
 """
 
 from __future__ import annotations
@@ -14,50 +14,48 @@ from . import jsonl, safe_io, sidecar
 from .jsonl import Entry
 
 AGENT_FILE_NAME = re.compile(r"agent-(.+)\.jsonl", re.S)
-_DEEPEST = 32
+_MAX_DEPTH = 32
 
 
 def list_agent_transcripts(session: str) -> Iterator[tuple[str, str]]:
-    """The id and the path of each agent's transcript, by the session's own."""
-    yield from _within(os.path.join(sidecar.sidecar_directory(session), "subagents"), _DEEPEST)
+    """Yield the id and the path of each subagent's transcript, given the session's transcript."""
+    directory = os.path.join(sidecar.sidecar_directory(session), "subagents")
+    yield from _list_transcripts(directory, _MAX_DEPTH)
 
 
-def _within(directory: str, depth: int) -> Iterator[tuple[str, str]]:
-    found = sorted(safe_io.list_directory(directory), key=lambda entry: entry.name)
-    for entry in found:
-        named = AGENT_FILE_NAME.fullmatch(entry.name)
-        if named and _is(entry, directory=False):
-            yield named[1], entry.path
-    for entry in found:
-        if depth and _is(entry, directory=True):
-            yield from _within(entry.path, depth - 1)
+def _list_transcripts(directory: str, depth: int) -> Iterator[tuple[str, str]]:
+    entries = sorted(safe_io.list_directory(directory), key=lambda entry: entry.name)
+    for entry in entries:
+        match = AGENT_FILE_NAME.fullmatch(entry.name)
+        if match and safe_io.is_regular_file(entry):
+            yield match[1], entry.path
+    for entry in entries:
+        if depth and _is_directory(entry):
+            yield from _list_transcripts(entry.path, depth - 1)
 
 
-def _is(entry: os.DirEntry[str], directory: bool) -> bool:
+def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
-        kind = entry.is_dir if directory else entry.is_file
-        return kind(follow_symlinks=False)
+        return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
 
 def list_agent_ids(session: str) -> list[str]:
-    """The ids of a session's agents."""
+    """Return the ids of a session's subagents."""
     return list(dict.fromkeys(id for id, _ in list_agent_transcripts(session)))
 
 
 def read_metadata(path: str) -> Entry:
-    """What the small file beside an agent's transcript says; nothing when it cannot be read."""
-    found = jsonl.parse_entries(
-        safe_io.read_small_file(path.removesuffix(".jsonl") + ".meta.json") or b""
-    )
-    return found[0] if found else {}
+    """Return the metadata next to a subagent's transcript; empty if it cannot be read."""
+    metadata_path = path.removesuffix(".jsonl") + ".meta.json"
+    entries = jsonl.parse_entries(safe_io.read_small_file(metadata_path) or b"")
+    return entries[0] if entries else {}
 
 
-def parse_started_by(about: Entry) -> tuple[str | None, str | None]:
-    """The ids of the call and of the agent that started an agent."""
-    call, parent = about.get("toolUseId"), about.get("parentAgentId")
+def parse_started_by(metadata: Entry) -> tuple[str | None, str | None]:
+    """Return the ids of the tool call and of the agent that started a subagent."""
     return (
-        call if isinstance(call, str) and call else None,
-        parent if isinstance(parent, str) and parent else None,
+        jsonl.parse_text(metadata.get("toolUseId")),
+        jsonl.parse_text(metadata.get("parentAgentId")),
     )

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -37,10 +37,9 @@ from segue.sources.claude.events import transcript_reader, usage
 from segue.sources.claude.events.transcript_reader import Line
 from segue.sources.claude.events.translator import FIRST, Translator, event_id, seq
 from segue.sources.claude.format import jsonl, paths, safe_io, sidecar
+from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import SOURCE
-from segue.sources.claude.format.prompt import replace_lone_surrogates
-from segue.sources.claude.sdk import quick_info
 
 MANY = 4096  # days, models or agents that are told apart; nobody has as many
 _STARTING = frozenset({"Task", "Agent"})
@@ -50,15 +49,12 @@ _EARLIEST = 1_740_355_200_000_000  # February 24, 2025: before it there was no C
 _MARK = 64  # bytes before the end, by which a file is known again
 
 
-class Known(quick_info.SessionFacts, kw_only=True):
+class Known(SessionFacts, kw_only=True):
     """What the lines of a transcript before `end` say. Times are microseconds."""
 
-    size: int = 0
-    mtime_ns: int = 0
     end: int = 0
     mark: bytes = b""
     last_seq: int = FIRST
-    begun_at: int | None = None
     active_at: int | None = None
     prompted_at: int | None = None
     mode: str | None = None
@@ -139,24 +135,12 @@ def _ends(line: Line) -> list[Entry]:
 def _learn(known: Known, entry: Entry) -> int | None:
     """What an entry says of its session; gives its time."""
     kind, at = entry.get("type"), jsonl.parse_timestamp(entry.get("timestamp"))
-    if known.sidechain is None:
-        known.sidechain = entry.get("isSidechain") is True
-    if known.begun_at is None:
-        known.begun_at = at
-    known.cwd = known.cwd or _text(entry.get("cwd"))
-    known.entrypoint = known.entrypoint or _text(entry.get("entrypoint"))
-    known.session_kind = known.session_kind or _text(entry.get("sessionKind"))
-    known.git_branch = _text(entry.get("gitBranch")) or known.git_branch
+    known.learn_entry(entry)
     if kind in ("user", "assistant"):
-        known.continued_in = None
         known.active_at = _later(known.active_at, at)
     elif "forkedFrom" in entry:
         # The last entry of a fork, of whatever kind, is dated when it was forked.
         known.active_at = _later(known.active_at, at)
-    if isinstance(kind, str):
-        quick_info.note(known, kind, entry)
-    if kind == "user" and not known.first_prompt:
-        quick_info.prompted(known, entry)
     if kind in ("user", "attachment") and sidecar.is_human_prompt(entry):
         known.turns += 1
         known.prompted_at = _later(known.prompted_at, at)
@@ -179,7 +163,7 @@ def _count(known: Known, body: AnyBody, at: int | None, inherited: bool) -> None
         known.messages += 1
         if inherited:
             return
-        day = str((known.begun_at or 0 if at is None else at) // clock.DAY)
+        day = str((known.created_at or 0 if at is None else at) // clock.DAY)
         if day in known.days or len(known.days) < MANY:
             known.days[day] = known.days.get(day, 0) + 1
     elif isinstance(body, Failed):
@@ -211,16 +195,16 @@ def session(
 ) -> Session | None:
     """The row of a session; None for what lists leave out. `beside`: it has a directory too."""
     title, by = _title(known, path, beside)
-    if known.sidechain or not title:
+    if known.is_sidechain or not title:
         return None
     changed = min(known.mtime_ns // 1000, clock.now())  # a pin dates the file ahead
-    begun = known.begun_at
+    begun = known.created_at
     if begun is None:
         # Files with nothing but the summary of another session tell no time, and the file's own
         # would put them before all in which something was said.
         begun = changed if known.messages else min(changed, _EARLIEST)
     active = begun if known.active_at is None else max(begun, known.active_at)
-    cwd = known.relocated or known.cwd or "/"
+    cwd = known.directory or "/"
     real = _real(cwd)
     used = usage.models(known)
     fork = None
@@ -262,9 +246,7 @@ def _title(known: Known, path: str, beside: bool) -> tuple[str | None, Literal["
     own = known.custom_title or (sidecar.read_title(path) if beside else None)
     if own:
         return own, "person"
-    prompt = known.first_prompt or known.command
-    made = known.ai_title or known.last_prompt or known.recap or prompt or known.pasted
-    return made or None, "auto"
+    return known.generated_title, "auto"
 
 
 def _archived(known: Known, path: str) -> int | None:
@@ -300,7 +282,3 @@ def _real(cwd: str) -> str:
 
 def _later(one: int | None, other: int | None) -> int | None:
     return one if other is None else other if one is None else max(one, other)
-
-
-def _text(value: Any) -> str | None:
-    return replace_lone_surrogates(value) if value and isinstance(value, str) else None

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from segue.model.errors import SegueError
-from segue.sources.claude.edit import trash
 from segue.sources.claude.format import processes
 from segue.sources.claude.format.paths import ClaudeHome
 
@@ -53,7 +52,7 @@ async def _told(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
     from watchfiles import awatch
 
     home = source.home
-    wanted = (home.projects, trash.trash_directory(home), processes.process_files_directory(home))
+    wanted = (home.projects, home.trash, processes.process_files_directory(home))
     places = [path for path in wanted if os.path.isdir(path)]
     # That a process of Claude Code's was killed is told by nobody: hence a look now and then.
     notices = awatch(

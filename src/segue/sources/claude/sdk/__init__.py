@@ -1,1 +1,1 @@
-"""What the Agent SDK's session functions return."""
+"""Build the values that the Agent SDK's session functions return."""

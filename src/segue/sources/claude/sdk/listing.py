@@ -1,4 +1,4 @@
-"""Lists: stat first, sort, then read only the sessions that the page needs."""
+"""List sessions: stat all transcripts, sort them, then read only those that the page needs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from segue.gc_pause import gc_paused
 from segue.sources.claude.format import safe_io, sidecar
+from segue.sources.claude.format.facts import SessionFacts
 from segue.sources.claude.format.paths import (
     ClaudeHome,
     ProjectDirectory,
+    TranscriptFile,
     belongs_to_project,
     list_projects,
     projects_for_directory,
@@ -20,17 +22,18 @@ from segue.sources.claude.format.paths import (
 )
 
 from . import quick_info
+from .sdk_summary import info_from_facts
 from .sdk_types import SDKSessionInfo
 
 
 class TranscriptCandidate(NamedTuple):
-    """A transcript before it is read; they sort as lists show them, backwards."""
+    """A transcript that has not been read. Candidates sort in the reverse order of lists."""
 
-    modified: int  # milliseconds, rounded as the SDK does
+    modified_ms: int
     id: str
     path: str
     project: ProjectDirectory
-    beside: bool  # whether it has a directory of its own
+    has_sidecar: bool
 
 
 def list_sessions(
@@ -38,58 +41,66 @@ def list_sessions(
     directory: str | None = None,
     limit: int | None = None,
     offset: int = 0,
-    worktrees: bool = True,
-    programmatic: bool = True,
+    *,
+    include_worktrees: bool = True,
+    include_programmatic: bool = True,
 ) -> list[SDKSessionInfo]:
-    """Sessions, the newest first; `limit` and `offset` beyond the list are no error."""
+    """Return sessions, newest first. `limit` and `offset` may be beyond the end of the list."""
     projects = list_projects(home)
     if directory is not None:
-        projects = projects_for_directory(home, directory, worktrees)
+        projects = projects_for_directory(home, directory, include_worktrees=include_worktrees)
     start = max(0, offset)
     with gc_paused():
         if limit is None or limit <= 0:
-            return _all(projects, programmatic)[start:]
-        return _first(projects, start + limit, programmatic)[start:]
+            return _list_all(projects, include_programmatic=include_programmatic)[start:]
+        end = start + limit
+        return _list_first(projects, end, include_programmatic=include_programmatic)[start:]
 
 
-def _first(
-    projects: list[ProjectDirectory], count: int, programmatic: bool
+def _list_first(
+    projects: list[ProjectDirectory], count: int, *, include_programmatic: bool
 ) -> list[SDKSessionInfo]:
-    """So many sessions; no others are read."""
-    shown: list[SDKSessionInfo] = []
+    """Return the first `count` sessions. Read no other transcript."""
+    sessions: list[SDKSessionInfo] = []
     seen: set[str] = set()
-    for found in sorted(transcripts(projects), reverse=True):
-        if len(shown) >= count:
+    for candidate in sorted(find_candidates(projects), reverse=True):
+        if len(sessions) >= count:
             break
-        if found.id in seen:
+        if candidate.id in seen:
             continue
-        if row := _row(found, thorough=True, programmatic=programmatic):
-            seen.add(found.id)
-            shown.append(row)
-    return shown
+        session = _read_session(candidate, thorough=True, include_programmatic=include_programmatic)
+        if session:
+            seen.add(candidate.id)
+            sessions.append(session)
+    return sessions
 
 
-def _all(projects: list[ProjectDirectory], programmatic: bool) -> list[SDKSessionInfo]:
-    """Every session: all are read, which tells their times too, so they are sorted afterwards."""
-    rows: list[SDKSessionInfo] = []
+def _list_all(
+    projects: list[ProjectDirectory], *, include_programmatic: bool
+) -> list[SDKSessionInfo]:
+    """Return every session. Sort after reading, since reading returns the times as well."""
+    sessions: list[SDKSessionInfo] = []
     for project in sorted(projects, key=attrgetter("path")):
         entries = safe_io.list_directory(project.path)
         names = {entry.name for entry in entries}
         for entry in entries:
             id = session_id_from_file_name(entry.name)
             if id is not None and safe_io.is_regular_file(entry):
-                found = TranscriptCandidate(0, id, entry.path, project, id in names)
-                if row := _row(found, thorough=False, programmatic=programmatic):
-                    rows.append(row)
-    rows.sort(key=attrgetter("last_modified", "session_id"))
-    shown: dict[str, SDKSessionInfo] = {}
-    for row in reversed(rows):
-        shown.setdefault(row.session_id, row)
-    return list(shown.values())
+                candidate = TranscriptCandidate(0, id, entry.path, project, id in names)
+                session = _read_session(
+                    candidate, thorough=False, include_programmatic=include_programmatic
+                )
+                if session:
+                    sessions.append(session)
+    sessions.sort(key=attrgetter("last_modified", "session_id"))
+    newest: dict[str, SDKSessionInfo] = {}
+    for session in reversed(sessions):
+        newest.setdefault(session.session_id, session)
+    return list(newest.values())
 
 
-def transcripts(projects: list[ProjectDirectory]) -> Iterator[TranscriptCandidate]:
-    """Every transcript in some project directories, by name and status alone."""
+def find_candidates(projects: list[ProjectDirectory]) -> Iterator[TranscriptCandidate]:
+    """Yield every transcript in some project directories, by name and status alone."""
     for project in projects:
         entries = safe_io.list_directory(project.path)
         names = {entry.name for entry in entries}
@@ -102,61 +113,56 @@ def transcripts(projects: list[ProjectDirectory]) -> Iterator[TranscriptCandidat
             except OSError:
                 continue  # it vanished
             if stat.S_ISREG(status.st_mode) and status.st_size:
-                modified = (status.st_mtime_ns + 500_000) // 1_000_000
+                modified = _to_milliseconds(status.st_mtime_ns)
                 yield TranscriptCandidate(modified, id, entry.path, project, id in names)
 
 
-def _row(found: TranscriptCandidate, thorough: bool, programmatic: bool) -> SDKSessionInfo | None:
-    facts = quick_info.read_facts(found.path, thorough)
-    if facts is None or (facts.programmatic and not programmatic):
+def _to_milliseconds(nanoseconds: int) -> int:
+    """Return milliseconds, rounded as the SDK rounds them."""
+    return (nanoseconds + 500_000) // 1_000_000
+
+
+def _read_session(
+    candidate: TranscriptCandidate, *, thorough: bool, include_programmatic: bool
+) -> SDKSessionInfo | None:
+    """Return a session; None if the list leaves it out."""
+    facts = quick_info.read_facts(candidate.path, thorough=thorough)
+    if facts is None or (facts.is_programmatic and not include_programmatic):
         return None
-    if not belongs_to_project(found.project, facts.relocated or facts.cwd):
+    if not belongs_to_project(candidate.project, facts.directory):
         return None
-    if facts.continued_in is not None and _went_on(facts.continued_in, found.path, found.id):
+    if facts.continued_in is not None and _is_continued(candidate, facts.continued_in):
         return None
-    return session_info(facts, found.id, found.path, found.project, found.beside)
+    transcript = TranscriptFile(candidate.id, candidate.path, candidate.project)
+    return session_info(facts, transcript, has_sidecar=candidate.has_sidecar)
 
 
 def session_info(
-    facts: quick_info.SessionFacts,
-    id: str,
-    path: str,
-    project: ProjectDirectory,
-    beside: bool = True,
+    facts: SessionFacts, transcript: TranscriptFile, *, has_sidecar: bool = True
 ) -> SDKSessionInfo | None:
-    """A session as lists show it; None for what they leave out."""
-    if facts.sidechain:
-        return None
-    copy = sidecar.read_title(path) if beside and not facts.custom_title else None
-    title = facts.custom_title or copy or facts.ai_title or None
-    prompt = facts.first_prompt or facts.command
-    summary = title or facts.last_prompt or facts.recap or prompt or facts.pasted
-    if not summary:
-        return None
-    return SDKSessionInfo(
-        session_id=id,
-        summary=summary,
-        last_modified=(facts.mtime_ns + 500_000) // 1_000_000,
+    """Return a session as lists show it; None if they leave it out."""
+    path = transcript.path
+    info = info_from_facts(
+        facts,
+        transcript.id,
+        _to_milliseconds(facts.mtime_ns),
+        directory=transcript.project.cwd,
+        title_copy=sidecar.read_title(path) if has_sidecar and not facts.custom_title else None,
         file_size=facts.size,
-        custom_title=title,
-        first_prompt=prompt,
-        git_branch=facts.git_branch,
-        cwd=facts.relocated or facts.cwd or project.cwd,
-        tag=facts.tag or None,
-        created_at=facts.created_at,
-        archived=sidecar.is_archived(path) if beside else None,
     )
+    if info and has_sidecar:
+        info.archived = sidecar.is_archived(path)
+    return info
 
 
-def _went_on(successor: str | None, path: str, id: str) -> bool:
-    """Whether the session goes on in another one beside it, which does not lead back here."""
-    seen = {id}
+def _is_continued(candidate: TranscriptCandidate, successor: str | None) -> bool:
+    """Return whether another session in the same directory continues this one, without a circle."""
+    directory, seen = os.path.dirname(candidate.path), {candidate.id}
     while successor is not None and session_id_from_file_name(f"{successor}.jsonl"):
         if successor in seen:
             return False
-        facts = quick_info.read_facts(
-            os.path.join(os.path.dirname(path), f"{successor}.jsonl"), False
-        )
+        path = os.path.join(directory, f"{successor}.jsonl")
+        facts = quick_info.read_facts(path, thorough=False)
         if facts is None:
             break
         seen.add(successor)

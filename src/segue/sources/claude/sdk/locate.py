@@ -1,8 +1,8 @@
-"""A session's transcript by its id.
+"""Find a session's transcript by its id.
 
-The same id may lie in several project directories: a project was moved while its session ran, or
-a synchronised folder holds a copy. Every function then means the copy that lists show, which is
-the newest one that can be listed at all.
+Several project directories may hold the same id: a project was moved while its session ran, or a
+synchronised folder holds a copy. Every function then uses the copy that lists show: the newest one
+that can be listed.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ from .sdk_types import SDKSessionInfo
 
 
 def find_copies(home: ClaudeHome, id: str, directory: str | None = None) -> list[TranscriptFile]:
-    """All transcripts of a session that are regular files with something in them, newest first."""
+    """Return the transcripts of a session that are regular and not empty, newest first."""
     if not is_uuid(id):
         return []
-    found: list[tuple[int, TranscriptFile]] = []
-    for project in (
-        list_projects(home) if directory is None else projects_for_directory(home, directory)
-    ):
+    projects = list_projects(home) if directory is None else projects_for_directory(home, directory)
+    copies: list[tuple[int, TranscriptFile]] = []
+    for project in projects:
         path = os.path.join(project.path, f"{id}.jsonl")
         try:
             status = os.lstat(path)
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(status.st_mode) and status.st_size:
-            found.append((status.st_mtime_ns, TranscriptFile(id, path, project)))
-    found.sort(key=lambda copy: copy[0], reverse=True)
-    return [place for _, place in found]
+            copies.append((status.st_mtime_ns, TranscriptFile(id, path, project)))
+    copies.sort(key=lambda copy: copy[0], reverse=True)
+    return [transcript for _, transcript in copies]
 
 
 def find_transcript(
     home: ClaudeHome, id: str, directory: str | None = None
 ) -> TranscriptFile | None:
-    """The transcript of a session, or None."""
-    places = find_copies(home, id, directory)
-    if len(places) > 1:
-        for place in places:
-            if session_info(place) is not None:
-                return place
-    return places[0] if places else None
+    """Return the transcript of a session, or None."""
+    copies = find_copies(home, id, directory)
+    if len(copies) > 1:
+        for transcript in copies:
+            if session_info(transcript) is not None:
+                return transcript
+    return copies[0] if copies else None
 
 
-def session_info(place: TranscriptFile) -> SDKSessionInfo | None:
-    """What lists say of a session; None for what they leave out."""
-    facts = quick_info.read_facts(place.path)
-    return listing.session_info(facts, place.id, place.path, place.project) if facts else None
+def session_info(transcript: TranscriptFile) -> SDKSessionInfo | None:
+    """Return a session as lists show it; None if they leave it out."""
+    facts = quick_info.read_facts(transcript.path)
+    return listing.session_info(facts, transcript) if facts else None

@@ -1,4 +1,4 @@
-"""A page of a session's messages: the way of the conversation, and only the page's lines read."""
+"""Read one page of a conversation's messages; only the lines of that page are parsed in full."""
 
 from __future__ import annotations
 
@@ -6,92 +6,103 @@ from array import array
 from typing import Any
 
 from segue.sources.claude.conversation import active_branch, ancestry, entry_table
-from segue.sources.claude.conversation.entry_table import ATTACHMENT, KINDS, EntryLookup, EntryTable
+from segue.sources.claude.conversation.entry_table import (
+    ATTACHMENT,
+    KINDS,
+    EntryLookup,
+    EntryTable,
+)
 from segue.sources.claude.format import safe_io, subagents
-from segue.sources.claude.format.jsonl import Entry
+from segue.sources.claude.format.jsonl import Entry, parse_text
 
 from .sdk_types import SessionMessage
 
 
 def read_messages(
-    path: str, limit: int | None = None, offset: int = 0, system: bool = False
+    path: str, limit: int | None = None, offset: int = 0, *, include_system: bool = False
 ) -> list[SessionMessage]:
-    """The messages of the conversation in a transcript. Raises Unreadable."""
+    """Return the messages of the conversation in a transcript. Raise UnreadableFile."""
     with safe_io.open_for_reading(path) as (descriptor, _):
-        t = entry_table.table_from_file(descriptor)
-        entry = entry_table.EntryReader(descriptor, t)
-        way = active_branch.find_active_branch(t, entry)
-        shown = array(
-            "i", (number for number in way if active_branch.is_visible(t, number, system))
-        )
-        return load_messages(t, slice_page(shown, limit, offset), entry)
+        table = entry_table.table_from_file(descriptor)
+        read_entry = entry_table.EntryReader(descriptor, table)
+        numbers = _visible_numbers(table, read_entry, include_system=include_system)
+        return load_messages(table, slice_page(numbers, limit, offset), read_entry)
 
 
 def read_agent_messages(
     session: str, agent: str, limit: int | None = None, offset: int = 0
 ) -> list[SessionMessage]:
-    """The messages of one agent; empty when there is none of that id. Raises Unreadable."""
-    path = next(
-        (path for id, path in subagents.list_agent_transcripts(session) if id == agent), None
-    )
+    """Return the messages of one subagent; empty if it is unknown. Raise UnreadableFile."""
+    transcripts = subagents.list_agent_transcripts(session)
+    path = next((path for id, path in transcripts if id == agent), None)
     if path is None:
         return []
     with safe_io.open_for_reading(path) as (descriptor, _):
-        t = entry_table.table_from_file(descriptor)
-        entry = entry_table.EntryReader(descriptor, t)
-        shown = array(
-            "i",
-            (at for at in active_branch.find_newest_branch(t, entry) if ancestry.is_message(t, at)),
-        )
-        found = load_messages(t, slice_page(shown, limit, offset), entry)
-    call, parent = subagents.parse_started_by(subagents.read_metadata(path))
-    for message in found:
-        message.parent_tool_use_id, message.parent_agent_id = call, parent
-    return found
+        table = entry_table.table_from_file(descriptor)
+        read_entry = entry_table.EntryReader(descriptor, table)
+        numbers = slice_page(_agent_numbers(table, read_entry), limit, offset)
+        messages = load_messages(table, numbers, read_entry)
+    tool_use_id, parent_agent_id = subagents.parse_started_by(subagents.read_metadata(path))
+    for message in messages:
+        message.parent_tool_use_id, message.parent_agent_id = tool_use_id, parent_agent_id
+    return messages
 
 
 def messages_from_entries(
     entries: list[Entry],
     limit: int | None = None,
     offset: int = 0,
-    agent: bool = False,
-    system: bool = False,
+    *,
+    is_agent: bool = False,
+    include_system: bool = False,
 ) -> list[SessionMessage]:
-    """The same of entries that are already read; for an agent all that it did."""
-    t = entry_table.table_from_entries(entries)
+    """Return the messages of parsed entries: a session's conversation, or all of a subagent's."""
+    table = entry_table.table_from_entries(entries)
 
-    def entry(number: int) -> Entry:
-        return entries[t.starts[number]]
+    def read_entry(number: int) -> Entry:
+        return entries[table.starts[number]]
 
-    if agent:
-        shown = array(
-            "i",
-            (at for at in active_branch.find_newest_branch(t, entry) if ancestry.is_message(t, at)),
-        )
+    if is_agent:
+        numbers = _agent_numbers(table, read_entry)
     else:
-        way = active_branch.find_active_branch(t, entry)
-        shown = array("i", (at for at in way if active_branch.is_visible(t, at, system)))
-    return load_messages(t, slice_page(shown, limit, offset), entry)
+        numbers = _visible_numbers(table, read_entry, include_system=include_system)
+    return load_messages(table, slice_page(numbers, limit, offset), read_entry)
 
 
-def load_messages(t: EntryTable, numbers: array[int], entry: EntryLookup) -> list[SessionMessage]:
-    """The messages that some entries hold."""
-    found = ((number, entry(number)) for number in numbers)
-    return [message_from_entry(read, t.kinds[number]) for number, read in found if read]
+def _visible_numbers(
+    table: EntryTable, read_entry: EntryLookup, *, include_system: bool
+) -> array[int]:
+    branch = active_branch.find_active_branch(table, read_entry)
+    return array(
+        "i",
+        (n for n in branch if active_branch.is_visible(table, n, include_system=include_system)),
+    )
+
+
+def _agent_numbers(table: EntryTable, read_entry: EntryLookup) -> array[int]:
+    branch = active_branch.find_newest_branch(table, read_entry)
+    return array("i", (number for number in branch if ancestry.is_message(table, number)))
+
+
+def load_messages(
+    table: EntryTable, numbers: array[int], read_entry: EntryLookup
+) -> list[SessionMessage]:
+    """Return the messages of some entries, without those that can no longer be read."""
+    entries = ((number, read_entry(number)) for number in numbers)
+    return [message_from_entry(entry, table.kinds[number]) for number, entry in entries if entry]
 
 
 def slice_page(items: array[int], limit: int | None, offset: int) -> array[int]:
-    """A slice as the SDK counts: no limit unless it is positive, and no offset below zero."""
+    """Return a slice as the SDK defines it: a limit below 1 is no limit, a negative offset is 0."""
     start = max(0, offset)
     return items[start : start + limit] if limit is not None and limit > 0 else items[start:]
 
 
 def message_from_entry(entry: Entry, kind: int) -> SessionMessage:
-    """An entry as a message; one that waited while the model was busy is the user's."""
-    said = entry.get("message")
+    """Return an entry as a message. A prompt that was queued while the model worked is a user's."""
+    message = entry.get("message")
     name: Any = KINDS[kind]
     if kind == ATTACHMENT:
-        attached = entry.get("attachment")
-        name, said = "user", {"role": "user", "content": (attached or {}).get("prompt")}
-    session = entry.get("sessionId")
-    return SessionMessage(name, entry["uuid"], session if isinstance(session, str) else "", said)
+        attachment = entry.get("attachment")
+        name, message = "user", {"role": "user", "content": (attachment or {}).get("prompt")}
+    return SessionMessage(name, entry["uuid"], parse_text(entry.get("sessionId")) or "", message)

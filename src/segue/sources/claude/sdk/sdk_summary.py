@@ -1,80 +1,99 @@
-"""What a list shows of a session, folded from its entries one by one.
+"""Convert session facts to the Agent SDK's session info and summaries.
 
-The names are those of the SDK, which reads what stores keep of it.
+A summary is a dictionary that the SDK keeps in a session store, so its keys are the SDK's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from segue.sources.claude.format import jsonl
+from segue.sources.claude.format.facts import LATEST_VALUES, SessionFacts
 from segue.sources.claude.format.jsonl import Entry
-from segue.sources.claude.format.prompt import parse_prompt
 
 from .sdk_types import SDKSessionInfo
 
-# An entry's field whose last value counts, and what it is called in a summary.
-_LAST = {
-    "customTitle": "custom_title",
-    "aiTitle": "ai_title",
-    "lastPrompt": "last_prompt",
-    "summary": "summary_hint",
-    "gitBranch": "git_branch",
-    "relocatedCwd": "relocated_cwd",
-}
+# Unlike a transcript's reader, the SDK accepts these fields on an entry of any type.
+_LATEST_FIELDS = [
+    latest for kind, latest in LATEST_VALUES.items() if kind not in ("tag", "continued-in")
+]
+_SUMMARY_FACTS = (
+    "is_sidechain",
+    "cwd",
+    "git_branch",
+    "command_fallback",
+    "pasted",
+    *(latest.fact for latest in _LATEST_FIELDS),
+)
 
 
-def fold_entry(data: dict[str, Any], entry: Entry) -> None:
-    """Take one more entry into a summary."""
-    data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-    at = jsonl.parse_timestamp(entry.get("timestamp"))
-    if at is not None:
-        data.setdefault("created_at", at // 1000)
-    cwd = entry.get("cwd")
-    if cwd and isinstance(cwd, str):
-        data.setdefault("cwd", cwd)
-    for field, name in _LAST.items():
-        value = entry.get(field)
-        if isinstance(value, str):
-            data[name] = value
-    kind = entry.get("type")
-    if kind == "tag":
-        tag = entry.get("tag")
-        data.pop("tag", None)
-        if tag and isinstance(tag, str):
-            data["tag"] = tag
-    typed = kind == "user" and not entry.get("isMeta") and not entry.get("isCompactSummary")
-    if typed and not data.get("first_prompt_locked"):
-        said = parse_prompt(entry.get("message"))
-        if said.text:
-            data["first_prompt"], data["first_prompt_locked"] = said.text, True
-        if said.command:
-            data.setdefault("command_fallback", said.command)
-        if said.pasted:
-            data.setdefault("pasted", said.pasted)
+def fold_entries(summary: dict[str, Any], entries: Iterable[Entry]) -> None:
+    """Add the facts of more entries to a summary."""
+    facts = _facts_from_summary(summary)
+    for entry in entries:
+        facts.learn_entry(entry)
+        for field, fact in _LATEST_FIELDS:
+            facts.learn_latest(fact, entry.get(field))
+    _update_summary(summary, facts)
+
+
+def _facts_from_summary(summary: dict[str, Any]) -> SessionFacts:
+    facts = SessionFacts(tag=summary.get("tag"))
+    for name in _SUMMARY_FACTS:
+        setattr(facts, name, summary.get(name))
+    if summary.get("first_prompt_locked"):
+        facts.first_prompt = summary.get("first_prompt")
+    if (milliseconds := summary.get("created_at")) is not None:
+        facts.created_at = milliseconds * 1000
+    return facts
+
+
+def _update_summary(summary: dict[str, Any], facts: SessionFacts) -> None:
+    for name in _SUMMARY_FACTS:
+        if (value := getattr(facts, name)) is not None:
+            summary[name] = value
+    if facts.created_at is not None:
+        summary["created_at"] = facts.created_at // 1000
+    summary.pop("tag", None)
+    if facts.tag:
+        summary["tag"] = facts.tag
+    if facts.first_prompt:
+        summary["first_prompt"], summary["first_prompt_locked"] = facts.first_prompt, True
 
 
 def info_from_summary(
-    id: str, modified: int, data: dict[str, Any], directory: str | None
+    id: str, last_modified: int, summary: dict[str, Any], directory: str | None
 ) -> SDKSessionInfo | None:
-    """A summary as lists show it; None for a session that they leave out."""
-    if data.get("is_sidechain"):
-        return None
-    typed = data.get("first_prompt") if data.get("first_prompt_locked") else None
-    typed = typed or data.get("command_fallback") or None
-    title = data.get("custom_title") or data.get("ai_title") or None
-    summary = title or data.get("last_prompt") or data.get("summary_hint") or typed
-    summary = summary or data.get("pasted")
-    if not summary:
+    """Return a summary as session info; None for a session that lists leave out."""
+    return info_from_facts(_facts_from_summary(summary), id, last_modified, directory=directory)
+
+
+def info_from_facts(
+    facts: SessionFacts,
+    id: str,
+    last_modified: int,
+    *,
+    directory: str | None = None,
+    title_copy: str | None = None,
+    file_size: int | None = None,
+) -> SDKSessionInfo | None:
+    """Return facts as session info; None for a session that lists leave out.
+
+    `title_copy` is a person's title that is kept outside the transcript.
+    """
+    own_title = facts.custom_title or title_copy
+    summary = own_title or facts.generated_title
+    if facts.is_sidechain or not summary:
         return None
     return SDKSessionInfo(
         session_id=id,
         summary=summary,
-        last_modified=modified,
-        custom_title=title,
-        first_prompt=typed,
-        git_branch=data.get("git_branch") or None,
-        cwd=data.get("relocated_cwd") or data.get("cwd") or directory or None,
-        tag=data.get("tag") or None,
-        created_at=data.get("created_at"),
+        last_modified=last_modified,
+        file_size=file_size,
+        custom_title=own_title or facts.ai_title or None,
+        first_prompt=facts.prompt or None,
+        git_branch=facts.git_branch or None,
+        cwd=facts.directory or directory or None,
+        tag=facts.tag or None,
+        created_at=None if facts.created_at is None else facts.created_at // 1000,
     )

@@ -1,4 +1,4 @@
-"""What the session functions answer: the names and fields of Claude's own SDK."""
+"""The result types of the session functions, with the names and fields of the Agent SDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass
 class SDKSessionInfo:
-    """One session, as lists show it. Times are milliseconds since the epoch."""
+    """One session in a list. Times are milliseconds since the epoch."""
 
     session_id: str
     summary: str
@@ -20,13 +20,13 @@ class SDKSessionInfo:
     cwd: str | None = None
     tag: str | None = None
     created_at: int | None = None
-    # None when it never was: false says that somebody, or a later prompt, took it out again.
+    # None if it was never archived; False if a person or a later prompt unarchived it.
     archived: bool | None = None
 
 
 @dataclass
 class SessionMessage:
-    """One message of a conversation; `message` is what the model's interface sent or received."""
+    """One message of a conversation; `message` is what the model API sent or received."""
 
     type: Literal["user", "assistant", "system"]
     uuid: str
@@ -38,6 +38,6 @@ class SessionMessage:
 
 @dataclass
 class ForkSessionResult:
-    """The id of the session that a fork made."""
+    """The id of the session that a fork created."""
 
     session_id: str
