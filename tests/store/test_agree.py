@@ -221,7 +221,7 @@ class Agreement(RuleBasedStateMachine):
 
         async def next_page(store: Store) -> list[Session]:
             after = position(found[-1], query.order) if found else None
-            return await store.page(room, query, after, backward)
+            return await store.page(room, query, after, backward=backward)
 
         while page := self.same(next_page):
             found += page[::-1] if backward else page
@@ -321,13 +321,13 @@ class Agreement(RuleBasedStateMachine):
     async def contents(self, store: Store) -> dict[str, Any]:
         rows = {name: row for name in self.names if (row := await store.get(*name))}
         leases = {name: await store.lease_of(*name) for name in self.names}
-        expired = [lease for lease in await store.expired() if self.is_ours(lease.workspace)]
+        expired = [lease for lease in await store.expired_leases() if self.is_ours(lease.workspace)]
         return {
             "rows": rows,
             "leases": {name: timeless(lease) for name, lease in leases.items()},
             "expired": {timeless(lease) for lease in expired},
             "inboxes": {n: [plain(item) for item in await store.inbox(*n)] for n in rows},
-            "waiting": {n for n in await store.waiting(clock.LATEST) if self.is_ours(n[0])},
+            "waiting": {n for n in await store.waiting_prompts(clock.LATEST) if self.is_ours(n[0])},
             "deltas": {name: await store.deltas(*name) for name in rows},
         }
 

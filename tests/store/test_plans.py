@@ -67,7 +67,7 @@ class Meter:
 
     def page(self, query: Query, after: Position | None = None, backward: bool = False) -> int:
         """The steps of a page."""
-        return self.steps(lambda: self.reader.page(HERE, query, after, backward))
+        return self.steps(lambda: self.reader.page(HERE, query, after, backward=backward))
 
     def steps(self, read: Callable[[], object]) -> int:
         taken = 0
@@ -158,7 +158,7 @@ def test_a_list_neither_scans_nor_sorts(
     after: Position | None,
 ) -> None:
     query = Query(**asked, order=order, descending=descending)
-    (statement,) = few.statements(lambda: few.reader.page(HERE, query, after, backward))
+    (statement,) = few.statements(lambda: few.reader.page(HERE, query, after, backward=backward))
     check_plan(few.plan(statement))
 
 
@@ -198,11 +198,11 @@ def test_a_page_costs_the_same_at_any_depth_among_any_number(
     query = Query(**FILTERS[name], order=order, limit=20)
     assert many.page(query) <= 1.5 * few.page(query)
     for backward in (False, True):
-        assert len(few.reader.page(HERE, query, MIDDLE, backward)) == 20
+        assert len(few.reader.page(HERE, query, MIDDLE, backward=backward)) == 20
         least = few.page(query, MIDDLE, backward)
         for at in (NOON + 100, NOON + 10_000, NOON + 19_900):
             after = Position(at, MIDDLE.id)
-            assert len(many.reader.page(HERE, query, after, backward)) > 10
+            assert len(many.reader.page(HERE, query, after, backward=backward)) > 10
             assert many.page(query, after, backward) <= 1.5 * least
 
 

@@ -249,7 +249,7 @@ async def test_leases_go_by_the_clock_of_the_server(
         now = await connection.fetchval("SELECT extract(epoch FROM now())::float8")
         assert now < lease.expires_at / 1e6 < now + 120
         assert await store.acquire(HERE, made.id, "other", 60_000_000) is None
-        assert await store.expired() == []
+        assert await store.expired_leases() == []
 
 
 # Marks.

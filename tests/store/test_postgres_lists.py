@@ -125,7 +125,7 @@ async def test_every_list_walks_its_own_index(url: str, analyzed: bool) -> None:
                 for order in ORDERS:
                     for backward in (False, True):
                         query = Query(order=order, **filters)
-                        call = store.page(HERE, query, Position(3000, "x"), backward)
+                        call = store.page(HERE, query, Position(3000, "x"), backward=backward)
                         found = await plan(store, connection, call)
                         assert not {"Sort", "Incremental Sort", "Seq Scan"} & kinds(found)
                         assert indexes(found) - {"sessions_pkey"} == {f"{index}_{order}"}
@@ -183,7 +183,7 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
             ),
             (store.page(HERE, Query(text="word7 ")), {*rows}),
             (store.ranked(HERE, Query(text="hello")), {"search_words", "events_pkey", *rows[:1]}),
-            (store.expired(), {"leases_expires", "sessions_pkey"}),
+            (store.expired_leases(), {"leases_expires", "sessions_pkey"}),
         ):
             found = await plan(store, connection, call)
             assert "Seq Scan" not in kinds(found)

@@ -52,8 +52,8 @@ async def compare(memory: Store, other: Store, workspace: str, query: Query, bac
     found: list[Session] = []
     while True:
         after = position(found[-1], query.order) if found else None
-        page = await memory.page(workspace, query, after, back)
-        assert await other.page(workspace, query, after, back) == page
+        page = await memory.page(workspace, query, after, backward=back)
+        assert await other.page(workspace, query, after, backward=back) == page
         if not page:
             break
         found += page[::-1] if back else page

@@ -1,8 +1,9 @@
-"""The store's interface, and the values that pass through it.
+"""The interface of stores, and the steps that all stores share.
 
-A store knows sessions, events and what turns need (leases, the inbox, deltas). Every call is
-scoped by a workspace. `change` is the one way a session's history grows: it reads the row, lets
-the caller decide on events, folds them in and writes both, in one transaction.
+A store holds sessions, events and the state of turns (leases, the inbox, deltas). Every call is
+scoped by a workspace. `change` is the only method that appends events: in one transaction it reads
+the session row, lets the caller decide which events to append, projects them onto the row and
+writes both.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ MAX_SEQ = (1 << 24) - 1  # events in one session
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to run a session's turns until `expires_at`. Later holders have higher epochs."""
+    """One process's right to run a session's turns until `expires_at`.
+
+    Each new holder gets a higher epoch.
+    """
 
     workspace: str
     session: str
@@ -40,7 +44,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a session's holder is asked to do; `number` gives the order of arrival."""
+    """A request to the process that runs a session's turns; `number` is the order of arrival."""
 
     number: int
     session: str
@@ -51,7 +55,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(NamedTuple):
-    """Something happened to a session, here or in another process."""
+    """A change to a session, made by this process or another one."""
 
     kind: Literal["events", "inbox", "deltas", "purged"]
     workspace: str
@@ -59,16 +63,16 @@ class Signal(NamedTuple):
 
 
 class Store(Protocol):
-    """What all stores do.
+    """The methods of every store.
 
-    Methods that take an unknown session raise NotFound; but `get` and `lease_of` say None, and
-    `witness` and `occurrences` find nothing in it.
+    Methods raise NotFound for an unknown session. Exceptions: `get`, `checkpoint` and `lease_of`
+    return None, and `newest_matches` and `occurrences` find no events.
     """
 
     async def close(self) -> None: ...
 
     def vitals(self) -> dict[str, int]:
-        """How the store is doing: `commits` so far, and writes in the `queue`, where it knows."""
+        """Return counters for metrics: `commits` so far, and writes in the `queue`, if known."""
         return {}
 
     @property
@@ -77,10 +81,10 @@ class Store(Protocol):
         return False
 
     async def cursor_key(self) -> bytes:
-        """The secret that signs this store's cursors."""
+        """Return the secret that signs this store's cursors."""
 
     async def check(self) -> list[str]:
-        """What is wrong with the store's own structure, a sentence each; nothing is changed."""
+        """Return what is wrong with the store's own structure, one sentence each."""
 
     # sessions and their history
 
@@ -95,13 +99,13 @@ class Store(Protocol):
 
     async def get(self, workspace: str, id: str) -> Session | None: ...
     async def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
-        """Which of these ids the store holds, on any state."""
+        """Return those of the ids that the store has a session for, in any state."""
 
     async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
-        """Sessions with ids from `low` to `high`, both included, by id, on any state."""
+        """Return sessions with ids from `low` to `high`, both included, by id, in any state."""
 
     async def directories(self, workspace: str) -> set[str]:
-        """The directories that have sessions, those in the trash aside."""
+        """Return the directories of all sessions that are not in the trash."""
 
     async def change(
         self,
@@ -113,11 +117,12 @@ class Store(Protocol):
         consume: Sequence[int] = (),
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Session, list[Event]]:
-        """Append what `decide` says of the current row; all of it or nothing.
+        """Append the events that `decide` returns for the current row, all or none.
 
-        With `lease`, only while it is held (LeaseLost otherwise). `consume` names inbox items that
-        are used up by this change (Conflict if one is gone). `decide` may be called again after a
-        lost race, and must be quick and pure.
+        Returns the new row and the events that were added. Raises LeaseLost if `lease` is given
+        and no longer held. `consume` lists inbox items that this change removes; raises Conflict
+        if one of them is gone. `decide` may be called again after a lost race, so it must be quick
+        and pure.
         """
 
     async def load(
@@ -128,19 +133,19 @@ class Store(Protocol):
         *,
         checkpoint: Checkpoint | None = None,
     ) -> Session:
-        """A whole history as it was elsewhere; Conflict if the id is taken.
+        """Create a session from a complete history. Raises Conflict if the id exists.
 
-        The events are gone through twice, and never held all at once.
-        For `sweep` it is as old as can be: a source may have listed it before, and a list that
-        is being paged through must not lose it by its being copied here.
+        `events` is iterated twice and never held in memory as a whole. `sweep` treats the session
+        as older than every change point: a source may have listed it before, and a client that is
+        paging must not miss it because it was imported meanwhile.
         """
 
     async def fork(
         self, workspace: str, id: str, new_id: str, upto: int, created: Draft, tail: EventDecider
     ) -> Session:
-        """A new session: `created`, copies of the events up to `upto`, then what `tail` adds.
+        """Create a session from `created`, copies of the events up to `upto`, and what `tail` adds.
 
-        The copies are `copied`: they have ids of their own.
+        The copies get ids of their own, see `fork_event`.
         """
 
     async def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
@@ -150,7 +155,7 @@ class Store(Protocol):
         """
 
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
-        """Remove a session and all that belongs to it, unless `guard` raises."""
+        """Delete a session and everything that belongs to it, unless `guard` raises."""
 
     async def events(
         self,
@@ -165,89 +170,95 @@ class Store(Protocol):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        """Events with `after < seq < before`, of these types, within these times, in order."""
+        """Return events with `after < seq < before`, of these types and times, in order."""
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
-        """The seq of an event."""
+        """Return the seq of an event, None if the session does not have it."""
 
     # lists
 
     async def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        """Up to `query.limit` sessions after a position, in the query's order.
+        """Return up to `query.limit` sessions after a position, in the query's order.
 
-        `backward` gives those just before the position, still in the query's order.
+        With `backward`, the sessions just before the position, also in the query's order.
         """
 
     async def change_point(self, workspace: str) -> ChangePoint:
-        """The present moment in the store's changes."""
+        """Return the current point in the store's sequence of changes."""
 
     async def sweep(
-        self, workspace: str, query: Query, mark: ChangePoint, after: str
+        self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
-        """Sessions that changed since `mark` and are older than it, by id, from above `after`."""
+        """Return sessions with ids above `after` that changed since a point, by id.
+
+        Sessions that were created after the point are left out.
+        """
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
-        """The sessions that match `query.text` best, best first."""
+        """Return the sessions that match `query.text` best, best first."""
 
     async def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
-        """For each session, the newest event in which one of the terms occurs."""
+        """Return for each session the newest event in which one of the terms occurs."""
 
     async def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        """The seqs of a session's events in which every term occurs, the newest first."""
+        """Return the seqs of a session's events in which every term occurs, newest first."""
 
     async def stale(
         self, workspace: str, state: SessionState, before: int, limit: int
     ) -> list[Session]:
-        """Sessions left alone (live) or shelved since before a time; oldest first."""
+        """Return sessions in a state since before a time, oldest first.
+
+        For active sessions, the time of the last activity counts.
+        """
 
     # turns
 
     async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
-        """The lease, or None while another holder has it. One's own lease is renewed."""
+        """Return the lease, or None while another holder has it. Renews the holder's own lease."""
 
     async def renew(self, holder: str, ttl: int) -> set[tuple[str, str]]:
-        """Extend a holder's leases that are still held; the (workspace, session) of each."""
+        """Extend a holder's unexpired leases. Returns (workspace, session) of each."""
 
     async def release(self, lease: Lease) -> None: ...
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
-        """The lease on a session, expired or not."""
+        """Return the lease on a session, expired or not."""
 
-    async def expired(self) -> list[Lease]:
-        """Leases whose holders are gone."""
+    async def expired_leases(self) -> list[Lease]:
+        """Return the leases that expired without being released."""
 
     async def put_inbox(
         self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
     ) -> InboxItem: ...
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]: ...
     async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
-        """Remove items; which of them were still there."""
+        """Delete items, and return the numbers of those that still existed."""
 
-    async def waiting(self, before: int) -> list[tuple[str, str]]:
-        """(workspace, session) of prompts that arrived before a time and that nobody holds."""
+    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
+        """Return (workspace, session) of sessions with prompts from before a time and no lease."""
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None: ...
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
-        """The pieces of messages still being written, in order."""
+        """Return the deltas of messages that are still being written, in order."""
 
     async def ack(self, workspace: str, id: str, seq: int) -> None:
-        """Note that somebody has been told of a session's events up to this one.
+        """Record that a client has received a session's events up to this one.
 
-        It need not survive a crash, and no event comes of it.
+        The record may be lost in a crash. It is not an event.
         """
 
     async def acked_seq(self, workspace: str, id: str) -> int:
-        """The highest seq that `tell` was given; 0 if none."""
+        """Return the highest seq that was passed to `ack`; 0 if none."""
 
     def watch(self, listener: Callable[[Signal], None]) -> Callable[[], None]:
-        """Tell `listener` of changes until the returned function is called."""
+        """Call `listener` with every change until the returned function is called."""
 
-    # beside the sessions
+    # rows that belong to no session
 
     async def put_key(self, key: ApiKey) -> None: ...
     async def find_key(self, digest: bytes) -> ApiKey | None: ...
@@ -255,19 +266,19 @@ class Store(Protocol):
     async def revoke_key(self, workspace: str, id: str, at: int) -> bool: ...
 
     async def put_record(
-        self, record: Record, *, amend: bool = False, only: bool = False
+        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
-        """Keep a new version; Conflict unless `record.version` is the next one.
+        """Store a new version. Raises Conflict unless `record.version` is the next one.
 
-        `amend` replaces the newest version instead (to archive it, say), and must name it. A new
-        version brings nothing back that is archived: Conflict. With `only`, the earlier versions
-        are forgotten.
+        `amend` replaces the newest version instead, for example to archive it, and must have its
+        number. Raises Conflict if the newest version is archived and the new one is not.
+        `drop_earlier` deletes the earlier versions.
         """
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
-        """Keep new versions of some records and remove others whole: all of it or nothing.
+        """Store new versions of some records and delete others with all versions, all or none.
 
-        Conflict unless each is the next version, and each to be dropped is the newest.
+        Raises Conflict unless each is the next version, and each in `drop` is the newest.
         """
 
     async def get_record(
@@ -282,15 +293,15 @@ class Store(Protocol):
         archived: bool = False,
         limit: int = 50,
     ) -> list[Record]:
-        """The newest versions, newest record first."""
+        """Return the newest version of each record, newest record first."""
 
     async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
-        """Keep a part of a file, counted from 0; it is safe once the file's record is put."""
+        """Store a part of a file, counted from 0. It is durable once the file's record is stored."""
 
     async def part(self, workspace: str, file: str, number: int) -> bytes | None: ...
     async def drop_parts(self, workspace: str, file: str) -> None: ...
-    async def drop_strays(self, before: int) -> None:
-        """Forget what was begun before a time and has no record of kind `file` or `archive`."""
+    async def drop_unfinished_uploads(self, before: int) -> None:
+        """Delete parts of uploads from before a time that no `file` or `archive` record names."""
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]
@@ -300,17 +311,17 @@ class Store(Protocol):
     async def settings(self, workspace: str) -> dict[str, Any]: ...
 
 
-# What every store does with drafts before it writes them.
+# Steps that every store takes before it writes.
 
 
 def start_session(workspace: str, id: str, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
-    """A new session's row and events."""
+    """Return the row and the events of a new session."""
     events = number_drafts(drafts, 0, at)
     return projection.project(workspace, id, events), events
 
 
 def append_drafts(session: Session, drafts: Drafts, at: int) -> tuple[Session, list[Event]]:
-    """A session's row and new events, after some drafts."""
+    """Return a session's row after some drafts, and the events that they become."""
     events = number_drafts(drafts, session.last_seq, at)
     for event in events:
         session = projection.apply(session, event)
@@ -322,20 +333,19 @@ def settle_checkpoint(checkpoint: Checkpoint, session: Session) -> Checkpoint:
     return checkpoint if checkpoint.seq else replace(checkpoint, seq=session.last_seq)
 
 
-# Events that are looked for by their ids: other events name them, or count them once.
+# Events that other events refer to by id, or that are counted once by id. Forks keep these ids.
 TYPES_THAT_KEEP_IDS = ("model_asked", "model_called", "permission_asked")
 
 
 def fork_event(event: Event, fork: str) -> Event:
-    """An event as a fork takes it over: under an id of its own."""
+    """Return an event as a fork copies it: with an id of its own."""
     if event.type in TYPES_THAT_KEEP_IDS:
         return event
     return replace(event, id=ids.fork_event_id(fork, event.id))
 
 
 def number_drafts(drafts: Drafts, last: int, at: int) -> list[Event]:
-    """Drafts with their places, ids and times."""
-    # By id, so that one given twice is added once.
+    """Return drafts as events with seqs, ids and times, each id once."""
     events: dict[str, Event] = {}
     for draft in drafts:
         if isinstance(draft, Body):

@@ -244,7 +244,7 @@ class MemoryStore(Store):
     # lists
 
     async def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         def place(session: Session) -> Position:
             return position(session, query.order)
@@ -357,7 +357,7 @@ class MemoryStore(Store):
         entry = self._entries.get((workspace, id))
         return entry.lease if entry else None
 
-    async def expired(self) -> list[Lease]:
+    async def expired_leases(self) -> list[Lease]:
         at = clock.now()
         leases = (entry.lease for entry in self._entries.values())
         return [lease for lease in leases if lease is not None and lease.expires_at <= at]
@@ -391,7 +391,7 @@ class MemoryStore(Store):
     async def acked_seq(self, workspace: str, id: str) -> int:
         return self._find(workspace, id).acked_seq
 
-    async def waiting(self, before: int) -> list[tuple[str, str]]:
+    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
         at = clock.now()
         return [
             name
@@ -446,7 +446,7 @@ class MemoryStore(Store):
         return True
 
     async def put_record(
-        self, record: Record, *, amend: bool = False, only: bool = False
+        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
         name = record.workspace, record.kind, record.id
         versions = self._records.get(name, [])
@@ -455,7 +455,7 @@ class MemoryStore(Store):
             self._check_archived(record)
         kept = replace(record, body=_decode_any(codec.encode(record.body)))
         earlier = versions[:-1] if amend else versions
-        self._records[name] = [*([] if only else earlier), kept]
+        self._records[name] = [*([] if drop_earlier else earlier), kept]
         return record
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
@@ -493,7 +493,7 @@ class MemoryStore(Store):
         self._parts.pop((workspace, file), None)
         self._begun.pop((workspace, file), None)
 
-    async def drop_strays(self, before: int) -> None:
+    async def drop_unfinished_uploads(self, before: int) -> None:
         for (workspace, file), at in list(self._begun.items()):
             kept = any((workspace, kind, file) in self._records for kind in ("file", "archive"))
             if at < before and not kept:

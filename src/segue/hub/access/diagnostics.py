@@ -46,7 +46,7 @@ async def checkup(hub: Reading, principal: Principal, *, deep: bool) -> AsyncIte
             yield Finding("sessions", "problem", problem)
     which = "all" if deep else "the latest"
     yield Finding("sessions", "ok", f"{which} {looked} compared with their histories")
-    left = len(await hub.store.expired())
+    left = len(await hub.store.expired_leases())
     if left:
         yield Finding("turns", "warning", f"{left} were cut off; they are closed when next opened")
     for source in await hub._sources(principal):

@@ -39,7 +39,7 @@ class Files:
         """A new file. `about` is kept with it, beside its size and digest."""
         if not self._swept:
             self._swept = True
-            await self._store.drop_strays(clock.now() - clock.DAY)
+            await self._store.drop_unfinished_uploads(clock.now() - clock.DAY)
         id = ids.new_id()
         size, digest = 0, sha256()
         try:

@@ -60,7 +60,7 @@ class Records:
         With `only`, the earlier ones are forgotten.
         """
         changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())
-        return await self._store.put_record(changed, only=only)
+        return await self._store.put_record(changed, drop_earlier=only)
 
     async def amend(self, record: Record) -> Record:
         """The record in the place of its newest version, of which nothing is kept."""
@@ -69,7 +69,7 @@ class Records:
     async def supersede(self, record: Record) -> Record:
         """The record, changed, as the next and only version; Conflict as with `update`."""
         following = replace(record, version=record.version + 1)
-        return await self._store.put_record(following, only=True)
+        return await self._store.put_record(following, drop_earlier=True)
 
     async def archive(self, record: Record) -> Record:
         """The newest version as an archived one, whichever that is by then."""

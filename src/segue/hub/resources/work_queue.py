@@ -189,7 +189,7 @@ class Work:
         stopped = replace(
             item, body=body, version=item.version + 1, updated_at=now, archived_at=now
         )
-        await self._store.put_record(stopped, only=True)
+        await self._store.put_record(stopped, drop_earlier=True)
         # Whoever asked the session something until now found this item, and offered no other.
         session = await self._store.get(item.workspace, body["session"])
         unasked = "stop_requested_at" not in body and "acknowledged_at" in body

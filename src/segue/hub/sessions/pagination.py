@@ -52,7 +52,7 @@ class _Stored:
     def page(
         self, query: Query, after: Position | None, backward: bool
     ) -> Awaitable[list[Session]]:
-        return self._store.page(self._workspace, query, after, backward)
+        return self._store.page(self._workspace, query, after, backward=backward)
 
     def change_point(self) -> Awaitable[ChangePoint]:
         return self._store.change_point(self._workspace)

@@ -53,7 +53,7 @@ class MemorySource:
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
-        return await self.kept.page(self.workspace, query, after, backward)
+        return await self.kept.page(self.workspace, query, after, backward=backward)
 
     async def change_point(self) -> ChangePoint:
         return await self.kept.change_point(self.workspace)

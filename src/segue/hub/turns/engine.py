@@ -218,9 +218,9 @@ class Turns:
 
     async def recover(self) -> None:
         """Close the turns of dead processes, and run the prompts they had not begun."""
-        for lease in await self._store.expired():
+        for lease in await self._store.expired_leases():
             await self._take_over((lease.workspace, lease.session))
-        for name in await self._store.waiting(clock.now() - ABANDONED):
+        for name in await self._store.waiting_prompts(clock.now() - ABANDONED):
             await self._take_over(name)
 
     async def _take_over(self, name: Name) -> None:

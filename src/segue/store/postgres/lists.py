@@ -35,7 +35,7 @@ class SessionLists:
         self._database = database
 
     async def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         arms = await self._arms(workspace, query)
         wanted = None if query.text is None else search_text.terms(query.text)

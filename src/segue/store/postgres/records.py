@@ -53,12 +53,12 @@ class Records:
         return await self._database.transact(revoke)
 
     async def put_record(
-        self, record: Record, *, amend: bool = False, only: bool = False
+        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
         async def put(connection: Connection) -> None:
             await _lock(connection, [record])
             await _put(connection, record, amend)
-            if only:
+            if drop_earlier:
                 sql = f"DELETE FROM records WHERE {_NAMED} AND version < $4"
                 await connection.execute(sql, *_name(record), record.version)
 
@@ -92,7 +92,7 @@ class Records:
         sql = "DELETE FROM parts WHERE workspace = $1 AND file = $2"
         await self._database.write(sql, workspace, file)
 
-    async def drop_strays(self, before: int) -> None:
+    async def drop_unfinished_uploads(self, before: int) -> None:
         sql = """
             DELETE FROM parts USING parts AS first
             WHERE first.number = 0 AND first.at < $1

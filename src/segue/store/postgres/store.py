@@ -162,9 +162,9 @@ class PostgresStore(Store):
     # Lists and searches.
 
     async def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        return await self._lists.page(workspace, query, after, backward)
+        return await self._lists.page(workspace, query, after, backward=backward)
 
     async def change_point(self, workspace: str) -> ChangePoint:
         return await self._lists.change_point(workspace)
@@ -206,8 +206,8 @@ class PostgresStore(Store):
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
         return await self._turns.lease_of(workspace, id)
 
-    async def expired(self) -> list[Lease]:
-        return await self._turns.expired()
+    async def expired_leases(self) -> list[Lease]:
+        return await self._turns.expired_leases()
 
     async def put_inbox(
         self, workspace: str, id: str, kind: InboxKind, item_id: str, body: dict[str, Any]
@@ -226,8 +226,8 @@ class PostgresStore(Store):
     async def acked_seq(self, workspace: str, id: str) -> int:
         return await self._turns.acked_seq(workspace, id)
 
-    async def waiting(self, before: int) -> list[tuple[str, str]]:
-        return await self._turns.waiting(before)
+    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
+        return await self._turns.waiting_prompts(before)
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
         await self._turns.put_deltas(lease, deltas)
@@ -250,9 +250,9 @@ class PostgresStore(Store):
         return await self._records.revoke_key(workspace, id, at)
 
     async def put_record(
-        self, record: Record, *, amend: bool = False, only: bool = False
+        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
-        return await self._records.put_record(record, amend=amend, only=only)
+        return await self._records.put_record(record, amend=amend, drop_earlier=drop_earlier)
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
         await self._records.put_records(records, drop)
@@ -266,8 +266,8 @@ class PostgresStore(Store):
     async def drop_parts(self, workspace: str, file: str) -> None:
         await self._records.drop_parts(workspace, file)
 
-    async def drop_strays(self, before: int) -> None:
-        await self._records.drop_strays(before)
+    async def drop_unfinished_uploads(self, before: int) -> None:
+        await self._records.drop_unfinished_uploads(before)
 
     async def get_record(
         self, workspace: str, kind: str, id: str, version: int | None = None

@@ -88,7 +88,7 @@ class TurnState:
         sql = _LEASES + " AND s.workspace = $1 AND s.id = $2"
         return next(map(_lease, await self._database.fetch(sql, workspace, id)), None)
 
-    async def expired(self) -> list[Lease]:
+    async def expired_leases(self) -> list[Lease]:
         # The time is taken once, as an index needs it.
         sql = _LEASES + f" AND l.expires_at <= (SELECT {NOW})"
         return [_lease(row) for row in await self._database.fetch(sql)]
@@ -145,7 +145,7 @@ class TurnState:
             raise not_found(id)
         return int(rows[0][0])
 
-    async def waiting(self, before: int) -> list[tuple[str, str]]:
+    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
         sql = f"""
             SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
             LEFT JOIN leases l ON l.session = i.session

@@ -158,7 +158,7 @@ class Reader:
     # lists
 
     def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         wanted = search_text.terms(query.text) if query.text is not None else []
         arms = query_sql.arms(query, lambda state, wanted: self._choose(workspace, state, wanted))
@@ -388,7 +388,7 @@ class Reader:
         sql = _LEASES + " WHERE s.workspace = ? AND s.id = ? AND l.holder <> ''"
         return next(map(_lease, self.execute(sql, (workspace, id))), None)
 
-    def expired(self) -> list[Lease]:
+    def expired_leases(self) -> list[Lease]:
         sql = _LEASES + " WHERE l.expires_at <= ? AND l.holder <> ''"
         return [_lease(row) for row in self.execute(sql, (clock.now(),))]
 
@@ -399,7 +399,7 @@ class Reader:
             for number, kind, item, at, body in self.execute(sql, (self.pk(workspace, id),))
         ]
 
-    def waiting(self, before: int) -> list[tuple[str, str]]:
+    def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
         sql = """
             SELECT DISTINCT s.workspace, s.id FROM inbox i JOIN sessions s ON s.pk = i.session
             LEFT JOIN leases l ON l.session = i.session

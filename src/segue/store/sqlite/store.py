@@ -104,10 +104,10 @@ class SQLiteStore(Store):
             return self.reader.checkpoint(workspace, id)
 
     async def page(
-        self, workspace: str, query: Query, after: Position | None = None, backward: bool = False
+        self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
         with translated(self.path):
-            return self.reader.page(workspace, query, after, backward)
+            return self.reader.page(workspace, query, after, backward=backward)
 
     async def change_point(self, workspace: str) -> ChangePoint:
         with translated(self.path):
@@ -145,17 +145,17 @@ class SQLiteStore(Store):
         with translated(self.path):
             return self.reader.lease_of(workspace, id)
 
-    async def expired(self) -> list[Lease]:
+    async def expired_leases(self) -> list[Lease]:
         with translated(self.path):
-            return self.reader.expired()
+            return self.reader.expired_leases()
 
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
         with translated(self.path):
             return self.reader.inbox(workspace, id)
 
-    async def waiting(self, before: int) -> list[tuple[str, str]]:
+    async def waiting_prompts(self, before: int) -> list[tuple[str, str]]:
         with translated(self.path):
-            return self.reader.waiting(before)
+            return self.reader.waiting_prompts(before)
 
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         with translated(self.path):
@@ -274,9 +274,11 @@ class SQLiteStore(Store):
         return False
 
     async def put_record(
-        self, record: Record, *, amend: bool = False, only: bool = False
+        self, record: Record, *, amend: bool = False, drop_earlier: bool = False
     ) -> Record:
-        return await self._writer.run(lambda tx: writes.put_record(tx, record, amend, only))
+        return await self._writer.run(
+            lambda tx: writes.put_record(tx, record, amend=amend, drop_earlier=drop_earlier)
+        )
 
     async def put_records(self, records: Sequence[Record], drop: Sequence[Record] = ()) -> None:
         await self._writer.run(lambda tx: writes.put_records(tx, records, drop))
@@ -290,8 +292,8 @@ class SQLiteStore(Store):
     async def drop_parts(self, workspace: str, file: str) -> None:
         await self._writer.run(lambda tx: writes.drop_parts(tx, workspace, file))
 
-    async def drop_strays(self, before: int) -> None:
-        await self._writer.run(lambda tx: writes.drop_strays(tx, before))
+    async def drop_unfinished_uploads(self, before: int) -> None:
+        await self._writer.run(lambda tx: writes.drop_unfinished_uploads(tx, before))
 
     async def set_overlay(
         self, workspace: str, source: str, id: str, patch: dict[str, Any]

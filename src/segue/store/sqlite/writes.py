@@ -320,7 +320,9 @@ def put_key(tx: Transaction, key: ApiKey) -> None:
 _NAMED = "workspace = ? AND kind = ? AND id = ?"
 
 
-def put_record(tx: Transaction, record: Record, amend: bool = False, only: bool = False) -> Record:
+def put_record(
+    tx: Transaction, record: Record, *, amend: bool = False, drop_earlier: bool = False
+) -> Record:
     name = (record.workspace, record.kind, record.id)
     newest = _newest(tx, record, record.version - (not amend))
     if not amend and record.archived_at is None:
@@ -338,7 +340,7 @@ def put_record(tx: Transaction, record: Record, amend: bool = False, only: bool 
             codec.encode(record),
         ),
     )
-    if only:
+    if drop_earlier:
         earlier = f"DELETE FROM records WHERE {_NAMED} AND version < ?"
         tx.execute(earlier, (*name, record.version))
     return record
@@ -374,7 +376,7 @@ def drop_parts(tx: Transaction, workspace: str, file: str) -> None:
     tx.execute("DELETE FROM parts WHERE workspace = ? AND file = ?", (workspace, file))
 
 
-def drop_strays(tx: Transaction, before: int) -> None:
+def drop_unfinished_uploads(tx: Transaction, before: int) -> None:
     sql = """
         SELECT workspace, file FROM parts INDEXED BY parts_begun WHERE number = 0 AND at < ?
         AND NOT EXISTS (SELECT 1 FROM records AS r WHERE r.kind IN ('file', 'archive')

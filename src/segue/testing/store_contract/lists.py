@@ -87,7 +87,7 @@ async def walk(store: Store, query: Query, backward: bool = False) -> list[str]:
     """A whole list, page by page."""
     places: list[str] = []
     after: Position | None = None
-    while page := await store.page(HERE, query, after, backward):
+    while page := await store.page(HERE, query, after, backward=backward):
         assert len(page) <= query.limit
         places = ids_of(page) + places if backward else places + ids_of(page)
         after = position(page[0] if backward else page[-1], query.order)

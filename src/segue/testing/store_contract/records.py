@@ -124,9 +124,9 @@ class RecordContract(Contract):
         first = a_record()
         second = replace(first, version=2, body={"new": True})
         await store.put_record(first)
-        assert await store.put_record(second, only=True) == second
+        assert await store.put_record(second, drop_earlier=True) == second
         with pytest.raises(Conflict):
-            await store.put_record(second, only=True)
+            await store.put_record(second, drop_earlier=True)
         assert await store.get_record(HERE, "agent", first.id, 1) is None
         assert await store.get_record(HERE, "agent", first.id, 2) == second
         assert await store.get_record(HERE, "agent", first.id) == second
@@ -224,9 +224,9 @@ class RecordContract(Contract):
                 await store.put_part(HERE, file, number, b"x")
         await store.put_record(kept)
         await store.put_record(other)
-        await store.drop_strays(at(0))  # all are younger
+        await store.drop_unfinished_uploads(at(0))  # all are younger
         assert await store.part(HERE, stray, 1) == b"x"
-        await store.drop_strays(FAR)
+        await store.drop_unfinished_uploads(FAR)
         assert [await store.part(HERE, stray, n) for n in range(2)] == [None, None]
         for file in (kept.id, other.id):
             assert [await store.part(HERE, file, n) for n in range(2)] == [b"x", b"x"]

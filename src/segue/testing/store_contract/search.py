@@ -176,7 +176,9 @@ class TextContract(Contract):
             first = await store.page(HERE, query)
             second = await store.page(HERE, query, position(first[-1], "active"))
             assert first + second == wanted[::-1][:10]
-            assert await store.page(HERE, query, position(second[0], "active"), True) == first
+            assert (
+                await store.page(HERE, query, position(second[0], "active"), backward=True) == first
+            )
             assert await store.page(HERE, replace(query, descending=False)) == wanted[:5]
 
     async def test_long_words_and_long_texts_are_found(self, store: Store) -> None:

@@ -295,7 +295,7 @@ class SessionContract(Contract):
         assert await store.sweep(HERE, Query(), mark, "") == []
         assert await store.stale(HERE, "active", FAR, 10) == []
         assert await store.lease_of(HERE, made.id) is None
-        assert (await store.expired(), await store.waiting(FAR)) == ([], [])
+        assert (await store.expired_leases(), await store.waiting_prompts(FAR)) == ([], [])
 
     async def test_a_guard_can_keep_a_session_from_being_purged(self, store: Store) -> None:
         made = await make(store, user("word"))

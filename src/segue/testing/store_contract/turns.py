@@ -183,13 +183,13 @@ class TurnContract(Contract):
         made, there = await make(store), await make(store, workspace=THERE)
         await hold(store, await make(store), "alive")
         leases = [await hold(store, row, "dead", AT_ONCE) for row in (made, there)]
-        found = await store.expired()
+        found = await store.expired_leases()
         assert sorted(found, key=lambda lease: lease.workspace) == leases
         assert await store.lease_of(HERE, made.id) == leases[0]
         await hold(store, made, "next")
-        assert await store.expired() == [leases[1]]
+        assert await store.expired_leases() == [leases[1]]
         await store.release(leases[1])
-        assert await store.expired() == []
+        assert await store.expired_leases() == []
 
     async def test_a_lease_is_seen_by_whoever_opens_the_store(
         self, store: Store, open_store: OpenStore
@@ -287,18 +287,18 @@ class TurnContract(Contract):
             await store.put_inbox(row.workspace, row.id, "prompt", ids.new_id(), {})
         await store.put_inbox(HERE, cancelled.id, "cancel", "c", {})
         lease = await hold(store, busy)
-        waiting = await store.waiting(FAR)
+        waiting = await store.waiting_prompts(FAR)
         assert sorted(waiting) == sorted([(HERE, made.id), (THERE, there.id)])
-        assert await store.waiting(0) == []
+        assert await store.waiting_prompts(0) == []
         await store.release(lease)
-        assert (HERE, busy.id) in await store.waiting(FAR)
+        assert (HERE, busy.id) in await store.waiting_prompts(FAR)
 
     async def test_a_prompt_waits_when_its_holder_is_gone(self, store: Store) -> None:
         made = await make(store)
         item = await store.put_inbox(HERE, made.id, "prompt", "p", {})
         await hold(store, made, "dead", AT_ONCE)
-        assert await store.waiting(FAR) == [(HERE, made.id)]
-        assert await store.waiting(item.at) == []
+        assert await store.waiting_prompts(FAR) == [(HERE, made.id)]
+        assert await store.waiting_prompts(item.at) == []
 
     # deltas
 
