@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.store.base import Store
-from segue.store.sqlite import SQLiteStore, fts_query, reads
+from segue.store.sqlite import SQLiteStore, fts_query, text_search
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def postgres(loop: asyncio.AbstractEventLoop, migrated_database_url: str) -> Ite
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search takes among few sessions the ways that it has for very many."""
-    monkeypatch.setattr(reads, "RARER", 1)
-    monkeypatch.setattr(reads, "RARE", 5)
+    monkeypatch.setattr(text_search, "VERY_RARE_EVENTS", 1)
+    monkeypatch.setattr(text_search, "RARE_EVENTS", 5)
     for module, name in (
-        (reads, "WALK"),
-        (reads, "RANKED"),
-        (fts_query, "NEAR"),
-        (fts_query, "CHECKS"),
-        (fts_query, "RECENT"),
+        (text_search, "MAX_SCANNED_SESSIONS"),
+        (text_search, "RANK_BATCH_EVENTS"),
+        (fts_query, "MAX_SKIPPED_HITS"),
+        (fts_query, "MAX_WRONG_HITS"),
+        (fts_query, "RECENT_EVENTS"),
     ):
         monkeypatch.setattr(module, name, 1)

@@ -136,9 +136,10 @@ async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
         await fill(connection, analyzed=False)
         for filters in (filters for choices in FILTERS.values() for filters in choices):
             query = Query(limit=LIMIT, **filters)
-            arms = query_sql.arms(query)
+            ranges = query_sql.index_ranges(query)
             for after in (None, Position(3500, "x"), Position(1500, "x")):
-                sql, args = lists._build.page(HERE, query, arms, after, False, LIMIT)
+                spec = query_sql.PageSpec(HERE, query, after, limit=LIMIT)
+                sql, args = lists._build.page(ranges, spec)
                 statement = await connection.prepare(sql)
                 (explained,) = await statement.explain(*args, analyze=True)
                 read = [
@@ -146,7 +147,7 @@ async def test_a_deep_page_reads_no_more_rows_than_the_first(url: str) -> None:
                     for node in nodes(explained["Plan"])
                     if indexes([node]) - {"sessions_pkey"}
                 ]
-                assert sum(read) <= LIMIT + len(arms)
+                assert sum(read) <= LIMIT + len(ranges)
 
 
 @statistics
@@ -251,8 +252,8 @@ async def test_a_text_beyond_what_a_tsvector_holds_is_kept_and_found(
 async def test_every_way_of_searching_finds_the_same(
     url: str, rare: int, walk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "RARE", rare)
-    monkeypatch.setattr(lists, "WALK", walk)
+    monkeypatch.setattr(lists, "RARE_EVENTS", rare)
+    monkeypatch.setattr(lists, "MAX_SCANNED_SESSIONS", walk)
     memory = MemoryStore()
     async with opened(url) as store, raw(url) as connection:
         for number in range(60):

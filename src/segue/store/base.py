@@ -296,7 +296,7 @@ class Store(Protocol):
         """Return the newest version of each record, newest record first."""
 
     async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
-        """Store a part of a file, counted from 0. It is durable once the file's record is stored."""
+        """Store a part of a file, counted from 0. Durable once the file's record is stored."""
 
     async def part(self, workspace: str, file: str, number: int) -> bytes | None: ...
     async def drop_parts(self, workspace: str, file: str) -> None: ...

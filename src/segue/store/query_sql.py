@@ -1,9 +1,9 @@
-"""A Query as SQL, for both databases.
+"""Write a Query as SQL, for both databases.
 
-Every list walks an index that has the filter, the order and the tie-breaking id in that sequence,
-from a position on: its cost is the page. A filter with several values, or several shelves, is one
-arm each, merged in order by the database. Of several filters one drives (its index is walked) and
-the others are checked row by row.
+Every list scans an index whose columns are the filter, the order and the id that breaks ties, from
+a position on, so its cost is the page. A filter with several values, or several states, becomes
+one index range each; the database merges them in order. Of several filters one is the driver: its
+index is scanned, and the other filters are checked row by row.
 """
 
 from __future__ import annotations
@@ -26,28 +26,59 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("deployment", "tag", "cwd", "agent", "status", "source")},
 }
 
-MAX_ARMS = 100  # of a state; SQLite merges at most 500 in all
+MAX_RANGES = 100  # of one state; SQLite merges at most 500 in all
 
 Values = tuple[Any, ...]
-Filters = dict[str, list[Values]]  # driver → the values of its columns, any of which will do
+Filters = dict[str, list[Values]]  # driver → alternative values of its columns
 
 
-class Arm(NamedTuple):
-    """One range of one index."""
+class IndexRange(NamedTuple):
+    """One range of one index, and the filters to check on its rows."""
 
     state: int
     driver: str | None
     values: Values
-    others: Filters
+    row_filters: Filters
+
+
+class Condition(NamedTuple):
+    """A condition in SQL, with `?` for each argument."""
+
+    sql: str
+    args: Sequence[Any]
 
 
 class Statement(NamedTuple):
+    """SQL and its arguments."""
+
     sql: str
     args: list[Any]
 
 
+class PageSpec(NamedTuple):
+    """Which sessions a statement selects, and which columns of them.
+
+    `candidates` restricts the sessions to a set that is known already: they are looked up by row,
+    not along an index. `sort_columns` puts time and id before the selected columns.
+    """
+
+    workspace: str
+    query: Query
+    after: Position | None = None
+    backward: bool = False
+    limit: int | None = None
+    select: str = "s.row"
+    candidates: Condition | None = None
+    sort_columns: bool = True
+
+    @property
+    def descending(self) -> bool:
+        """Return whether rows are read from high to low."""
+        return self.query.descending != self.backward
+
+
 def columns(session: Session) -> dict[str, Any]:
-    """The indexed columns of a session's row."""
+    """Return the indexed columns of a session's row."""
     agent = session.agent
     state = session.state
     return {
@@ -66,192 +97,206 @@ def columns(session: Session) -> dict[str, Any]:
 
 
 def filters(query: Query, state: SessionState) -> Filters | None:
-    """What must hold of rows on a state; None when nothing there can match."""
-    found: Filters = {}
+    """Return the filters for rows in a state; None if no row in that state can match."""
+    wanted: Filters = {}
     if query.memory_store_id is not None:
-        found["memory"] = [(query.memory_store_id,)]
+        wanted["memory"] = [(query.memory_store_id,)]
     if query.deployment_id is not None:
-        found["deployment"] = [(query.deployment_id,)]
+        wanted["deployment"] = [(query.deployment_id,)]
     if query.tag is not None:
-        found["tag"] = [(codec.key(query.tag),)]
+        wanted["tag"] = [(codec.key(query.tag),)]
     if query.agent_id is not None:
         if query.agent_version is not None:
-            found["version"] = [(query.agent_id, query.agent_version)]
+            wanted["version"] = [(query.agent_id, query.agent_version)]
         else:
-            found["agent"] = [(query.agent_id,)]
+            wanted["agent"] = [(query.agent_id,)]
     if query.directories:
-        found["cwd"] = [(codec.key(path),) for path in dict.fromkeys(query.directories)]
+        wanted["cwd"] = [(codec.key(path),) for path in dict.fromkeys(query.directories)]
     if query.source is not None:
-        found["source"] = [(query.source,)]
+        wanted["source"] = [(query.source,)]
     if query.statuses:
         if state == "archived" and query.archived_as is not None:
             if query.archived_as not in query.statuses:
                 return None
         else:
-            found["status"] = [(status,) for status in dict.fromkeys(query.statuses)]
-    return found
+            wanted["status"] = [(status,) for status in dict.fromkeys(query.statuses)]
+    return wanted
 
 
-def arms(query: Query, choose: Callable[[int, Filters], str] | None = None) -> list[Arm]:
-    """The index ranges that a query walks. `choose` picks the driver of several filters."""
-    found = []
+def index_ranges(
+    query: Query, choose: Callable[[int, Filters], str] | None = None
+) -> list[IndexRange]:
+    """Return the index ranges that a query scans. `choose` picks the driver of several filters."""
+    ranges = []
     for state in query.states():
         wanted = filters(query, state)
         if wanted is None:
             continue
-        number = STATE_CODES[state]
+        code = STATE_CODES[state]
         driver = None
-        # So many directories that a statement of as many arms would be refused are checked instead.
-        able = {name: values for name, values in wanted.items() if len(values) <= MAX_ARMS}
-        if able:
-            usual = next(name for name in DRIVERS if name in able)
-            driver = choose(number, able) if choose and len(able) > 1 else usual
-        others = {name: values for name, values in wanted.items() if name != driver}
+        # A filter with more values than a statement may have ranges is checked row by row instead.
+        drivers = {name: values for name, values in wanted.items() if len(values) <= MAX_RANGES}
+        if drivers:
+            usual = next(name for name in DRIVERS if name in drivers)
+            driver = choose(code, drivers) if choose and len(drivers) > 1 else usual
+        row_filters = {name: values for name, values in wanted.items() if name != driver}
         options: list[Values] = wanted[driver] if driver else [()]
-        found += [Arm(number, driver, values, others) for values in options]
-    return found
+        ranges += [IndexRange(code, driver, values, row_filters) for values in options]
+    return ranges
 
 
-def checks(query: Query) -> list[Arm]:
-    """The same without an index to walk, for candidates that are looked up row by row."""
-    found = [(STATE_CODES[state], filters(query, state)) for state in query.states()]
-    return [Arm(state, None, (), wanted) for state, wanted in found if wanted is not None]
+def row_checks(query: Query) -> list[IndexRange]:
+    """Return ranges without a driver, for candidates that are looked up row by row."""
+    by_state = [(STATE_CODES[state], filters(query, state)) for state in query.states()]
+    return [IndexRange(code, None, (), wanted) for code, wanted in by_state if wanted is not None]
 
 
-def named(driver: str | None) -> str:
-    """The condition that names a driver's index where SQL has no other way; it always holds."""
+def index_condition(driver: str | None) -> str:
+    """Return the condition that names a driver's index in PostgreSQL; it is always true."""
     return f"status <> 'by {driver or 'time'}'"
 
 
-def _keys(query: Query, arm: Arm) -> tuple[str, str]:
-    """The columns that an arm is in the order of."""
-    table = "l" if arm.driver == "memory" else "s"
+def _table(scanned: IndexRange) -> str:
+    """Return the alias of the table whose index is scanned: links or sessions."""
+    return "l" if scanned.driver == "memory" else "s"
+
+
+def _sort_columns(query: Query, scanned: IndexRange) -> tuple[str, str]:
+    table = _table(scanned)
     return f"{table}.{query.order}_at", f"{table}.id"
 
 
 class Builder:
-    """Writes statements with one database's placeholders."""
+    """Write statements for one database.
+
+    `numbered` writes `$1` for arguments instead of `?`. `indexed_by` names indexes as SQLite does;
+    otherwise `index_condition` names them.
+    """
 
     def __init__(self, *, numbered: bool, indexed_by: bool) -> None:
         self._numbered = numbered
         self._indexed_by = indexed_by
 
-    def page(
-        self,
-        workspace: str,
-        query: Query,
-        found: Sequence[Arm],
-        after: Position | None,
-        backward: bool,
-        limit: int | None,
-        select: str = "s.row",
-        among: tuple[str, list[Any]] | None = None,
-        spare: bool = False,
-    ) -> Statement:
-        """Rows `(time, id, select…)` of all arms, merged in order.
-
-        `among` is one more condition, as SQL and its arguments. `spare` leaves out time and id
-        where nothing has to be merged by them.
-        """
-        args: list[Any] = []
-        down = query.descending != backward
-        direction = "DESC" if down else "ASC"
+    def page(self, ranges: Sequence[IndexRange], spec: PageSpec) -> Statement:
+        """Return a statement for rows `(time, id, select…)` of all ranges, merged in order."""
+        args = _Arguments(numbered=self._numbered)
+        direction = "DESC" if spec.descending else "ASC"
         time, id = "1", "2"
-        if spare := spare and len(found) == 1:
-            time, id = _keys(query, found[0])
+        if not spec.sort_columns:
+            if len(ranges) == 1:
+                time, id = _sort_columns(spec.query, ranges[0])
+            else:  # they are needed to merge
+                spec = spec._replace(sort_columns=True)
         order = f" ORDER BY {time} {direction}, {id} {direction}"
-        parts = [
-            self._arm(workspace, query, arm, after, down, select, among, args, spare)
-            for arm in found
-        ]
-        if len(parts) > 1 and not self._indexed_by:
-            # PostgreSQL merges what is in order; what is not, it would not think of sorting alone.
-            parts = [f"({part}{order})" for part in parts]
-        sql = " UNION ALL ".join(parts) + order
-        if limit is not None:
-            sql += f" LIMIT {self._arg(args, limit)}"
-        return Statement(sql, args)
+        selects = [self._select(scanned, spec, args) for scanned in ranges]
+        if len(selects) > 1 and not self._indexed_by:
+            # PostgreSQL merges parts that are sorted; it would not sort each part by itself.
+            selects = [f"({select}{order})" for select in selects]
+        sql = " UNION ALL ".join(selects) + order
+        if spec.limit is not None:
+            sql += f" LIMIT {args.add(spec.limit)}"
+        return Statement(sql, args.values)
 
-    def _arm(
-        self,
-        workspace: str,
-        query: Query,
-        arm: Arm,
-        after: Position | None,
-        down: bool,
-        select: str,
-        among: tuple[str, list[Any]] | None,
-        args: list[Any],
-        spare: bool,
-    ) -> str:
-        time, id = _keys(query, arm)
-        links = arm.driver == "memory"
-        table = "l" if links else "s"
+    def _select(self, scanned: IndexRange, spec: PageSpec, args: _Arguments) -> str:
+        """Return the SELECT for one index range."""
+        time, id = _sort_columns(spec.query, scanned)
+        source = self._source(scanned, spec)
+        conditions = [
+            *self._range_conditions(scanned, spec, args),
+            *self._position_condition(scanned, spec, args),
+            *_time_bounds(spec.query, _table(scanned), args),
+            *_row_filters(scanned.row_filters, args),
+            *_candidate_condition(spec.candidates, args),
+        ]
+        selected = f"{time}, {id}, {spec.select}" if spec.sort_columns else spec.select
+        return f"SELECT {selected} FROM {source} WHERE {' AND '.join(conditions)}"
+
+    def _source(self, scanned: IndexRange, spec: PageSpec) -> str:
+        """Return the tables to read, with the index by name where the database allows it."""
+        by_links = scanned.driver == "memory"
         index = ""
-        if self._indexed_by:
-            # A set of candidates is looked up by row; an index walk is named, and must be possible.
-            index = f" INDEXED BY {'links' if links else 'sessions'}_"
-            index += f"{arm.driver}_{query.order}" if arm.driver and not links else query.order
-            index = index if among is None else " NOT INDEXED"
-        source = f"sessions s{index}"
-        if links:
-            join = "CROSS JOIN" if self._indexed_by else "JOIN"
-            source = f"links l{index} {join} sessions s ON s.pk = l.session"
-        # No index of PostgreSQL's answers this: candidates are not to be found by workspace.
-        equals = "=" if self._indexed_by or among is None else "IS NOT DISTINCT FROM"
-        where = [
-            f"{table}.workspace {equals} {self._arg(args, workspace)}",
-            f"{table}.state = {self._arg(args, arm.state)}",
-        ]
-        if not self._indexed_by and among is None and not links:
-            where.append(f"s.{named(arm.driver)}")
-        where += [
-            f"{table}.{column} = {self._arg(args, value)}"
-            for column, value in zip(COLUMNS.get(arm.driver or "", ()), arm.values, strict=True)
-        ]
-        if after is not None:
-            sign = "<" if down else ">"
-            spot = f"({self._arg(args, after.at)}, {self._arg(args, after.id)})"
-            where.append(f"({time}, {id}) {sign} {spot}")
-        where += self._bounds(query, table, args)
-        where += self._others(arm.others, args)
-        if among is not None:
-            condition, values = among
-            for value in values:
-                condition = condition.replace("?", self._arg(args, value), 1)
-            where.append(condition)
-        select = select if spare else f"{time}, {id}, {select}"
-        return f"SELECT {select} FROM {source} WHERE {' AND '.join(where)}"
+        if self._indexed_by and spec.candidates is not None:
+            index = " NOT INDEXED"
+        elif self._indexed_by and by_links:
+            index = f" INDEXED BY links_{spec.query.order}"
+        elif self._indexed_by:
+            driver = f"{scanned.driver}_" if scanned.driver else ""
+            index = f" INDEXED BY sessions_{driver}{spec.query.order}"
+        if not by_links:
+            return f"sessions s{index}"
+        join = "CROSS JOIN" if self._indexed_by else "JOIN"
+        return f"links l{index} {join} sessions s ON s.pk = l.session"
 
-    def _bounds(self, query: Query, table: str, args: list[Any]) -> Iterable[str]:
-        low, high = query.created_bounds()
-        # The bound that is not the order's own is checked on the row, and must not tempt a planner.
-        if low is not None:
-            yield f"{table}.created_at >= {self._arg(args, low)}"
-            if query.order == "active":
-                yield f"{table}.active_at >= {self._arg(args, low)}"
-        if high is not None:
-            yield f"{table}.created_at <= {self._arg(args, high)}"
-        if query.active_after is not None:
-            yield f"{table}.active_at > {self._arg(args, query.active_after)}"
+    def _range_conditions(
+        self, scanned: IndexRange, spec: PageSpec, args: _Arguments
+    ) -> Iterable[str]:
+        """Yield the conditions that select one range of one index."""
+        table = _table(scanned)
+        indexed = self._indexed_by or spec.candidates is None
+        # IS NOT DISTINCT FROM uses no index in PostgreSQL: it looks up candidates by key instead.
+        equals = "=" if indexed else "IS NOT DISTINCT FROM"
+        yield f"{table}.workspace {equals} {args.add(spec.workspace)}"
+        yield f"{table}.state = {args.add(scanned.state)}"
+        if not self._indexed_by and spec.candidates is None and table == "s":
+            yield f"s.{index_condition(scanned.driver)}"
+        names = COLUMNS.get(scanned.driver or "", ())
+        for column, value in zip(names, scanned.values, strict=True):
+            yield f"{table}.{column} = {args.add(value)}"
 
-    def _others(self, others: Filters, args: list[Any]) -> Iterable[str]:
-        for name, options in others.items():
-            if name == "memory":
-                (store,) = options[0]
-                yield (
-                    "EXISTS (SELECT 1 FROM links m WHERE m.session = s.pk"
-                    f" AND m.store = {self._arg(args, store)})"
-                )
-                continue
-            if name == "version":
-                ((agent, version),) = options
-                yield f"s.agent = {self._arg(args, agent)}"
-                yield f"s.version = {self._arg(args, version)}"
-                continue
-            given = ", ".join(self._arg(args, value) for (value,) in options)
-            yield f"s.{name} IN ({given})"
+    def _position_condition(
+        self, scanned: IndexRange, spec: PageSpec, args: _Arguments
+    ) -> Iterable[str]:
+        if spec.after is not None:
+            time, id = _sort_columns(spec.query, scanned)
+            sign = "<" if spec.descending else ">"
+            yield f"({time}, {id}) {sign} ({args.add(spec.after.at)}, {args.add(spec.after.id)})"
 
-    def _arg(self, args: list[Any], value: Any) -> str:
-        args.append(value)
-        return f"${len(args)}" if self._numbered else "?"
+
+class _Arguments:
+    """Collect the arguments of a statement."""
+
+    def __init__(self, *, numbered: bool) -> None:
+        self._numbered = numbered
+        self.values: list[Any] = []
+
+    def add(self, value: Any) -> str:
+        """Add an argument, and return its placeholder."""
+        self.values.append(value)
+        return f"${len(self.values)}" if self._numbered else "?"
+
+
+def _time_bounds(query: Query, table: str, args: _Arguments) -> Iterable[str]:
+    low, high = query.created_bounds()
+    if low is not None:
+        yield f"{table}.created_at >= {args.add(low)}"
+        if query.order == "active":  # a session is never active before it is created
+            yield f"{table}.active_at >= {args.add(low)}"
+    if high is not None:
+        yield f"{table}.created_at <= {args.add(high)}"
+    if query.active_after is not None:
+        yield f"{table}.active_at > {args.add(query.active_after)}"
+
+
+def _row_filters(row_filters: Filters, args: _Arguments) -> Iterable[str]:
+    for name, options in row_filters.items():
+        if name == "memory":
+            (store,) = options[0]
+            yield (
+                "EXISTS (SELECT 1 FROM links m WHERE m.session = s.pk"
+                f" AND m.store = {args.add(store)})"
+            )
+        elif name == "version":
+            ((agent, version),) = options
+            yield f"s.agent = {args.add(agent)}"
+            yield f"s.version = {args.add(version)}"
+        else:
+            values = ", ".join(args.add(value) for (value,) in options)
+            yield f"s.{name} IN ({values})"
+
+
+def _candidate_condition(candidates: Condition | None, args: _Arguments) -> Iterable[str]:
+    if candidates is not None:
+        sql = candidates.sql
+        for value in candidates.args:
+            sql = sql.replace("?", args.add(value), 1)
+        yield sql

@@ -1,8 +1,8 @@
 """Lists and searches.
 
-The plain lists are walks along an index, as `listing` writes them. A condition that is to be
-checked on each row, and not to drive, is put in a subselect or behind IS TRUE: the planner cannot
-turn those into a join or an index scan of its own.
+Plain lists scan one index, as `query_sql` writes them. A condition that must be checked on each
+row, and must not choose the index, is in a subselect or followed by IS TRUE: the planner cannot
+turn those into a join or an index scan.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from segue.model.query import Position, Query, SearchHit
 from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
+from segue.store.query_sql import Condition, IndexRange, PageSpec
 
 from . import tsquery
 from .connection import Database, Row
 from .sessions import as_event
 
-RARE = 5_000  # events; a term with no more is looked up whole
-WALK = 500  # sessions tried one by one for common terms before they too are looked up whole
+RARE_EVENTS = 5_000  # a term with no more hits is looked up completely
+MAX_SCANNED_SESSIONS = 500  # tried in order before common terms are looked up completely as well
 
 _build = query_sql.Builder(numbered=True, indexed_by=False)
 
@@ -37,25 +38,27 @@ class SessionLists:
     async def page(
         self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        arms = await self._arms(workspace, query)
-        wanted = None if query.text is None else search_text.terms(query.text)
-        if not arms or wanted == []:
+        ranges = await self._index_ranges(workspace, query)
+        terms = None if query.text is None else search_text.terms(query.text)
+        if not ranges or terms == []:
             return []
-        if wanted:
-            rows = await self._page_of_text(workspace, query, arms, after, backward, wanted)
+        spec = PageSpec(workspace, query, after, backward, query.limit)
+        if terms:
+            rows = await self._page_of_text(ranges, spec, terms)
         else:
-            statement = _build.page(workspace, query, arms, after, backward, query.limit)
+            statement = _build.page(ranges, spec)
             rows = await self._database.fetch(statement.sql, *statement.args)
-        found = [decode_session(row) for _, _, row in rows]
-        return found[::-1] if backward else found
+        sessions = [decode_session(row) for _, _, row in rows]
+        return sessions[::-1] if backward else sessions
 
     async def change_point(self, workspace: str) -> ChangePoint:
-        """The present moment in the store's changes.
+        """Return the current point in the store's sequence of changes.
 
-        A counter in a row would make all writers wait for each other, and numbers of a sequence do
-        not become visible in their order. So a change is numbered by the id of its transaction,
-        and a moment is a snapshot. Every transaction below `low` has ended by then: what becomes
-        visible later is `low` or above. None from `high` on has begun: what they make is new.
+        A counter in a row would make all writers wait for each other, and numbers of a sequence
+        do not become visible in their order. So a change is numbered by the id of its
+        transaction, and a point is a snapshot. Every transaction below `low` has ended: a change
+        that becomes visible later has at least `low`. No transaction from `high` on has begun:
+        the sessions that they create are new.
         """
         sql = """
             SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
@@ -65,17 +68,17 @@ class SessionLists:
         return ChangePoint(low, high)
 
     async def sweep(
-        self, workspace: str, query: Query, mark: ChangePoint, after: str
+        self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
-        # Costs the rows that changed since the first page, of which there are few.
-        arms = query_sql.checks(query)
-        wanted = None if query.text is None else search_text.terms(query.text)
-        if not arms or wanted == []:
+        # Costs the rows that changed since the first page, which are few.
+        checks = query_sql.row_checks(query)
+        terms = None if query.text is None else search_text.terms(query.text)
+        if not checks or terms == []:
             return []
-        since = "s.change >= ? AND (s.born < ? AND s.id > ?) IS TRUE"
-        among = (since, [mark.low, mark.high, after])
-        statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
-        rows = await self._with_terms(statement, wanted or [], "c.id", query.limit)
+        changed = "s.change >= ? AND (s.born < ? AND s.id > ?) IS TRUE"
+        candidates = Condition(changed, [since.low, since.high, after])
+        spec = PageSpec(workspace, query, select="s.pk", candidates=candidates)
+        rows = await self._with_terms(_build.page(checks, spec), terms or [], "c.id", query.limit)
         return [decode_session(row) for _, _, row in rows]
 
     async def stale(
@@ -83,27 +86,29 @@ class SessionLists:
     ) -> list[Session]:
         time = "active_at" if state == "active" else "inactive_since"
         sql = f"SELECT row FROM sessions WHERE workspace = $1 AND state = $2 AND {time} < $3"
-        sql += f" AND {query_sql.named(None)}" if state == "active" else ""
+        sql += f" AND {query_sql.index_condition(None)}" if state == "active" else ""
         sql += f" ORDER BY {time}, id LIMIT $4"
         args = (workspace, query_sql.STATE_CODES[state], before, limit)
         return [decode_session(row) for (row,) in await self._database.fetch(sql, *args)]
 
-    async def _arms(self, workspace: str, query: Query) -> list[query_sql.Arm]:
+    async def _index_ranges(self, workspace: str, query: Query) -> list[IndexRange]:
         drivers = {}
         for state in query.states():
             wanted = query_sql.filters(query, state) or {}
             if len(wanted) > 1:
                 number = query_sql.STATE_CODES[state]
-                drivers[number] = await self._choose(workspace, number, wanted)
-        return query_sql.arms(query, lambda state, _: drivers[state])
+                drivers[number] = await self._choose_driver(workspace, number, wanted)
+        return query_sql.index_ranges(query, lambda state, _: drivers[state])
 
-    async def _choose(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
-        """The most selective filter, by counting ever further along each index."""
+    async def _choose_driver(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
+        """Return the most selective filter, by counting ever further along each index."""
         args: list[Any] = [workspace, state]
         counts = []
         for name, options in wanted.items():
             table, tag = (
-                ("links", "true") if name == "memory" else ("sessions", query_sql.named(name))
+                ("links", "true")
+                if name == "memory"
+                else ("sessions", query_sql.index_condition(name))
             )
             parts = []
             for values in options:
@@ -126,82 +131,87 @@ class SessionLists:
     # text
 
     async def _page_of_text(
-        self,
-        workspace: str,
-        query: Query,
-        arms: Sequence[query_sql.Arm],
-        after: Position | None,
-        backward: bool,
-        wanted: Sequence[Term],
+        self, ranges: Sequence[IndexRange], spec: PageSpec, terms: Sequence[Term]
     ) -> list[Row]:
-        """A page of the sessions in which every term occurs.
+        """Return a page of the sessions in which every term occurs.
 
-        Sessions of rare terms are looked up and sorted. Where all terms are common, sessions are
-        walked in order and tried, which fills a page soon; and if it does not, the terms were
-        common in few sessions, and these are looked up after all.
+        Sessions of rare terms are looked up and sorted. If all terms are common, sessions are
+        scanned in order and tried, which fills a page soon. If it does not, the terms are common
+        in few sessions, and these are looked up as well.
         """
-        sql = "SELECT estimate(q) FROM unnest($1::text[]::tsquery[]) AS t (q)"
-        guesses = await self._database.fetch(sql, [tsquery.query(term) for term in wanted])
-        rare: list[Term] = []
-        common: list[Term] = []
-        for term, (guess,) in zip(wanted, guesses, strict=True):
-            (common if guess is None or guess > RARE else rare).append(term)
-        way = "DESC" if query.descending != backward else "ASC"
-        order = f"c.at {way}, c.id {way}"
+        direction = "DESC" if spec.descending else "ASC"
+        order = f"c.at {direction}, c.id {direction}"
+        limit = spec.query.limit
+        rare, common = await self._rare_and_common(terms)
         if not rare:
-            statement = _build.page(workspace, query, arms, after, backward, WALK, "s.pk")
-            rows = await self._with_terms(statement, common, order, query.limit)
-            if len(rows) == query.limit or await self._count(statement) < WALK:
+            scan = spec._replace(limit=MAX_SCANNED_SESSIONS, select="s.pk")
+            statement = _build.page(ranges, scan)
+            rows = await self._with_terms(statement, common, order, limit)
+            if len(rows) == limit or await self._count(statement) < MAX_SCANNED_SESSIONS:
                 return rows
             rare, common = common, []
+        pks = await self._sessions_with(rare)
+        if not pks:
+            return []
+        candidates = Condition("s.pk = ANY(?)", [pks])
+        lookup = spec._replace(limit=None, select="s.pk", candidates=candidates)
+        statement = _build.page(query_sql.row_checks(spec.query), lookup)
+        return await self._with_terms(statement, common, order, limit)
+
+    async def _rare_and_common(self, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+        """Return the terms with few hits and those with many, as the planner estimates."""
+        sql = "SELECT estimate(q) FROM unnest($1::text[]::tsquery[]) AS t (q)"
+        estimates = await self._database.fetch(sql, [tsquery.query(term) for term in terms])
+        rare: list[Term] = []
+        common: list[Term] = []
+        for term, (hits,) in zip(terms, estimates, strict=True):
+            (common if hits is None or hits > RARE_EVENTS else rare).append(term)
+        return rare, common
+
+    async def _sessions_with(self, terms: Sequence[Term]) -> list[int]:
+        """Return the sessions of all workspaces in which every term occurs."""
         sql = """
             SELECT session FROM unnest($1::text[]::tsquery[]) AS t (q),
               LATERAL (SELECT DISTINCT session FROM search WHERE words @@ t.q) AS w
             GROUP BY session HAVING count(*) = cardinality($1)
         """
-        found = await self._database.fetch(sql, [tsquery.query(term) for term in rare])
-        if not found:
-            return []
-        among = ("s.pk = ANY(?)", [[pk for (pk,) in found]])
-        checks = query_sql.checks(query)
-        statement = _build.page(
-            workspace, query, checks, after, backward, None, "s.pk", among=among
-        )
-        return await self._with_terms(statement, common, order, query.limit)
+        rows = await self._database.fetch(sql, [tsquery.query(term) for term in terms])
+        return [pk for (pk,) in rows]
 
     async def _count(self, statement: query_sql.Statement) -> int:
         sql = f"SELECT count(*) FROM ({statement.sql}) AS c"
         return int((await self._database.fetch(sql, *statement.args))[0][0])
 
     async def _with_terms(
-        self, statement: query_sql.Statement, wanted: Sequence[Term], order: str, limit: int
+        self, statement: query_sql.Statement, terms: Sequence[Term], order: str, limit: int
     ) -> list[Row]:
-        """Those of a statement's sessions that no term is missing from, tried one by one."""
-        terms, last = f"${len(statement.args) + 1}", f"${len(statement.args) + 2}"
+        """Return those of a statement's sessions in which every term occurs, tried one by one."""
+        queries_arg, limit_arg = (f"${len(statement.args) + number}" for number in (1, 2))
         sql = f"""
             SELECT c.at, c.id, (SELECT row FROM sessions WHERE pk = c.pk)
             FROM ({statement.sql}) AS c (at, id, pk)
             WHERE (
-              SELECT true FROM unnest((SELECT {terms}::text[]::tsquery[])) AS t (q)
+              SELECT true FROM unnest((SELECT {queries_arg}::text[]::tsquery[])) AS t (q)
               WHERE (
                 SELECT true FROM search w
                 WHERE w.session = c.pk AND (w.words @@ t.q) IS TRUE LIMIT 1
               ) IS NULL LIMIT 1
             ) IS NULL
-            ORDER BY {order} LIMIT {last}
+            ORDER BY {order} LIMIT {limit_arg}
         """
-        queries = [tsquery.query(term) for term in wanted]
+        queries = [tsquery.query(term) for term in terms]
         return await self._database.fetch(sql, *statement.args, queries, limit)
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
-        wanted = search_text.terms(query.text or "")
-        arms = query_sql.checks(query)
-        if not wanted or not arms:
+        terms = search_text.terms(query.text or "")
+        checks = query_sql.row_checks(query)
+        if not terms or not checks:
             return []
-        among = ("s.pk = h.session", list[Any]())
-        statement = _build.page(workspace, query, arms, None, False, None, "s.pk", among=among)
+        candidates = Condition("s.pk = h.session", [])
+        spec = PageSpec(workspace, query, select="s.pk", candidates=candidates)
+        statement = _build.page(checks, spec)
         some, every, last = (f"${len(statement.args) + number}" for number in (1, 2, 3))
-        # Every event with one of the terms is among the hits, so they show which have them all.
+        # The hits are all events with one of the terms, so they show which sessions have all terms.
         sql = f"""
             WITH hits AS MATERIALIZED (
               SELECT session, max(best) AS best FROM (
@@ -224,12 +234,13 @@ class SessionLists:
             JOIN events e ON e.session = b.session AND e.seq = b.seq
             ORDER BY b.score DESC, b.session DESC
         """
-        queries = [tsquery.query(term) for term in wanted]
+        queries = [tsquery.query(term) for term in terms]
         rows = await self._database.fetch(
-            sql, *statement.args, tsquery.any_of(wanted), queries, query.limit
+            sql, *statement.args, tsquery.any_of(terms), queries, query.limit
         )
         return [
-            SearchHit(decode_session(row), as_event(found), score) for row, score, *found in rows
+            SearchHit(decode_session(row), as_event(event_row), score)
+            for row, score, *event_row in rows
         ]
 
     async def newest_matches(
@@ -258,7 +269,7 @@ class SessionLists:
     ) -> list[int]:
         if not terms:
             return []
-        # A long event has several rows, and its terms may stand in different ones.
+        # A long event has several rows, and its terms may be in different ones.
         sql = """
             SELECT w.seq FROM unnest($3::text[]) q
             JOIN search w ON (w.words @@ q::tsquery) IS TRUE

@@ -1,20 +1,16 @@
-"""The read operations, each a few index look-ups on a read-only connection.
+"""The store's reads, each a few index look-ups on a read-only connection.
 
-They are plain functions of the calling thread: short enough to run inline in an event loop, and
-usable without one.
+They run in the calling thread: short enough for an event loop, and usable without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from segue.model import clock, codec, errors, event, search_text
+from segue.model import clock, codec, errors, search_text
 from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
 from segue.model.event import Delta, Event
@@ -25,27 +21,19 @@ from segue.model.search_text import Term
 from segue.model.session import Session, SessionState, decode_session
 from segue.store import query_sql
 from segue.store.base import MAX_SEQ, InboxItem, Lease
+from segue.store.query_sql import Condition, PageSpec
 
 from .connection import connect, translated
-from .fts_query import Wanted, expression
+from .text_search import TextSearch, as_event, build, decode_sessions
 
-RARER = 500  # events; a term with no more is looked up whole at once
-RARE = 2_000  # events; and one with no more, when the newest sessions do not fill a page
-WALK = 4_000  # sessions tried in order for common terms before they too are looked up whole
-RANKED = 2_000  # events that a ranked search considers at a time
-
-_AMONG = "IN (SELECT value FROM json_each(?))"
-
-_build = query_sql.Builder(numbered=False, indexed_by=True)
 _last = itemgetter(-1)
-_decode_sessions = msgspec.json.Decoder(list[Session]).decode
 _decode_any: codec.Decoder[Any] = codec.Decoder(Any)
 _decode_key: codec.Decoder[ApiKey] = codec.Decoder(ApiKey)
 _decode_record: codec.Decoder[Record] = codec.Decoder(Record)
 
 
 class Reader:
-    """A read-only connection to a store, and everything that can be asked of it."""
+    """A read-only connection to a store, with a method for each read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +41,7 @@ class Reader:
             self._connection = connect(path, writable=False)
         self.execute = self._connection.execute
         self._cursor_key: bytes | None = None
-        self._last = _Search()
+        self._search = TextSearch(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -65,15 +53,15 @@ class Reader:
         return self._cursor_key
 
     def check(self) -> list[str]:
-        found = [message for (message,) in self.execute("PRAGMA quick_check(20)")]
-        return [f"{self._path}: {message}" for message in found if message != "ok"]
+        messages = [message for (message,) in self.execute("PRAGMA quick_check(20)")]
+        return [f"{self._path}: {message}" for message in messages if message != "ok"]
 
     # sessions and their history
 
     def get(self, workspace: str, id: str) -> Session | None:
         sql = "SELECT row FROM sessions WHERE workspace = ? AND id = ?"
-        found = self.execute(sql, (workspace, id)).fetchone()
-        return decode_session(found[0]) if found else None
+        row = self.execute(sql, (workspace, id)).fetchone()
+        return decode_session(row[0]) if row else None
 
     def existing_ids(self, workspace: str, ids: Sequence[str]) -> set[str]:
         sql = "SELECT 1 FROM sessions WHERE workspace = ? AND id = ?"
@@ -85,23 +73,23 @@ class Reader:
         return [decode_session(row) for (row,) in self.execute(sql, (workspace, low, high, limit))]
 
     def directories(self, workspace: str) -> set[str]:
-        # From one directory to the next along the index, however many sessions each has.
+        # Jump from one directory to the next along the index, however many sessions each has.
         sql = "SELECT cwd, row FROM sessions INDEXED BY sessions_cwd_active"
         sql += " WHERE workspace = ? AND state = ? AND cwd > ? ORDER BY cwd LIMIT 1"
-        found = set()
+        directories = set()
         for state in (query_sql.STATE_CODES["active"], query_sql.STATE_CODES["archived"]):
             key = b""
             while row := self.execute(sql, (workspace, state, key)).fetchone():
                 key = row[0]
-                found.add(decode_session(row[1]).directory)
-        return found
+                directories.add(decode_session(row[1]).directory)
+        return directories
 
     def pk(self, workspace: str, id: str) -> int:
         sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
-        found = self.execute(sql, (workspace, id)).fetchone()
-        if found is None:
+        row = self.execute(sql, (workspace, id)).fetchone()
+        if row is None:
             raise errors.NotFound(f"no session {id}", session=id)
-        return int(found[0])
+        return int(row[0])
 
     def events(
         self,
@@ -130,13 +118,13 @@ class Reader:
             where, args = f"{where} AND at <= ?", [*args, until]
         sql = f"SELECT key, id, at, version, body FROM events WHERE {where}"
         sql += f" ORDER BY key {'DESC' if backward else 'ASC'} LIMIT ?"
-        found = [_event(row) for row in self.execute(sql, (*args, limit))]
-        return found[::-1] if backward else found
+        events = [as_event(row) for row in self.execute(sql, (*args, limit))]
+        return events[::-1] if backward else events
 
     def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         sql = "SELECT key FROM events WHERE key >> 24 = ? AND id = ?"
-        found = self.execute(sql, (self.pk(workspace, id), event_id)).fetchone()
-        return found[0] & MAX_SEQ if found else None
+        row = self.execute(sql, (self.pk(workspace, id), event_id)).fetchone()
+        return row[0] & MAX_SEQ if row else None
 
     def checkpoint(self, workspace: str, id: str) -> Checkpoint | None:
         sql = 'SELECT source, path, inode, "offset", tail_hash, seq, extra FROM imports'
@@ -160,46 +148,41 @@ class Reader:
     def page(
         self, workspace: str, query: Query, after: Position | None = None, *, backward: bool = False
     ) -> list[Session]:
-        wanted = search_text.terms(query.text) if query.text is not None else []
-        arms = query_sql.arms(query, lambda state, wanted: self._choose(workspace, state, wanted))
-        if not arms or (query.text is not None and not wanted):
+        terms = search_text.terms(query.text) if query.text is not None else []
+        ranges = query_sql.index_ranges(
+            query, lambda state, wanted: self._choose_driver(workspace, state, wanted)
+        )
+        if not ranges or (query.text is not None and not terms):
             return []
-        if wanted:
-            with self._snapshot():
-                pks = self._list_text(workspace, query, arms, after, backward, wanted)
-                found = self._rows(pks)
-            self._last.keep(workspace, found, pks)
+        spec = PageSpec(workspace, query, after, backward, query.limit, sort_columns=False)
+        if terms:
+            sessions = self._search.page(ranges, spec, terms)
         else:
-            limit = query.limit
-            statement = _build.page(workspace, query, arms, after, backward, limit, spare=True)
             # All at once: stepping a cursor row by row costs more than the rows.
-            found = _sessions(list(map(_last, self.execute(*statement).fetchall())))
-        return found[::-1] if backward else found
+            rows = self.execute(*build.page(ranges, spec)).fetchall()
+            sessions = decode_sessions(list(map(_last, rows)))
+        return sessions[::-1] if backward else sessions
 
     def change_point(self, workspace: str) -> ChangePoint:
         (change,) = self.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
         return ChangePoint(change + 1, change + 1)
 
-    def sweep(self, workspace: str, query: Query, mark: ChangePoint, after: str) -> list[Session]:
-        # Costs the rows that changed since the first page, of which there are few.
-        arms = query_sql.checks(query)
-        wanted = search_text.terms(query.text) if query.text is not None else None
-        if not arms or wanted == []:
+    def sweep(self, workspace: str, query: Query, since: ChangePoint, after: str) -> list[Session]:
+        # Costs the rows that changed since the first page, which are few.
+        checks = query_sql.row_checks(query)
+        terms = search_text.terms(query.text) if query.text is not None else None
+        if not checks or terms == []:
             return []
-        since = "s.pk IN (SELECT pk FROM sessions WHERE change >= ? AND born < ? AND id > ?)"
-        among = (since, [mark.low, mark.high, after])
-        statement = _build.page(
-            workspace, query, arms, None, False, None, "s.row, s.pk", among=among
-        )
-        found = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
-        kept = {pk for _, pk, _ in found}
-        for term in wanted or ():
-            kept &= Wanted(self._connection, term).within(kept)
-        rows = [row for _, pk, row in found if pk in kept]
-        return [decode_session(row) for row in rows[: query.limit]]
+        changed = "s.pk IN (SELECT pk FROM sessions WHERE change >= ? AND born < ? AND id > ?)"
+        candidates = Condition(changed, [since.low, since.high, after])
+        spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
+        statement = build.page(checks, spec)
+        rows = sorted((id, pk, row) for _, id, row, pk in self.execute(*statement))
+        matching = self._search.containing({pk for _, pk, _ in rows}, terms or ())
+        return [decode_session(row) for _, pk, row in rows if pk in matching][: query.limit]
 
-    def _choose(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
-        """The most selective filter, by counting ever further along each index."""
+    def _choose_driver(self, workspace: str, state: int, wanted: query_sql.Filters) -> str:
+        """Return the most selective filter, by counting ever further along each index."""
         for bound in (100, 2_000, 40_000):
             counts = {
                 name: self._count(workspace, state, name, wanted[name], bound) for name in wanted
@@ -227,151 +210,26 @@ class Reader:
                 break
         return total
 
-    # text
-
-    def _list_text(
-        self,
-        workspace: str,
-        query: Query,
-        arms: Sequence[query_sql.Arm],
-        after: Position | None,
-        backward: bool,
-        terms: Sequence[Term],
-    ) -> list[int]:
-        """A page of the sessions in which every term occurs.
-
-        Sessions are walked in order and tried, ever more at a time: common terms fill a page soon.
-        If the first few do not, rare terms are looked up whole and their sessions sorted; and so
-        in the end are terms that are common, but in few of the sessions that are asked for.
-        """
-        wanted = self._wanted(terms)
-        found: list[int] = []
-        size, tried = query.limit + query.limit // 4 + 10, 0
-        walk = 0 if any(term.rare(RARER) is not None for term in wanted if not term.long) else WALK
-        while tried < walk:
-            statement = _build.page(workspace, query, arms, after, backward, size, "s.pk")
-            rows = self.execute(*statement).fetchall()
-            found += _passing([pk for _, _, pk in rows], wanted)
-            if len(found) >= query.limit or len(rows) < size:
-                return found[: query.limit]
-            after = Position(*rows[-1][:2])
-            if any(term.rare(RARE) is not None for term in wanted):
-                break
-            tried += size
-            size *= 2
-        # A long prefix is looked up whole only if nothing else is rare: that may take longer than
-        # to check for it in the sessions of another term.
-        quick = [term for term in wanted if not term.long]
-        rare = [whole for term in quick if (whole := term.rare(RARE)) is not None]
-        if not rare:
-            rare = [whole for term in wanted if (whole := term.rare(RARE)) is not None]
-        fewest, *others = sorted(rare or [term.everywhere() for term in wanted], key=len)
-        among = set(fewest).intersection(*others)
-        if among:
-            chosen = (f"s.pk {_AMONG}", [str(list(among))])
-            checks = query_sql.checks(query)
-            limit = query.limit - len(found) if len(wanted) == 1 else None
-            statement = _build.page(
-                workspace, query, checks, after, backward, limit, "s.pk", among=chosen
-            )
-            pks = [pk for _, _, pk in self.execute(*statement).fetchall()]
-            size = 2 * query.limit
-            while pks and len(found) < query.limit:
-                found += _passing(pks[:size], wanted)
-                pks = pks[size:]
-        return found[: query.limit]
-
-    def _wanted(self, terms: Sequence[Term]) -> list[Wanted]:
-        """The terms, with what the last search knew of them: its snippets ask for them again.
-
-        To be asked within a snapshot, which the version is then one of.
-        """
-        (version,) = self.execute("PRAGMA data_version").fetchone()
-        if version != self._last.version:
-            self._last = _Search(version)
-        before = self._last.terms
-        known = {term: before.get(term) or Wanted(self._connection, term) for term in terms}
-        self._last.terms = known
-        return list(known.values())
-
-    def _rows(self, pks: Sequence[int]) -> list[Session]:
-        sql = f"SELECT pk, row FROM sessions WHERE pk {_AMONG}"
-        rows = dict(self.execute(sql, (str(list(pks)),)).fetchall())
-        return _sessions([rows[pk] for pk in pks])
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """One state of the store for several statements."""
-        self.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self.execute("COMMIT")
-
     def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
-        wanted = search_text.terms(query.text or "")
-        arms = query_sql.checks(query)
-        if not wanted or not arms:
+        terms = search_text.terms(query.text or "")
+        if not terms or not query_sql.row_checks(query):
             return []
-        tests = [Wanted(self._connection, term) for term in wanted]
-        sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
-        ranking = self.execute(sql, (" OR ".join(map(expression, wanted)),))
-        seen: set[int] = set()
-        hits: list[SearchHit] = []
-        # Batch by batch until the page is full: the best may all be another workspace's.
-        while batch := ranking.fetchmany(RANKED):
-            best: dict[int, tuple[int, float]] = {}
-            for key, rank in batch:
-                if key >> 24 not in seen:
-                    seen.add(key >> 24)
-                    best[key >> 24] = (key, -rank)
-            among = (f"s.pk {_AMONG}", [str(list(best))])
-            statement = _build.page(
-                workspace, query, arms, None, False, None, "s.row, s.pk", among=among
-            )
-            rows = {pk: row for _, _, row, pk in self.execute(*statement)}
-            whole = set(_passing(rows, tests))
-            for pk, (key, score) in best.items():
-                if pk in whole:
-                    sql = "SELECT key, id, at, version, body FROM events WHERE key = ?"
-                    witness = _event(self.execute(sql, (key,)).fetchone())
-                    hits.append(SearchHit(decode_session(rows[pk]), witness, score))
-                    if len(hits) == query.limit:
-                        return hits
-        return hits
+        return self._search.ranked(workspace, query, terms)
 
     def newest_matches(
         self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
-        newest: dict[int, int] = {}
-        with self._snapshot():
-            wanted = self._wanted(terms)
-            pks = self._last.pks.get(workspace, {})
-            if any(each.id not in pks for each in sessions):
-                # One that was purged since it was listed has no row.
-                sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
-                names = codec.encode([each.id for each in sessions]).decode()
-                pks = dict(self.execute(sql, (workspace, names)).fetchall())
-            ends = {pks[each.id]: each.last_seq for each in sessions if each.id in pks}
-            for term in wanted:
-                for pk, key in term.newest(ends).items():
-                    newest[pk] = max(key, newest.get(pk, 0))
-            sql = f"SELECT key, id, at, version, body FROM events WHERE key {_AMONG}"
-            rows = self.execute(sql, (str(list(newest.values())),)).fetchall()
-        events = {row[0] >> 24: _event(row) for row in rows}
-        return [events.get(pks.get(each.id, 0)) for each in sessions]
+        return self._search.newest_matches(workspace, sessions, terms)
 
     def occurrences(
         self, workspace: str, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        with self._snapshot():
-            sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
-            found = self.execute(sql, (workspace, id)).fetchone()
-            if found is None or not terms:
-                return []
-            last = MAX_SEQ if before is None else max(0, before - 1)
-            keys = [Wanted(self._connection, term).hits(found[0], last) for term in terms]
-        return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)[:limit]
+        sql = "SELECT pk FROM sessions WHERE workspace = ? AND id = ?"
+        row = self.execute(sql, (workspace, id)).fetchone()
+        if row is None or not terms:
+            return []
+        last_seq = MAX_SEQ if before is None else max(0, before - 1)
+        return self._search.occurrences(row[0], terms, last_seq)[:limit]
 
     def stale(self, workspace: str, state: SessionState, before: int, limit: int) -> list[Session]:
         column, index = (
@@ -422,16 +280,16 @@ class Reader:
 
     def acked_seq(self, workspace: str, id: str) -> int:
         sql = "SELECT acked_seq FROM sessions WHERE workspace = ? AND id = ?"
-        found = self.execute(sql, (workspace, id)).fetchone()
-        if found is None:
+        row = self.execute(sql, (workspace, id)).fetchone()
+        if row is None:
             raise errors.NotFound(f"no session {id}", session=id)
-        return int(found[0])
+        return int(row[0])
 
-    # beside the sessions
+    # rows that belong to no session
 
     def find_key(self, digest: bytes) -> ApiKey | None:
-        found = self.execute("SELECT row FROM keys WHERE digest = ?", (digest,)).fetchone()
-        return _decode_key(found[0]) if found else None
+        row = self.execute("SELECT row FROM keys WHERE digest = ?", (digest,)).fetchone()
+        return _decode_key(row[0]) if row else None
 
     def keys(self, workspace: str | None = None) -> list[ApiKey]:
         sql = "SELECT row FROM keys WHERE ? IS NULL OR workspace = ? ORDER BY id"
@@ -444,8 +302,8 @@ class Reader:
         args: list[Any] = [workspace, kind, id]
         if version is not None:
             sql, args = f"{sql} AND version = ?", [*args, version]
-        found = self.execute(f"{sql} ORDER BY version DESC LIMIT 1", args).fetchone()
-        return _decode_record(found[0]) if found else None
+        row = self.execute(f"{sql} ORDER BY version DESC LIMIT 1", args).fetchone()
+        return _decode_record(row[0]) if row else None
 
     def records(
         self,
@@ -469,8 +327,8 @@ class Reader:
 
     def part(self, workspace: str, file: str, number: int) -> bytes | None:
         sql = "SELECT data FROM parts WHERE workspace = ? AND file = ? AND number = ?"
-        found = self.execute(sql, (workspace, file, number)).fetchone()
-        return found[0] if found else None
+        row = self.execute(sql, (workspace, file, number)).fetchone()
+        return row[0] if row else None
 
     def overlays(self, workspace: str, source: str) -> dict[str, dict[str, Any]]:
         sql = "SELECT id, patch FROM overlays WHERE workspace = ? AND source = ?"
@@ -479,19 +337,6 @@ class Reader:
     def settings(self, workspace: str) -> dict[str, Any]:
         sql = "SELECT name, value FROM settings WHERE workspace = ?"
         return {name: _decode_any(value) for name, value in self.execute(sql, (workspace,))}
-
-
-class _Search:
-    """What the last search found out, good for as long as the store's version is the same."""
-
-    def __init__(self, version: int = -1) -> None:
-        self.version = version
-        self.terms: dict[Term, Wanted] = {}
-        self.pks: dict[str, dict[str, int]] = {}  # by workspace and id
-
-    def keep(self, workspace: str, sessions: Sequence[Session], pks: Sequence[int]) -> None:
-        self.pks = {workspace: {each.id: pk for each, pk in zip(sessions, pks, strict=True)}}
-        self.terms = {term: each for term, each in self.terms.items() if each.known() <= RARE}
 
 
 _LEASES = (
@@ -505,23 +350,3 @@ def _lease(row: tuple[Any, ...]) -> Lease:
     return Lease(
         workspace=workspace, session=session, holder=holder, epoch=epoch, expires_at=expires_at
     )
-
-
-def _event(row: tuple[Any, ...]) -> Event:
-    key, id, at, version, body = row
-    return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
-
-
-def _sessions(rows: Sequence[bytes]) -> list[Session]:
-    try:
-        return _decode_sessions(b"[" + b",".join(rows) + b"]")
-    except msgspec.DecodeError:  # text that UTF-8 refuses is read the slow way, row by row
-        return [decode_session(row) for row in rows]
-
-
-def _passing(pks: Collection[int], wanted: Sequence[Wanted]) -> list[int]:
-    """The sessions, in their order, in which all terms occur; the rarest leaves little to try."""
-    left = set(pks)
-    for term in sorted(wanted, key=Wanted.share):
-        left = term.within(left)
-    return [pk for pk in pks if pk in left]

@@ -1,0 +1,262 @@
+"""Find the sessions in which words occur, in the order of a list or best match first."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from segue.model import codec, event
+from segue.model.event import Event
+from segue.model.query import Position, Query, SearchHit
+from segue.model.search_text import Term
+from segue.model.session import Session, decode_session
+from segue.store import query_sql
+from segue.store.base import MAX_SEQ
+from segue.store.query_sql import Condition, IndexRange, PageSpec
+
+from .fts_query import TermOccurrences, expression
+
+VERY_RARE_EVENTS = 500  # a term with no more hits is looked up completely at once
+RARE_EVENTS = 2_000  # ... and with no more than these, if the newest sessions do not fill a page
+MAX_SCANNED_SESSIONS = 4_000  # tried in order before common terms are looked up completely as well
+RANK_BATCH_EVENTS = 2_000  # events that a ranked search considers at a time
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+_EVENTS = "SELECT key, id, at, version, body FROM events"
+
+build = query_sql.Builder(numbered=False, indexed_by=True)
+_decode_session_list = msgspec.json.Decoder(list[Session]).decode
+
+
+class TextSearch:
+    """Searches on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._last = _LastSearch()
+
+    def page(
+        self, ranges: Sequence[IndexRange], spec: PageSpec, terms: Sequence[Term]
+    ) -> list[Session]:
+        """Return a page of the sessions in which every term occurs."""
+        with self._snapshot():
+            occurrences = self._occurrences_of(terms)
+            pks = _PageSearch(self._execute, ranges, spec, occurrences).find()
+            sessions = self._rows(pks)
+        self._last.remember(spec.workspace, sessions, pks)
+        return sessions
+
+    def containing(self, pks: Collection[int], terms: Sequence[Term]) -> set[int]:
+        """Return those of the sessions in which every term occurs."""
+        left = set(pks)
+        for term in terms:
+            left &= TermOccurrences(self._connection, term).within(left)
+        return left
+
+    def ranked(self, workspace: str, query: Query, terms: Sequence[Term]) -> list[SearchHit]:
+        """Return the sessions that match best, with the event that matches best in each."""
+        checks = query_sql.row_checks(query)
+        occurrences = [TermOccurrences(self._connection, term) for term in terms]
+        sql = "SELECT rowid, rank FROM search WHERE search MATCH ? ORDER BY rank"
+        ranking = self._execute(sql, (" OR ".join(map(expression, terms)),))
+        seen: set[int] = set()
+        hits: list[SearchHit] = []
+        # Batch by batch until the page is full: the best may all be another workspace's.
+        while batch := ranking.fetchmany(RANK_BATCH_EVENTS):
+            best: dict[int, tuple[int, float]] = {}
+            for key, rank in batch:
+                if key >> 24 not in seen:
+                    seen.add(key >> 24)
+                    best[key >> 24] = (key, -rank)
+            candidates = Condition(f"s.pk {_AMONG}", [str(list(best))])
+            spec = PageSpec(workspace, query, select="s.row, s.pk", candidates=candidates)
+            rows = {pk: row for _, _, row, pk in self._execute(*build.page(checks, spec))}
+            complete = set(_with_all_terms(rows, occurrences))
+            for pk, (key, score) in best.items():
+                if pk in complete:
+                    row = self._execute(f"{_EVENTS} WHERE key = ?", (key,)).fetchone()
+                    hits.append(SearchHit(decode_session(rows[pk]), as_event(row), score))
+                    if len(hits) == query.limit:
+                        return hits
+        return hits
+
+    def newest_matches(
+        self, workspace: str, sessions: Sequence[Session], terms: Sequence[Term]
+    ) -> list[Event | None]:
+        """Return for each session the newest event in which one of the terms occurs."""
+        newest: dict[int, int] = {}
+        with self._snapshot():
+            occurrences = self._occurrences_of(terms)
+            pks = self._pks(workspace, sessions)
+            last_seqs = {
+                pks[session.id]: session.last_seq for session in sessions if session.id in pks
+            }
+            for term in occurrences:
+                for pk, key in term.newest(last_seqs).items():
+                    newest[pk] = max(key, newest.get(pk, 0))
+            sql = f"{_EVENTS} WHERE key {_AMONG}"
+            rows = self._execute(sql, (str(list(newest.values())),)).fetchall()
+        events = {row[0] >> 24: as_event(row) for row in rows}
+        return [events.get(pks.get(session.id, 0)) for session in sessions]
+
+    def occurrences(self, pk: int, terms: Sequence[Term], last_seq: int) -> list[int]:
+        """Return the seqs up to `last_seq` of events in which every term occurs, newest first."""
+        with self._snapshot():
+            keys = [TermOccurrences(self._connection, term).hits(pk, last_seq) for term in terms]
+        return sorted((key & MAX_SEQ for key in set.intersection(*keys)), reverse=True)
+
+    def _pks(self, workspace: str, sessions: Sequence[Session]) -> dict[str, int]:
+        """Return primary keys by session id. A session that was purged meanwhile has none."""
+        pks = self._last.pks.get(workspace, {})
+        if all(session.id in pks for session in sessions):
+            return pks
+        sql = f"SELECT id, pk FROM sessions WHERE workspace = ? AND id {_AMONG}"
+        ids = codec.encode([session.id for session in sessions]).decode()
+        return dict(self._execute(sql, (workspace, ids)).fetchall())
+
+    def _occurrences_of(self, terms: Sequence[Term]) -> list[TermOccurrences]:
+        """Return the occurrences of terms, reusing those of the last search for its snippets.
+
+        Must be called within a snapshot, so that the version is that of the snapshot.
+        """
+        (version,) = self._execute("PRAGMA data_version").fetchone()
+        if version != self._last.version:
+            self._last = _LastSearch(version)
+        before = self._last.terms
+        self._last.terms = {
+            term: before.get(term) or TermOccurrences(self._connection, term) for term in terms
+        }
+        return list(self._last.terms.values())
+
+    def _rows(self, pks: Sequence[int]) -> list[Session]:
+        sql = f"SELECT pk, row FROM sessions WHERE pk {_AMONG}"
+        rows = dict(self._execute(sql, (str(list(pks)),)).fetchall())
+        return decode_sessions([rows[pk] for pk in pks])
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Let several statements read one state of the store."""
+        self._execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._execute("COMMIT")
+
+
+class _PageSearch:
+    """The search for one page of sessions in which every term occurs.
+
+    Sessions are scanned in order and tried, ever more at a time: common terms fill a page soon. If
+    the first few do not fill it, rare terms are looked up completely and their sessions sorted. In
+    the end the same is done for terms that are common, but in few of the wanted sessions.
+    """
+
+    def __init__(
+        self,
+        execute: Any,
+        ranges: Sequence[IndexRange],
+        spec: PageSpec,
+        occurrences: Sequence[TermOccurrences],
+    ) -> None:
+        self._execute = execute
+        self._ranges = ranges
+        self._spec = spec._replace(select="s.pk", sort_columns=True)
+        self._terms = occurrences
+        self._limit = spec.query.limit
+        self._pks: list[int] = []
+
+    def find(self) -> list[int]:
+        """Return the primary keys of the sessions, in order."""
+        if not self._scan_in_order():
+            self._look_up_terms()
+        return self._pks[: self._limit]
+
+    def _scan_in_order(self) -> bool:
+        """Try sessions in the list's order. Returns whether the page is complete."""
+        if any(term.rare(VERY_RARE_EVENTS) is not None for term in self._terms if not term.long):
+            return False
+        size, tried = self._limit + self._limit // 4 + 10, 0
+        while tried < MAX_SCANNED_SESSIONS:
+            statement = build.page(self._ranges, self._spec._replace(limit=size))
+            rows = self._execute(*statement).fetchall()
+            self._pks += _with_all_terms([pk for _, _, pk in rows], self._terms)
+            if len(self._pks) >= self._limit or len(rows) < size:
+                return True
+            self._spec = self._spec._replace(after=Position(*rows[-1][:2]))
+            if any(term.rare(RARE_EVENTS) is not None for term in self._terms):
+                return False
+            tried += size
+            size *= 2
+        return False
+
+    def _look_up_terms(self) -> None:
+        """Complete the page from all sessions that have the rarest terms."""
+        candidates = self._candidates()
+        if not candidates:
+            return
+        spec = self._spec._replace(
+            candidates=Condition(f"s.pk {_AMONG}", [str(list(candidates))]),
+            limit=self._limit - len(self._pks) if len(self._terms) == 1 else None,
+        )
+        statement = build.page(query_sql.row_checks(spec.query), spec)
+        pks = [pk for _, _, pk in self._execute(*statement).fetchall()]
+        size = 2 * self._limit
+        while pks and len(self._pks) < self._limit:
+            self._pks += _with_all_terms(pks[:size], self._terms)
+            pks = pks[size:]
+
+    def _candidates(self) -> set[int]:
+        """Return the sessions that have all rare terms, or all terms if none is rare."""
+        # A long prefix is looked up completely only if no other term is rare: that may take longer
+        # than to check for it in the sessions of another term.
+        short = [term for term in self._terms if not term.long]
+        rare = [pks for term in short if (pks := term.rare(RARE_EVENTS)) is not None]
+        if not rare:
+            rare = [pks for term in self._terms if (pks := term.rare(RARE_EVENTS)) is not None]
+        fewest, *others = sorted(rare or [term.everywhere() for term in self._terms], key=len)
+        return set(fewest).intersection(*others)
+
+
+class _LastSearch:
+    """Results of the last search, valid while the store's version is the same."""
+
+    def __init__(self, version: int = -1) -> None:
+        self.version = version
+        self.terms: dict[Term, TermOccurrences] = {}
+        self.pks: dict[str, dict[str, int]] = {}  # by workspace and id
+
+    def remember(self, workspace: str, sessions: Sequence[Session], pks: Sequence[int]) -> None:
+        self.pks = {workspace: {session.id: pk for session, pk in zip(sessions, pks, strict=True)}}
+        self.terms = {
+            term: occurrences
+            for term, occurrences in self.terms.items()
+            if occurrences.known() <= RARE_EVENTS
+        }
+
+
+def _with_all_terms(pks: Collection[int], occurrences: Sequence[TermOccurrences]) -> list[int]:
+    """Return the sessions, in their order, in which all terms occur."""
+    left = set(pks)
+    # The rarest term first: it leaves few sessions to try for the others.
+    for term in sorted(occurrences, key=TermOccurrences.share):
+        left = term.within(left)
+    return [pk for pk in pks if pk in left]
+
+
+def as_event(row: tuple[Any, ...]) -> Event:
+    """Return the event of a row (key, id, at, version, body)."""
+    key, id, at, version, body = row
+    return Event(seq=key & MAX_SEQ, id=id, at=at, body=event.decode_body(body, version))
+
+
+def decode_sessions(rows: Sequence[bytes]) -> list[Session]:
+    """Return the sessions of rows, decoded together because that is faster."""
+    try:
+        return _decode_session_list(b"[" + b",".join(rows) + b"]")
+    except msgspec.DecodeError:  # a row has text that is not valid UTF-8
+        return [decode_session(row) for row in rows]
