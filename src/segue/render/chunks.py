@@ -11,7 +11,7 @@ from segue.model.principal import Principal
 from segue.model.session import Session
 
 from . import templates
-from .items import Item, ThreadItems, build_items
+from .items import Item, StartedThread, build_items
 from .pairing import Pairs, find_openings, pair_events, read_pairs
 from .reader import EventReader
 
@@ -95,13 +95,13 @@ async def _add_threads(
     """Attach to each tool call the threads that it started, without their events."""
     inline = {event.body.thread for event in events}  # threads whose events are in the session
     calls = {event.seq for event in events if isinstance(event.body, ToolCall)}
-    threads: dict[int, tuple[ThreadItems, ...]] = {}
+    by_call: dict[int, tuple[StartedThread, ...]] = {}
     for thread in await reader.threads(principal, session.id):
         if thread.seq in calls and thread.id not in inline:
-            threads[thread.seq] = (*threads.get(thread.seq, ()), ThreadItems(thread))
+            by_call[thread.seq] = (*by_call.get(thread.seq, ()), StartedThread(thread))
 
     def attach(item: Item) -> Item:
-        return item._replace(threads=threads.get(item.event.seq, ()))
+        return item._replace(threads=by_call.get(item.event.seq, ()))
 
     return [chunk._replace(items=[attach(item) for item in chunk.items]) for chunk in chunks]
 
@@ -111,14 +111,14 @@ async def load_threads(
 ) -> Chunk:
     """Return the chunk with the events of the threads that were started there."""
 
-    async def load(threads: ThreadItems) -> ThreadItems:
-        thread_id = threads.thread.id
+    async def load(started: StartedThread) -> StartedThread:
+        thread_id = started.thread.id
         events = [event async for event in reader.thread(principal, session.id, thread_id)]
-        return threads._replace(items=build_items(session, events, pair_events(events)))
+        return started._replace(items=build_items(session, events, pair_events(events)))
 
     return chunk._replace(
         items=[
-            item._replace(threads=tuple([await load(threads) for threads in item.threads]))
+            item._replace(threads=tuple([await load(started) for started in item.threads]))
             for item in chunk.items
         ]
     )

@@ -34,7 +34,15 @@ from .chunks import (
     render_chunks,
 )
 from .diffs import compare_texts
-from .items import INSERTED_LABELS, Item, ThreadItems, ToolPart, call_parts, headline, result_parts
+from .items import (
+    INSERTED_LABELS,
+    Item,
+    StartedThread,
+    ToolPart,
+    call_parts,
+    headline,
+    result_parts,
+)
 from .markdown import sendable
 from .reader import EventReader
 
@@ -107,8 +115,8 @@ def _item_paragraphs(item: Item) -> Iterator[str]:
             yield from _tool_paragraphs(call_parts(body))
             if item.outcome is not None and isinstance(item.outcome.body, ToolResult):
                 yield from _result_paragraphs(item.outcome.body)
-            for threads in item.threads:
-                yield from map(_quote, _thread_paragraphs(threads))
+            for started in item.threads:
+                yield from map(_quote, _thread_paragraphs(started))
         case ToolResult() as body:
             yield "**Result**"
             yield from _result_paragraphs(body)
@@ -140,10 +148,10 @@ def _answer(request: PermissionAsked, outcome: Event | None) -> str:
     return next(names, "Answered")
 
 
-def _thread_paragraphs(threads: ThreadItems) -> Iterator[str]:
+def _thread_paragraphs(started: StartedThread) -> Iterator[str]:
     """Yield what a thread did. Another agent prompted it, so no author is “You”."""
-    yield f"**What the agent did** {threads.thread.title or ''}".rstrip()
-    for item in threads.items or ():
+    yield f"**What the agent did** {started.thread.title or ''}".rstrip()
+    for item in started.items or ():
         body = item.event.body
         if item.kind in ("user", "agent") and isinstance(body, UserMessage | AgentMessage):
             yield f"*{'asked' if item.kind == 'user' else 'said'}*"

@@ -72,11 +72,11 @@ class Item(NamedTuple):
     event: Event
     outcome: Event | None = None
     text: str = ""
-    threads: tuple[ThreadItems, ...] = ()
+    threads: tuple[StartedThread, ...] = ()
 
 
-class ThreadItems(NamedTuple):
-    """A thread and its items; `items` is None where a page links to the thread instead."""
+class StartedThread(NamedTuple):
+    """A thread that a tool call started; `items` is None where a page links to the thread."""
 
     thread: Thread
     items: list[Item] | None = None

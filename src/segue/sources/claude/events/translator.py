@@ -192,8 +192,8 @@ def _told(body: AnyBody, entry: Entry, first: bool) -> AnyBody:
             more["message"] = rest
     elif isinstance(uuid, str):
         more["uuid"] = uuid
-    if isinstance(body, UserMessage | SystemMessage):
-        body = replace(body, inserted=find_inserted(body.content))
+    if isinstance(body, UserMessage | SystemMessage) and (inserted := find_inserted(body.content)):
+        body = replace(body, inserted=inserted)
     return replace(body, thread=thread(entry), extra=extra(**more))
 
 
