@@ -9,7 +9,7 @@ from segue.factory import open_hub
 from segue.interfaces.cli.output import progress
 from segue.model.errors import InvalidInput
 from segue.model.principal import LOCAL
-from segue.server.serve import is_loopback, listen
+from segue.server.sockets import is_loopback, listen
 from segue.sources.index import database as sources_index
 from segue.testing.source import MemorySource
 from tests.claude.entries import Home, S

@@ -1,1 +1,1 @@
-"""Parts that the HTTP interfaces share: metrics, logs and rate limits."""
+"""Parts that the HTTP interfaces share: event streams, host checks, limits, metrics and logs."""

@@ -1,29 +1,29 @@
-"""Errors that only an HTTP interface raises."""
+"""Errors that only the HTTP interfaces raise."""
 
 from __future__ import annotations
 
 from segue.model.errors import SegueError
 
 
-class Refused(SegueError):
-    """The request came from a place that is not served; see `segue serve --allow-host`."""
+class Forbidden(SegueError):
+    """The request's host, origin or form token is not accepted."""
 
     http_status = 403
 
 
-class NotAllowed(SegueError):
-    """The address exists, but not for this method."""
+class MethodNotAllowed(SegueError):
+    """The path exists, but not for this method."""
 
     http_status = 405
 
 
-class TooLarge(SegueError):
-    """The request's body is larger than is accepted; send less at a time."""
+class BodyTooLarge(SegueError):
+    """The request body exceeds the limit; send less at a time."""
 
     http_status = 413
 
 
 class RateLimited(SegueError):
-    """The key has used up its requests for now; wait as long as `retry-after` says."""
+    """The key has no requests left; wait for the number of seconds in `retry-after`."""
 
     http_status = 429

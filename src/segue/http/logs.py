@@ -1,6 +1,6 @@
-"""Logs as lines of JSON: for machines to read, and without anything secret to begin with.
+"""Log as lines of JSON on standard error.
 
-A request is told by its id, route, status, time and workspace: no key, no body, no query text.
+Log lines of requests have their id, route, status, time and workspace, but no key, body or query.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 
 from segue.model import clock, codec
 
-FIELDS = "fields"  # the attribute of a record that carries more than its message
+FIELDS = "fields"  # the attribute of a log record that holds further fields of its line
 
 
-class Lines(logging.Formatter):
-    """One JSON object a record."""
+class JsonFormatter(logging.Formatter):
+    """Format each log record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        line: dict[str, object] = {
             "time": clock.to_rfc3339(int(record.created * clock.SECOND)),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -25,12 +25,12 @@ class Lines(logging.Formatter):
             **getattr(record, FIELDS, {}),
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return codec.encode(told).decode()
+            line["exception"] = self.formatException(record.exc_info)
+        return codec.encode(line).decode()
 
 
-def start(level: str) -> None:
-    """Log to standard error from now on."""
+def configure(level: str) -> None:
+    """Send the process's log records of at least `level` to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper())

@@ -1,104 +1,124 @@
-"""What the server counts, in the text form that Prometheus reads.
+"""Count requests, and write metrics in Prometheus' text format.
 
-Routes and numbers only: nothing here names a workspace, a key or a session.
+Metrics have routes and numbers only: no workspace, key or session.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 Labels = tuple[tuple[str, str], ...]
 Series = dict[tuple[str, Labels], float]
 
-# Upper bounds in seconds; a list of 50 takes less than the first.
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# The upper bounds in seconds. A list of 50 sessions takes less than the first.
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-_HELP = {
-    "segue_http_requests_total": ("counter", "Requests answered, by route and status."),
-    "segue_http_request_seconds": ("histogram", "Time from a request to its answer."),
-    "segue_streams_open": ("gauge", "Event streams that are open."),
-    "segue_turns_running": ("gauge", "Turns that run in this server."),
+_REQUESTS = "segue_http_requests_total"
+_SECONDS = "segue_http_request_seconds"
+_STREAMS = "segue_streams_open"
+_TURNS = "segue_turns_running"
+_STORE_NAMES = {"commits": "segue_store_commits_total", "queue": "segue_store_queue"}
+_FAMILIES = {
+    _REQUESTS: ("counter", "Requests answered, by route and status."),
+    _SECONDS: ("histogram", "Time from a request to its response."),
+    _STREAMS: ("gauge", "Open event streams."),
+    _TURNS: ("gauge", "Turns that run in this server."),
     "segue_store_commits_total": ("counter", "Transactions that the store has committed."),
     "segue_store_queue": ("gauge", "Writes that wait for the store."),
 }
 
 
+class SharedMetrics(Protocol):
+    """Exchanges metrics between the processes of one server."""
+
+    def publish(self, own: Series) -> None:
+        """Make this process's metrics available to the other processes."""
+        ...
+
+    def total(self, own: Series) -> Series:
+        """Return the sum of this process's metrics and those that the others published."""
+        ...
+
+
 class Metrics:
-    """One process's counts."""
+    """The counters of one process."""
 
     def __init__(self) -> None:
-        self.streams = 0
-        self._answered: dict[tuple[str, str, int], int] = {}
-        self._times: dict[str, list[int]] = {}
+        self.open_streams = 0
+        self._requests: dict[tuple[str, str, int], int] = {}
+        self._latencies: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        name = (method, route, status)
-        self._answered[name] = self._answered.get(name, 0) + 1
-        times = self._times.get(route)
-        if times is None:
-            times = self._times[route] = [0] * (len(BUCKETS) + 1)
-        times[bisect_left(BUCKETS, seconds)] += 1
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        key = (method, route, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        buckets = self._latencies.get(route)
+        if buckets is None:
+            buckets = self._latencies[route] = [0] * (len(LATENCY_BUCKETS) + 1)
+        buckets[bisect_left(LATENCY_BUCKETS, seconds)] += 1
         self._seconds[route] = self._seconds.get(route, 0.0) + seconds
 
-    def series(self, turns: int, vitals: Mapping[str, int]) -> Series:
-        """Everything by name and labels. `vitals` are the store's own numbers."""
-        found: Series = {}
-        for (method, route, status), count in self._answered.items():
+    def series(self, running_turns: int, store_metrics: Mapping[str, int]) -> Series:
+        """Return all values by metric name and labels."""
+        series: Series = {}
+        for (method, route, status), count in self._requests.items():
             labels = (("method", method), ("route", route), ("status", str(status)))
-            found["segue_http_requests_total", labels] = count
-        for route, times in self._times.items():
-            name, total = "segue_http_request_seconds", 0
-            for bound, count in zip((*BUCKETS, "+Inf"), times, strict=True):
+            series[_REQUESTS, labels] = count
+        for route, buckets in self._latencies.items():
+            total = 0
+            for bound, count in zip((*LATENCY_BUCKETS, "+Inf"), buckets, strict=True):
                 total += count
-                found[f"{name}_bucket", (("route", route), ("le", str(bound)))] = total
-            found[f"{name}_sum", (("route", route),)] = self._seconds[route]
-            found[f"{name}_count", (("route", route),)] = total
-        found["segue_streams_open", ()] = self.streams
-        found["segue_turns_running", ()] = turns
-        for vital, name in (
-            ("commits", "segue_store_commits_total"),
-            ("queue", "segue_store_queue"),
-        ):
-            if vital in vitals:
-                found[name, ()] = vitals[vital]
-        return found
+                series[f"{_SECONDS}_bucket", (("route", route), ("le", str(bound)))] = total
+            series[f"{_SECONDS}_sum", (("route", route),)] = self._seconds[route]
+            series[f"{_SECONDS}_count", (("route", route),)] = total
+        series[_STREAMS, ()] = self.open_streams
+        series[_TURNS, ()] = running_turns
+        for key, name in _STORE_NAMES.items():
+            if key in store_metrics:
+                series[name, ()] = store_metrics[key]
+        return series
 
 
 def is_gauge(name: str) -> bool:
-    """Whether a number is of now, and not of all the time that there was."""
-    return _HELP.get(name, ("",))[0] == "gauge"
+    """Return True if a metric is a current value, not a count since the process started."""
+    return _FAMILIES.get(name, ("",))[0] == "gauge"
 
 
-def added(all: Iterable[Series]) -> Series:
-    """Several processes' series as one."""
+def sum_series(all_series: Iterable[Series]) -> Series:
+    """Add up the series of several processes."""
     total: Series = {}
-    for series in all:
-        for name, value in series.items():
-            total[name] = total.get(name, 0) + value
+    for series in all_series:
+        for key, value in series.items():
+            total[key] = total.get(key, 0) + value
     return total
 
 
-def text(series: Series) -> str:
-    """The exposition."""
+def to_text(series: Series) -> str:
+    """Return the series in Prometheus' text format."""
     lines: list[str] = []
-    for family, (kind, told) in _HELP.items():
-        of = [(key, value) for key, value in series.items() if _family(key[0]) == family]
-        if of:
-            lines += [f"# HELP {family} {told}", f"# TYPE {family} {kind}"]
-        for (name, labels), value in of:
-            inner = ",".join(f'{label}="{_escaped(given)}"' for label, given in labels)
-            lines.append(f"{name}{{{inner}}} {value:g}" if inner else f"{name} {value:g}")
+    for family, (kind, description) in _FAMILIES.items():
+        samples = [(key, value) for key, value in series.items() if _family(key[0]) == family]
+        if samples:
+            lines += [f"# HELP {family} {description}", f"# TYPE {family} {kind}"]
+        for (name, labels), value in samples:
+            text = ",".join(f'{label}="{_escape(content)}"' for label, content in labels)
+            lines.append(f"{name}{f'{{{text}}}' if text else ''} {_format_value(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _format_value(value: float) -> str:
+    """Return a number with all its digits: a rounded counter would appear to stand still."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _family(name: str) -> str:
     for suffix in ("_bucket", "_sum", "_count"):
-        if name.removesuffix(suffix) in _HELP:
+        if name.removesuffix(suffix) in _FAMILIES:
             return name.removesuffix(suffix)
     return name
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,1 +1,1 @@
-"""Serve the HTTP interfaces in one or several processes."""
+"""Serve the HTTP interfaces as one application, in one or several processes."""

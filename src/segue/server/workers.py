@@ -1,7 +1,7 @@
-"""Several processes that serve one socket, and the one that watches over them.
+"""Serve one socket with several processes, and restart those that die.
 
-Workers share nothing but the store, and a directory in which each leaves its counts, so that
-whichever is asked for metrics can tell those of all. One that dies is replaced.
+Workers share the store, and a directory in which each publishes its metrics, so that any of them
+can report the metrics of all.
 """
 
 from __future__ import annotations
@@ -25,79 +25,101 @@ from segue.http import logs, metrics
 from segue.http.metrics import Series
 from segue.model.errors import StoreError
 
-from .serve import Mount, Serving, alone, run, serve
+from .serve import run, serve
+from .settings import ServerSettings
+from .sockets import LISTEN_BACKLOG
 
 log = logging.getLogger("segue.rest")
 
-# A worker that ends sooner than this has hardly begun; so many in a row are a reason to give up.
-HARDLY_SECONDS = 3.0
-TRIES = 5
-_SAFE, _OURS = "PYTHONSAFEPATH", "segue"
+# After this many workers in a row that ended this soon, the server gives up.
+MIN_LIFETIME_SECONDS = 3.0
+MAX_FAILED_STARTS = 5
+POLL_SECONDS = 0.5
+_SAFE_PATH_VARIABLE, _SET_BY_US = "PYTHONSAFEPATH", "segue"
 
-_decode = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]], float]]).decode
+_decode_series = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]], float]]).decode
 
 
-class Counts:
-    """The counts of all workers, each in a file under its number.
+class WorkerMetrics:
+    """The metrics of all workers. Each worker has a file, named by its number.
 
-    A worker that replaces another goes on from the counts that it left.
+    A worker that replaces a dead one continues its counters.
     """
 
     def __init__(self, directory: Path, number: int) -> None:
         self._directory = directory
         self._path = directory / str(number)
-        self._before = _lasting(_read(self._path))
+        self._inherited = _counters(_read_series(self._path))
 
-    def share(self, own: Series) -> None:
-        """Let the others see one's own."""
-        found = metrics.added([self._before, own])
+    def publish(self, own: Series) -> None:
+        """Write this worker's metrics for the others."""
+        series = metrics.sum_series([self._inherited, own])
         data = msgspec.json.encode(
-            [(name, labels, value) for (name, labels), value in found.items()]
+            [(name, labels, value) for (name, labels), value in series.items()]
         )
-        unfinished = self._path.with_suffix(".new")
-        unfinished.write_bytes(data)
-        os.replace(unfinished, self._path)
+        temporary = self._path.with_suffix(".new")
+        temporary.write_bytes(data)
+        os.replace(temporary, self._path)
 
     def total(self, own: Series) -> Series:
-        """Everybody's; the others' as of their last sharing."""
-        others = [path for path in self._directory.iterdir() if path.suffix != ".new"]
-        found = [_read(path) for path in others if path != self._path]
-        return metrics.added([self._before, own, *found])
+        """Return the sum of this worker's metrics and the last published ones of the others."""
+        others = [
+            _read_series(path)
+            for path in self._directory.iterdir()
+            if path != self._path and path.suffix != ".new"
+        ]
+        return metrics.sum_series([self._inherited, own, *others])
 
 
-def _read(path: Path) -> Series:
+def _read_series(path: Path) -> Series:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return {}
-    return {(name, tuple(labels)): value for name, labels, value in _decode(data)}
+    return {(name, tuple(labels)): value for name, labels, value in _decode_series(data)}
 
 
-def _lasting(series: Series) -> Series:
-    """Without what a dead process takes with it."""
+def _counters(series: Series) -> Series:
+    """Return the series without gauges, which are void once their process has ended."""
     return {key: value for key, value in series.items() if not metrics.is_gauge(key[0])}
 
 
-def _work(
-    serving: Serving, sock: socket.socket, mount: Mount, directory: Path, number: int
+def _run_worker(
+    settings: ServerSettings, sock: socket.socket, metrics_directory: Path, number: int
 ) -> None:
-    if os.environ.get(_SAFE) == _OURS:
-        del os.environ[_SAFE]  # what agents start is to begin as ever
-    logs.start(serving.log_level)
-    run(serve(serving, sock, mount=mount, shared_metrics=Counts(directory, number)))
+    if os.environ.get(_SAFE_PATH_VARIABLE) == _SET_BY_US:
+        del os.environ[_SAFE_PATH_VARIABLE]  # agents' child processes must not inherit it
+    logs.configure(settings.log_level)
+    run(serve(settings, sock, shared_metrics=WorkerMetrics(metrics_directory, number)))
+
+
+class _Worker:
+    """One worker process, which can be replaced."""
+
+    def __init__(self, number: int, start: Callable[[int], BaseProcess]) -> None:
+        self.number = number
+        self._start = start
+        self.restart()
+
+    def restart(self) -> None:
+        self.process = self._start(self.number)
+        self._started_at = time.monotonic()
+
+    @property
+    def ended_early(self) -> bool:
+        return time.monotonic() - self._started_at < MIN_LIFETIME_SECONDS
 
 
 def supervise(
-    serving: Serving,
+    settings: ServerSettings,
     sock: socket.socket,
     count: int,
     *,
-    mount: Mount = alone,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Keep so many workers serving, until a signal says to stop.
+    """Keep `count` workers serving until a signal.
 
-    Each is a new Python: `mount` must be something that it can import.
+    Raises StoreError if workers end again and again just after their start.
     """
     context = multiprocessing.get_context("spawn")
     stopping = False
@@ -106,60 +128,68 @@ def supervise(
         nonlocal stopping
         stopping = True
 
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(wanted, stop)
-    sock.listen(2048)
-    with tempfile.TemporaryDirectory(prefix="segue-workers-") as name:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    sock.listen(LISTEN_BACKLOG)
+    with tempfile.TemporaryDirectory(prefix="segue-workers-") as metrics_directory:
 
         def start(number: int) -> BaseProcess:
             process = context.Process(
-                target=_work,
-                args=(serving, sock, mount, Path(name), number),
+                target=_run_worker,
+                args=(settings, sock, Path(metrics_directory), number),
                 name=f"segue worker {number}",
             )
-            with _apart():
+            with _safe_path():
                 process.start()
             return process
 
-        workers = {number: start(number) for number in range(count)}
-        born = dict.fromkeys(workers, time.monotonic())
-        failed = 0
+        workers = [_Worker(number, start) for number in range(count)]
         ready()
         try:
-            while not stopping:
-                wait([process.sentinel for process in workers.values()], timeout=0.5)
-                for number, process in workers.items():
-                    if process.is_alive() or stopping:
-                        continue
-                    hardly = time.monotonic() - born[number] < HARDLY_SECONDS
-                    failed = failed + 1 if hardly else 0
-                    if failed >= TRIES:
-                        raise StoreError("the workers end as soon as they start; see above for why")
-                    log.warning("worker %d ended (%s); starting another", number, process.exitcode)
-                    workers[number], born[number] = start(number), time.monotonic()
+            _restart_dead_workers(workers, lambda: stopping)
         finally:
-            _end(list(workers.values()), serving.grace)
+            _stop([worker.process for worker in workers], settings.grace_seconds)
+
+
+def _restart_dead_workers(workers: list[_Worker], is_stopping: Callable[[], bool]) -> None:
+    failed_starts = 0
+    while not is_stopping():
+        wait([worker.process.sentinel for worker in workers], timeout=POLL_SECONDS)
+        for worker in workers:
+            if worker.process.is_alive() or is_stopping():
+                continue
+            failed_starts = failed_starts + 1 if worker.ended_early else 0
+            if failed_starts >= MAX_FAILED_STARTS:
+                raise StoreError(
+                    "the workers end just after they start; the log above has the reason"
+                )
+            log.warning(
+                "worker %d ended with exit code %s; starting a new one",
+                worker.number,
+                worker.process.exitcode,
+            )
+            worker.restart()
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """Have a new Python import nothing of the current directory before it serves."""
-    if _SAFE in os.environ:
+def _safe_path() -> Iterator[None]:
+    """Keep a new Python process from importing modules from the current directory."""
+    if _SAFE_PATH_VARIABLE in os.environ:
         yield
         return
-    os.environ[_SAFE] = _OURS
+    os.environ[_SAFE_PATH_VARIABLE] = _SET_BY_US
     try:
         yield
     finally:
-        del os.environ[_SAFE]
+        del os.environ[_SAFE_PATH_VARIABLE]
 
 
-def _end(workers: list[BaseProcess], grace: float) -> None:
-    for process in workers:
+def _stop(processes: list[BaseProcess], grace_seconds: float) -> None:
+    for process in processes:
         if process.is_alive():
             process.terminate()
-    deadline = time.monotonic() + 2 * grace + 5
-    for process in workers:
+    deadline = time.monotonic() + 2 * grace_seconds + 5
+    for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
             process.kill()

@@ -1,4 +1,4 @@
-"""Workers that serve, as `segue serve` starts them, with leases that run out soon."""
+"""Run the workers of a server, as `segue serve` does, with leases that expire soon."""
 
 import asyncio
 import sys
@@ -6,24 +6,26 @@ from pathlib import Path
 
 from segue.factory import open_hub
 from segue.model import clock
-from segue.server.serve import Serving, address, first_key, listen
+from segue.server.key_file import ensure_key
+from segue.server.settings import ServerSettings
+from segue.server.sockets import base_url, listen
 from segue.server.workers import supervise
 
 
-async def key(serving: Serving) -> str:
-    async with await open_hub(serving.directory, serving.database_url) as hub:
-        path, _ = await first_key(hub, "local")
+async def local_key(settings: ServerSettings) -> str:
+    async with await open_hub(settings.directory, settings.database_url) as hub:
+        path, _ = await ensure_key(hub, "local")
         return path.read_text().strip()
 
 
 if __name__ == "__main__":
     directory, url, count, grace = sys.argv[1:]
-    serving = Serving(
+    settings = ServerSettings(
         directory=Path(directory),
         database_url=url or None,
-        grace=float(grace),
+        grace_seconds=float(grace),
         lease=clock.SECOND,
     )
-    secret = asyncio.run(key(serving))
+    key = asyncio.run(local_key(settings))
     sock = listen("127.0.0.1", 0)
-    supervise(serving, sock, int(count), ready=lambda: print(address(sock), secret, flush=True))
+    supervise(settings, sock, int(count), ready=lambda: print(base_url(sock), key, flush=True))

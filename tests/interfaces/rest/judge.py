@@ -6,16 +6,17 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from segue.interfaces.rest.openapi import encoded
-from segue.interfaces.rest.routes import ROUTES, Routes
+from segue.http.routing import RouteTree
+from segue.interfaces.rest.openapi import encoded_document
+from segue.interfaces.rest.routes import ROUTES
 
-DOCUMENT = json.loads(encoded(ROUTES))
-_routes = Routes(ROUTES)
+DOCUMENT = json.loads(encoded_document(ROUTES))
+_routes = RouteTree(ROUTES)
 
 
 def judge(method: str, path: str, status: int, kind: str, answer: Any) -> None:
     """`answer` is decoded JSON, or None where the answer is no JSON."""
-    found = _routes.find(path)
+    found = _routes.match(path)
     endpoint = found and found[0].get(method)
     if not endpoint:
         assert status in (403, 404, 405), (method, path, status)

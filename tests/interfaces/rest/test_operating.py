@@ -10,7 +10,7 @@ import pytest
 
 from segue.http import logs
 from segue.http.errors import RateLimited
-from segue.http.limits import Limits
+from segue.http.limits import RateLimiter
 from segue.model import errors
 from tests.interfaces.rest.api import Api, message, open_api
 
@@ -66,7 +66,7 @@ async def test_metrics_name_nobody(tmp_path: Path) -> None:
 async def test_a_request_is_logged_without_what_is_secret_in_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.handler.setFormatter(logs.Lines())
+    caplog.handler.setFormatter(logs.JsonFormatter())
     caplog.set_level(logging.INFO, "segue.rest")
     async with open_api(tmp_path) as api:
         answer = await api.raw("GET", "/v1/sessions", params={"q": "hushed"})
@@ -109,13 +109,13 @@ async def test_a_key_over_its_limit_is_told_when_to_come_again(tmp_path: Path) -
 
 def test_what_is_spent_comes_back_evenly_and_no_further_than_the_limit() -> None:
     now = 0.0
-    limits = Limits(60, lambda: now)
+    limits = RateLimiter(60, lambda: now)
 
     def spend() -> int:
         count = 0
         while True:
             try:
-                limits.take("key")
+                limits.count_request("key")
             except RateLimited:
                 return count
             count += 1

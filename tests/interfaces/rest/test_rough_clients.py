@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.rest.request import MAX_BODY_BYTES
+from segue.http.body import MAX_BODY_BYTES
 from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import Server, serving
 from tests.interfaces.rest.api import HEADERS, message, open_api

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from segue.server.serve import first_key
+from segue.server.key_file import ensure_key
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import HEADERS, open_api
 
@@ -77,9 +77,9 @@ async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         made = {}
         for workspace, name in (("local", "key"), ("w2", "key-w2")):
-            path, secret = await first_key(api.hub, workspace)
+            path, secret = await ensure_key(api.hub, workspace)
             assert (path, path.read_text().strip()) == (tmp_path / name, secret)
-            assert (await first_key(api.hub, workspace)) == (path, None)
+            assert (await ensure_key(api.hub, workspace)) == (path, None)
             made[workspace] = (await api.hub.keys.authenticate(secret or "")).workspace
         assert made == {"local": "local", "w2": "w2"}
 

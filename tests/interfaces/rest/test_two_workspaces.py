@@ -87,7 +87,9 @@ class House:
         api, other = self.apis[step.asks], self.names[1 - step.asks]
         path = route.path.format(**{**self.names[step.path], "model_id": "demo"})
         options: dict[str, Any] = {}
-        foreign = step.path != step.asks and bool(route.names) and "model_id" not in route.names
+        foreign = (
+            step.path != step.asks and bool(route.path_names) and "model_id" not in route.path_names
+        )
         if step.filtered:
             chosen = {name: self.names[step.query][kind] for name, kind in NAMING.items()}
             options["params"] = {name: chosen[name] for name in route.query if name in chosen}

@@ -13,9 +13,10 @@ import pytest
 from anthropic import Anthropic, BadRequestError
 from anthropic._resource import SyncAPIResource
 
-from segue.interfaces.rest.openapi import _FORMS
+from segue.http.routing import RouteTree
+from segue.interfaces.rest.openapi import FORMS
 from segue.interfaces.rest.request import Endpoint
-from segue.interfaces.rest.routes import ROUTES, Routes
+from segue.interfaces.rest.routes import ROUTES
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.judge import DOCUMENT
 from tests.interfaces.rest.shapes import beyond, choices
@@ -37,7 +38,7 @@ NOT_TAKEN = {
 HEADERS = {"betas", "workspace_id", "anthropic_worker_id"}
 OPTIONS = {"extra_headers", "extra_query", "extra_body", "timeout", "idempotency_key"}
 
-_routes = Routes(ROUTES)
+_routes = RouteTree(ROUTES)
 
 
 class Asked(Exception):
@@ -100,7 +101,7 @@ def value(name: str) -> Any:
 @pytest.mark.parametrize("name", FOUND)
 def test_a_method_of_the_client_s_is_served_with_all_that_it_takes(name: str) -> None:
     made = request(name)
-    found = _routes.find(made.url.path)
+    found = _routes.match(made.url.path)
     assert found is not None and made.method in found[0], (made.method, made.url.path)
     endpoint = found[0][made.method]
     asked = {key for key, _ in made.url.params.multi_items()} - {"beta"}
@@ -116,7 +117,7 @@ def test_what_bodies_may_hold_is_known_but_for_what_is_refused_by_name() -> None
     for method, call in FOUND.items():
         hints = get_type_hints(call, vars(sys.modules[call.__module__]))
         made = request(method)
-        address = _routes.find(made.url.path)
+        address = _routes.match(made.url.path)
         assert address is not None
         endpoint = address[0][made.method]
         if endpoint.request_type is None:
@@ -137,7 +138,7 @@ def body(made: httpx2.Request) -> set[str]:
 
 
 def fields(endpoint: Endpoint) -> set[str]:
-    if form := _FORMS.get((endpoint.method, endpoint.path)):
+    if form := FORMS.get((endpoint.method, endpoint.path)):
         return {each.removesuffix("[]") for each in form["properties"]}
     if endpoint.request_type is None:
         return set()
@@ -151,7 +152,7 @@ def test_all_addresses_are_asked_for_by_some_method() -> None:
     asked = set()
     for name in FOUND:
         made = request(name)
-        found = _routes.find(made.url.path)
+        found = _routes.match(made.url.path)
         assert found is not None
         asked.add((made.method, found[0][made.method].path))
     assert asked == {(route.method, route.path) for route in ROUTES}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from segue.factory import open_hub
-from segue.interfaces.web.request import VARIABLE, without_password
+from segue.interfaces.web.request import DATABASE_VARIABLE, redact_database_url
 from segue.model.content import Diff
 from segue.model.event import Location, ToolCall
 from segue.model.principal import LOCAL, Principal
@@ -64,7 +64,7 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
         page = await site.get(f"/s/{theirs.id}")
         assert fresh_database_url not in html.unescape(page)  # is nothing for whoever has a key
         other = offered(page)
-        assert f'"{VARIABLE}"' in other
+        assert f'"{DATABASE_VARIABLE}"' in other
     assert "heard from afar" in run(command)
     assert "heard from afar" in run(other, SEGUE_DATABASE_URL=fresh_database_url)
 
@@ -79,13 +79,13 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
         ),
         ("postgresql:///segue?host=/run&password=secret", "postgresql:///segue?host=/run"),
         ("postgresql://h/d?sslpassword=secret&a=b", "postgresql://h/d?a=b"),
-        ("postgresql://me:sec/ret@h/d", VARIABLE),
-        ("postgresql://me:secret@h:port/d", VARIABLE),
-        ("postgresql://[oops/d", VARIABLE),
+        ("postgresql://me:sec/ret@h/d", DATABASE_VARIABLE),
+        ("postgresql://me:secret@h:port/d", DATABASE_VARIABLE),
+        ("postgresql://[oops/d", DATABASE_VARIABLE),
     ],
 )
 def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
-    assert without_password(address) == shown
+    assert redact_database_url(address) == shown
 
 
 async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path: Path) -> None:

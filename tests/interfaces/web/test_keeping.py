@@ -151,7 +151,7 @@ async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_rev
     async with Hub(store, house.directory) as elsewhere:  # another process would be no nearer
         await elsewhere.shares.revoke(LOCAL, session.id)
     await expect(page.get_by_role("alert")).to_contain_text(
-        "This link was revoked", timeout=live.PING_SECONDS * 500
+        "This link was revoked", timeout=live.LOGIN_CHECK_SECONDS * 500
     )
     await house.hub.run(LOCAL, session.id, "/say unheard")
     await page.wait_for_timeout(300)

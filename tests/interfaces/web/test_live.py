@@ -279,7 +279,7 @@ async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
 async def test_a_stream_ends_with_the_key_that_opened_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(live, "LOGIN_CHECK_SECONDS", 0.05)
     key, secret = await house.hub.keys.create("local")
     page = await house.stranger()
     house.excuse("401")

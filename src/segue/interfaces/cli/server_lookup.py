@@ -1,4 +1,4 @@
-"""The session browser beside the API, and how `segue open` finds it."""
+"""Find the running server of a data directory, and open the session browser."""
 
 from __future__ import annotations
 
@@ -7,50 +7,31 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from segue.hub import Hub
 from segue.model.principal import Principal
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from segue.interfaces.rest import RestApp
+PROBE_SECONDS = 2.0
 
 
-def beside(rest: RestApp) -> ASGIApp:
-    """The API and the session browser as one application, told apart by the address."""
-    from segue.interfaces.rest.routes import OPEN
-    from segue.interfaces.web import WebApp
-
-    pages = WebApp(rest.hub, rest.hosts, rest.closing)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        api = path.startswith("/v1/") or path in OPEN
-        await (rest if api else pages)(scope, receive, send)
-
-    return app
-
-
-async def link(hub: Hub, principal: Principal, url: str) -> str:
-    """An address that signs a browser in, once."""
+async def login_link(hub: Hub, principal: Principal, url: str) -> str:
+    """Return a link that signs one browser in, once."""
     return f"{url}/login?token={await hub.visits.invite(principal)}"
 
 
-def show(link: str, browse: bool = True) -> None:
-    """Open a link, or print it where no browser can be opened."""
+def open_link(link: str, *, browser: bool = True) -> None:
+    """Open a link in the browser, or print it if `browser` is not set or none can be opened."""
     import webbrowser
 
-    if not browse or not webbrowser.open(link):
+    if not browser or not webbrowser.open(link):
         click.echo(link)
 
 
 @contextmanager
-def told(directory: Path, url: str) -> Iterator[None]:
-    """Say, for as long as this lasts, where a server of a data directory is."""
+def registered(directory: Path, url: str) -> Iterator[None]:
+    """Let `find_server` find a server of this process until the block ends."""
     path = directory / f"server.{os.getpid()}.json"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"url": url}, file)
@@ -60,14 +41,14 @@ def told(directory: Path, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def running(directory: Path) -> str | None:
-    """The address of a data directory's server, if there is one and it answers."""
+def find_server(directory: Path) -> str | None:
+    """Return the URL of a data directory's server that answers, or None."""
     from urllib.request import ProxyHandler, build_opener
 
     for path in directory.glob("server.*.json"):
-        # One that was killed, or is being written, or does not answer, is none.
+        # Skips servers that were killed or do not answer, and files that are being written.
         with suppress(OSError, ValueError, KeyError):
             url = str(json.loads(path.read_text())["url"])
-            with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=2):
+            with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=PROBE_SECONDS):
                 return url
     return None

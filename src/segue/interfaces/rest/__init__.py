@@ -1,4 +1,4 @@
-"""The REST door: `/v1/sessions` and its family, as the official `anthropic` clients call it."""
+"""The sessions REST API, as the official `anthropic` clients call it."""
 
 from .app import RestApp
 

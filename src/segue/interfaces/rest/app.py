@@ -1,27 +1,28 @@
-"""The door as an ASGI application: the gates, in the order that clients know, then a handler.
+"""The REST API as an ASGI application.
 
-An unknown address is 404 to anybody; then comes who asks (401), then the beta header (404), then
-the API version (400), then the query parameters (400). A rate limit counts whoever has a key.
+Requests are checked in the order that clients rely on: an unknown path is 404 even without a key,
+then come the key (401), the beta header (404), the API version (400) and the query (400). The rate
+limit counts requests with a valid key only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from functools import lru_cache
 from time import perf_counter
-from typing import Any, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from segue.http.errors import NotAllowed, Refused
-from segue.http.limits import Limits
+from segue.http.errors import MethodNotAllowed
+from segue.http.hosts import HostCheck
+from segue.http.limits import RateLimiter
 from segue.http.logs import FIELDS
-from segue.http.metrics import Metrics, Series
+from segue.http.metrics import Metrics, Series, SharedMetrics
+from segue.http.routing import RouteTree
 from segue.hub import Hub
 from segue.model import codec
 from segue.model.errors import InvalidInput, NotFound, SegueError, Unauthorized
@@ -31,163 +32,150 @@ from . import errors
 from .events.stream_ack import StreamAcks
 from .handlers.agents import Agents
 from .params import Params
-from .request import Endpoint, RestRequest
-from .routes import OPEN, ROUTES, Routes
+from .request import API_VERSIONS, Endpoint, RestRequest
+from .routes import PUBLIC_ROUTES, ROUTES
 from .schemas.session import SessionEncoder
 
 log = logging.getLogger("segue.rest")
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-VERSIONS = (b"2023-06-01", b"2026-10-21")
-
-
-class SharedMetrics(Protocol):
-    """The counts of several processes that serve as one."""
-
-    def share(self, own: Series) -> None: ...
-    def total(self, own: Series) -> Series: ...
+MAX_QUERY_FIELDS = 1000
 
 
 class RestApp:
-    """Answers requests on a hub.
+    """Answer REST requests on a hub.
 
-    `hosts` are the names that requests may be addressed to, `rate_limit` how many requests a
-    minute each key may send. `principal` is who asks, where that is known without a key.
+    `rate_limit` is how many requests a minute each key may send; 0 is no limit. With `principal`,
+    all requests are made by that principal and need no key.
     """
 
     def __init__(
         self,
         hub: Hub,
-        hosts: Iterable[str] = (),
+        hosts: HostCheck | None = None,
         *,
         rate_limit: int = 0,
         shared_metrics: SharedMetrics | None = None,
         principal: Principal | None = None,
+        closing: asyncio.Event | None = None,
     ) -> None:
         self.hub = hub
         self.agents = Agents(hub)
         self.session_encoder = SessionEncoder()
         self.stream_acks = StreamAcks(hub)
         self.metrics = Metrics()
-        self.closing = asyncio.Event()
-        self.hosts = frozenset(name.lower() for name in (*LOOPBACK, *hosts))
-        self._limits = Limits(rate_limit) if rate_limit else None
-        self._routes = Routes(ROUTES)
+        self.closing = closing or asyncio.Event()
+        self._hosts = hosts or HostCheck()
+        self._rate_limiter = RateLimiter(rate_limit) if rate_limit else None
+        self._routes = RouteTree(ROUTES)
         self._shared_metrics = shared_metrics
-        self._asking = principal
+        self._principal = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise RuntimeError(f"this application speaks HTTP, not {scope['type']}")
+            raise RuntimeError(f"the REST API answers HTTP requests, not {scope['type']}")
         started = perf_counter()
         request = RestRequest(self, scope, receive)
         status = 200
         try:
-            answer = await self._answer(request)
+            result = await self._dispatch(request)
         except ClientDisconnect:
             return
         except SegueError as error:
-            status, answer = error.http_status, errors.envelope(error, request.request_id)
-            request.response_headers += errors.hints(error)
+            status, result = error.http_status, errors.envelope(error, request.request_id)
+            request.response_headers += errors.retry_headers(error)
             if status >= 500:
-                log.warning(error.message, extra=_told(request))
+                log.warning(error.message, extra=_log_fields(request))
         except Exception:
-            log.exception("a request failed", extra=_told(request))
-            failure = SegueError("an error on our side; the server's log has the details")
-            status, answer = 500, errors.envelope(failure, request.request_id)
-        if isinstance(answer, Response):
-            status = answer.status_code
-            answer.raw_headers += request.response_headers
-        self._note(request, status, perf_counter() - started)
-        if isinstance(answer, Response):
-            await answer(scope, receive, send)
+            log.exception("a request failed", extra=_log_fields(request))
+            failure = SegueError("the server failed; its log has the details")
+            status, result = 500, errors.envelope(failure, request.request_id)
+        if isinstance(result, Response):
+            status = result.status_code
+            result.raw_headers += request.response_headers
+        self._record(request, status, perf_counter() - started)
+        if isinstance(result, Response):
+            await result(scope, receive, send)
             return
-        body = codec.encode(answer)
+        body = codec.encode(result)
         length = (b"content-length", b"%d" % len(body))
         headers = [(b"content-type", b"application/json"), length, *request.response_headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     def background_request(self, principal: Principal) -> RestRequest:
-        """A request that nobody sent, for what is done in a workspace by itself."""
+        """Return a request without a client, for work that the server does in a workspace."""
 
-        async def nothing() -> Message:
+        async def receive() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        request = RestRequest(self, {"type": "http", "method": "POST", "headers": []}, nothing)
+        request = RestRequest(self, {"type": "http", "method": "POST", "headers": []}, receive)
         request.principal = principal
         return request
 
-    def series(self) -> Series:
-        """What has been counted so far, by all who serve together."""
-        own = self.own_series()
+    def total_metrics(self) -> Series:
+        """Return the metrics of all processes of this server."""
+        own = self.own_metrics()
         return own if self._shared_metrics is None else self._shared_metrics.total(own)
 
-    def own_series(self) -> Series:
+    def own_metrics(self) -> Series:
+        """Return the metrics of this process."""
         return self.metrics.series(self.hub.turns.running, self.hub.store.vitals())
 
-    def _note(self, request: RestRequest, status: int, seconds: float) -> None:
+    def _record(self, request: RestRequest, status: int, seconds: float) -> None:
         route = "none" if request.endpoint is None else request.endpoint.path
-        self.metrics.answered(request.scope["method"], route, status, seconds)
+        self.metrics.count_request(request.scope["method"], route, status, seconds)
         if log.isEnabledFor(logging.INFO):
-            told = _told(request)
-            told[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
-            log.info("answered", extra=told)
+            extra = _log_fields(request)
+            extra[FIELDS] |= {"status": status, "ms": round(seconds * 1e3, 3)}
+            log.info("answered", extra=extra)
 
-    async def _answer(self, request: RestRequest) -> Any:
-        """What the handler says, once the request has passed the gates."""
+    async def _dispatch(self, request: RestRequest) -> Any:
+        """Check a request and return the result of its handler."""
         scope = request.scope
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._check_origin(headers)
+        self._hosts.check(headers)
         path, method = scope["path"], scope["method"]
-        if path in OPEN and method in ("GET", "HEAD"):
-            return await OPEN[path](self)
-        found = self._routes.find(path)
-        if found is None:
+        if path in PUBLIC_ROUTES and method in ("GET", "HEAD"):
+            return await PUBLIC_ROUTES[path](self)
+        match = self._routes.match(path)
+        if match is None:
             raise NotFound("Not found")
-        methods, values = found
-        endpoint = methods.get(method)
+        endpoint = match.methods.get(method)
         if endpoint is None:
-            raise NotAllowed("Method Not Allowed")
+            raise MethodNotAllowed("Method Not Allowed")
         request.endpoint = endpoint
-        request.key = _presented(headers)
-        request.principal = await self._principal(request.key)
-        if self._limits is not None:
-            request.response_headers += self._limits.take(request.principal.key_id or "")
+        request.key = _api_key(headers)
+        request.principal = await self._authenticate(request.key)
+        if self._rate_limiter is not None:
+            request.response_headers += self._rate_limiter.count_request(
+                request.principal.key_id or ""
+            )
         _check_headers(scope, headers, endpoint)
-        request.params = Params(_pairs(scope["query_string"].decode("latin-1")), endpoint.query)
-        request.path_params = dict(zip(endpoint.names, values, strict=True))
-        return await endpoint.handle(request)
+        query = _parse_query(scope["query_string"].decode("latin-1"))
+        request.params = Params(query, endpoint.query)
+        request.path_params = dict(zip(endpoint.path_names, match.values, strict=True))
+        return await endpoint.handler(request)
 
-    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
-        """A page in a browser must not reach us under a name of its own choosing."""
-        host = _host("//" + headers.get(b"host", b"").decode("latin-1"))
-        if host not in self.hosts:
-            raise Refused(f"host {host!r} is not served here; see segue serve --allow-host")
-        origin = headers.get(b"origin")
-        if origin is not None and _host(origin.decode("latin-1")) not in self.hosts:
-            raise Refused(f"origin {origin.decode('latin-1')!r} is not served here")
-
-    async def _principal(self, key: str) -> Principal:
-        if self._asking is not None:
-            return self._asking
+    async def _authenticate(self, key: str) -> Principal:
+        if self._principal is not None:
+            return self._principal
         try:
             return await self.hub.keys.authenticate(key)
         except Unauthorized:
             raise Unauthorized("Authentication failed") from None
 
 
-def _presented(headers: dict[bytes, bytes]) -> str:
-    """The key that a request shows, in either way."""
-    secret = headers.get(b"x-api-key")
-    if secret is None:
-        scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
-        secret = rest.strip() if scheme.lower() == b"bearer" else b""
-    return secret.decode("latin-1")
+def _api_key(headers: dict[bytes, bytes]) -> str:
+    """Return the key of `x-api-key` or of `authorization: Bearer`, or "" if there is none."""
+    key = headers.get(b"x-api-key")
+    if key is None:
+        scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
+        key = value.strip() if scheme.lower() == b"bearer" else b""
+    return key.decode("latin-1")
 
 
-def _told(request: RestRequest) -> dict[str, dict[str, object]]:
-    """What a log line says of a request, and all that it may say."""
+def _log_fields(request: RestRequest) -> dict[str, dict[str, object]]:
+    """Return what a log line may say about a request."""
     route = None if request.endpoint is None else request.endpoint.path
     return {
         FIELDS: {
@@ -201,29 +189,26 @@ def _told(request: RestRequest) -> dict[str, dict[str, object]]:
 
 def _check_headers(scope: Scope, headers: dict[bytes, bytes], endpoint: Endpoint) -> None:
     if endpoint.betas:
-        given = [value for name, value in scope["headers"] if name == b"anthropic-beta"]
-        names = b",".join(given).decode("latin-1").split(",")
-        if endpoint.betas.isdisjoint(name.strip() for name in names):
-            wanted = " or ".join(sorted(endpoint.betas))
-            raise NotFound(f"not found without the header anthropic-beta: {wanted}")
+        values = [value for name, value in scope["headers"] if name == b"anthropic-beta"]
+        betas = b",".join(values).decode("latin-1").split(",")
+        if endpoint.betas.isdisjoint(beta.strip() for beta in betas):
+            required = " or ".join(sorted(endpoint.betas))
+            raise NotFound(f"not found without the header anthropic-beta: {required}")
     version = headers.get(b"anthropic-version")
     if version is None:
         raise InvalidInput("anthropic-version: header is required")
-    if version not in VERSIONS:
-        told = b", ".join(VERSIONS).decode()
-        raise InvalidInput(f"anthropic-version: must be one of {told}")
+    if version not in API_VERSIONS:
+        supported = b", ".join(API_VERSIONS).decode()
+        raise InvalidInput(f"anthropic-version: must be one of {supported}")
 
 
-def _pairs(query: str) -> list[tuple[str, str]]:
+def _parse_query(query: str) -> list[tuple[str, str]]:
     try:
-        return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=1000)
+        return parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS
+        )
     except ValueError:
-        raise InvalidInput("the query string cannot be read") from None
-
-
-@lru_cache(256)
-def _host(address: str) -> str:
-    try:
-        return (urlsplit(address).hostname or "").lower()
-    except ValueError:
-        return ""
+        raise InvalidInput(
+            "the query string is not valid: it must be UTF-8, percent-encoded, with at most"
+            f" {MAX_QUERY_FIELDS} parameters"
+        ) from None

@@ -1,4 +1,4 @@
-"""Errors as this dialect says them: one envelope, a type for each status."""
+"""Errors as the REST API sends them: one envelope, and an error type for each status."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ _TYPES = {
     503: "overloaded_error",
 }
 
-
-# Clients send again what met a 409 or a failure of ours. With these that helps nobody.
-_FINAL = (Conflict, StoreFull, StoreReadOnly, StoreTooNew, StoreCorrupt)
+# Clients retry after a 409 or 5xx by default. After these errors a retry fails again.
+_NOT_RETRYABLE = (Conflict, StoreFull, StoreReadOnly, StoreTooNew, StoreCorrupt)
 
 
 def envelope(error: SegueError, request_id: str) -> dict[str, object]:
-    """The body of an error response. `details`, where an error has them, tell programs more."""
-    told: dict[str, object] = {
+    """Return the body of an error response."""
+    body: dict[str, object] = {
         "type": _TYPES.get(error.http_status, "api_error"),
-        "message": _spelt(error),
+        "message": _message(error),
     }
     if details := error.data.get("details"):
-        told["details"] = details
-    return {"type": "error", "error": told, "request_id": request_id}
+        body["details"] = details
+    return {"type": "error", "error": body, "request_id": request_id}
 
 
-def hints(error: SegueError) -> list[tuple[bytes, bytes]]:
-    """The headers that tell a client whether, and when, to try again."""
-    found: list[tuple[bytes, bytes]] = list(error.data.get("headers", ()))
-    if isinstance(error, _FINAL) and not isinstance(error, LeaseLost):
-        found.append((b"x-should-retry", b"false"))
+def retry_headers(error: SegueError) -> list[tuple[bytes, bytes]]:
+    """Return the headers that say whether, and when, a client should retry."""
+    headers: list[tuple[bytes, bytes]] = list(error.data.get("headers", ()))
+    if isinstance(error, _NOT_RETRYABLE) and not isinstance(error, LeaseLost):
+        headers.append((b"x-should-retry", b"false"))
     elif error.http_status == 503:
-        found.append((b"retry-after", b"1"))
-    return found
+        headers.append((b"retry-after", b"1"))
+    return headers
 
 
-def _spelt(error: SegueError) -> str:
-    """The message, with the session named as this dialect spells it."""
+def _message(error: SegueError) -> str:
+    """Return the error's message, with a session's id in this API's notation."""
     session = str(error.data.get("session", ""))
-    known = ids.parse(session)
-    return error.message.replace(session, ids.format_id("sesn", known)) if known else error.message
+    session_id = ids.parse(session)
+    if session_id is None:
+        return error.message
+    return error.message.replace(session, ids.format_id("sesn", session_id))

@@ -1,4 +1,4 @@
-"""Forms: what comes as multipart/form-data."""
+"""Read multipart/form-data requests."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from python_multipart.exceptions import MultipartParseError
 from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
-from starlette.types import Message
 
-from segue.http.errors import TooLarge
+from segue.http.body import limit_receive
+from segue.http.errors import BodyTooLarge
 from segue.model.errors import InvalidInput
 
-_AROUND = 64 * 1024  # what a form has around its files
+MAX_FIELDS = 8
+# The part headers and boundaries that a form has for each file.
+OVERHEAD_BYTES_PER_FILE = 64 * 1024
 
 
 @asynccontextmanager
-async def read_form(request: Request, most: int, *, files: int = 1) -> AsyncIterator[FormData]:
-    """The form in a request, of `most` bytes in so many files; a long one waits on disk."""
-    size = 0
+async def read_form(
+    request: Request, max_bytes: int, *, max_files: int = 1
+) -> AsyncIterator[FormData]:
+    """Yield the form in a request. Large files in it are temporary files until the block ends.
 
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > most + _AROUND * files:
-            raise TooLarge(f"the files in the form may have {most} bytes")
-        return message
-
+    Raises BodyTooLarge if the files have more than `max_bytes` together, InvalidInput if the form
+    is malformed or has more than `max_files` files.
+    """
+    receive = limit_receive(request.receive, max_bytes + OVERHEAD_BYTES_PER_FILE * max_files)
     try:
-        form = await Request(request.scope, receive).form(max_files=files, max_fields=8)
+        form = await Request(request.scope, receive).form(
+            max_files=max_files, max_fields=MAX_FIELDS
+        )
+    except BodyTooLarge:
+        raise BodyTooLarge(f"the files in the form exceed {max_bytes} bytes") from None
     except (MultiPartException, MultipartParseError, ValueError) as error:
-        raise InvalidInput(f"the form cannot be read: {error}") from None
+        raise InvalidInput(f"the form is not valid multipart/form-data: {error}") from None
     try:
         yield form
     finally:

@@ -1,6 +1,6 @@
-"""The door's description of itself: an OpenAPI 3.1 document, made from the routes and their types.
+"""Generate the OpenAPI 3.1 document from the endpoints and their types.
 
-Bodies and answers are the structs that requests are read into and answers are made of.
+Its schemas are the structs that requests are decoded into and responses are encoded from.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from segue.model.lifecycle import STATUSES
 
 from .events.event_encoder import TYPES, UNMADE
 from .handlers.resources import ResourceOut
-from .request import Endpoint
+from .request import API_VERSIONS, Endpoint
 from .schemas.agent import SessionAgent, ThreadAgent
 from .schemas.events import Streamed
 from .schemas.requests import Out
 
 _REF = "#/components/schemas/{name}"
-_MODULE = re.compile(r"segue\.doors\.rest\.(\w+?)\.([A-Za-z0-9]+)")
+# msgspec qualifies the names of types that several modules define.
+_QUALIFIED_NAME = re.compile(r"segue\.interfaces\.rest\.(?:\w+\.)?(\w+)\.([A-Za-z0-9]+)")
 _TIME = {"type": "string", "format": "date-time"}
 _TEXT = {"type": "string"}
 
 
 class ErrorDetail(Out, frozen=True):
-    """`details` is there where an error has them."""
+    """`details` is set only for errors that have some."""
 
     type: str
     message: str
@@ -43,14 +44,14 @@ class Error(Out, frozen=True, tag_field="type", tag="error"):
 
 
 class Binary(Out, frozen=True):
-    """Stands for bytes."""
+    """Marks a response of bytes."""
 
 
 class Stream(Out, frozen=True):
-    """Stands for server-sent events: each is named by its type and has a Streamed as its data."""
+    """Marks a response of server-sent events, each named by its type with a Streamed as data."""
 
 
-# Query parameters that mean the same everywhere; all others are text.
+# Query parameters that are not plain text.
 _PARAMETERS: dict[str, dict[str, Any]] = {
     "agent_version": {"type": "integer", "minimum": 0, "maximum": 1 << 31},
     "version": {"type": "integer", "minimum": 1, "maximum": 1 << 31},
@@ -76,63 +77,64 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
     "desired_ttl_seconds": {"type": "integer", "minimum": 1, "maximum": 1 << 31},
 }
 _BYTES = {"type": "string", "contentMediaType": "application/octet-stream"}
-_SEVERAL = {"files[]": {"type": "array", "items": _BYTES, "minItems": 1}}
-_LABEL = {"display_name": {"type": "string", "maxLength": 255}}
+_FILES = {"files[]": {"type": "array", "items": _BYTES, "minItems": 1}}
+_DISPLAY_NAME = {"display_name": {"type": "string", "maxLength": 255}}
 _EXPIRY = {"expires_in_seconds": {"type": "integer", "minimum": 3600, "maximum": 7_776_000}}
-# The bodies that are forms.
-_FORMS: dict[tuple[str, str], dict[str, Any]] = {
+# Request bodies that are multipart forms.
+FORMS: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/files"): {"properties": {"file": _BYTES, **_EXPIRY}, "required": ["file"]},
-    ("POST", "/v1/skills"): {"properties": {**_SEVERAL, **_LABEL}, "required": ["files[]"]},
+    ("POST", "/v1/skills"): {"properties": {**_FILES, **_DISPLAY_NAME}, "required": ["files[]"]},
     ("POST", "/v1/skills/{skill_id}/versions"): {
-        "properties": _SEVERAL,
+        "properties": _FILES,
         "required": ["files[]"],
     },
 }
-_LONG = ("sessions", "files", "events", "resources", "threads", "deployment_runs", "models")
-_ERRORS = {
-    "400": "The request cannot be understood; the message says where.",
-    "401": "No valid key.",
-    "403": "The request came from a host or origin that is not served.",
-    "404": "Nothing of that name in the workspace, or the beta header is missing.",
-    "409": "It was changed meanwhile, or exists already.",
-    "412": "The heartbeat that was expected is not the last one.",
-    "413": "The body is too large.",
-    "429": "Too many requests with this key; `retry-after` says when to come again.",
-    "500": "An error on the server's side.",
-    "503": "The store cannot be used at the moment.",
+# Lists whose pages may have 1000 items instead of 100.
+_LONG_LISTS = ("sessions", "files", "events", "resources", "threads", "deployment_runs", "models")
+_ERROR_DESCRIPTIONS = {
+    "400": "The request is not valid; the message names the field.",
+    "401": "The API key is missing or not valid.",
+    "403": "The request names a host or origin that is not served.",
+    "404": "It does not exist in the workspace, or the beta header is missing.",
+    "409": "It was changed by another request, or exists already.",
+    "412": "The expected heartbeat is not the last one.",
+    "413": "The request body is too large.",
+    "429": "Too many requests with this key; retry after `retry-after` seconds.",
+    "500": "The server failed.",
+    "503": "The store is not available at the moment.",
 }
 
 
 @cache
-def encoded(routes: tuple[Endpoint, ...]) -> bytes:
+def encoded_document(routes: tuple[Endpoint, ...]) -> bytes:
+    """Return the document as JSON."""
     return codec.encode(document(routes))
 
 
 def document(routes: Iterable[Endpoint]) -> dict[str, Any]:
+    """Return the OpenAPI document of the endpoints."""
     routes = tuple(routes)
-    given = [
-        kind for route in routes for kind in (route.request_type, response_type(route)) if kind
-    ]
-    wanted = [*given, Error, SessionAgent, ThreadAgent, ResourceOut, Streamed]
-    refs, components = msgspec.json.schema_components(wanted, ref_template=_REF)
-    by_type = {id(kind): _tidy(ref) for kind, ref in zip(wanted, refs, strict=True)}
-    schemas = {_named(name): _tidy(schema) for name, schema in components.items()}
-    schemas["Streamed"] = by_type[id(Streamed)]
-    # What these hold is made beforehand, as bytes or plain values.
+    used = [kind for route in routes for kind in (route.request_type, response_type(route)) if kind]
+    types = [*used, Error, SessionAgent, ThreadAgent, ResourceOut, Streamed]
+    refs, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_by_type = {id(kind): _clean_schema(ref) for kind, ref in zip(types, refs, strict=True)}
+    schemas = {_schema_name(name): _clean_schema(schema) for name, schema in components.items()}
+    schemas["Streamed"] = schema_by_type[id(Streamed)]
+    # These fields are encoded in advance, so their types in the struct do not describe them.
     schemas["SessionOut"]["properties"] |= {
-        "agent": by_type[id(SessionAgent)],
-        "resources": {"type": "array", "items": by_type[id(ResourceOut)]},
+        "agent": schema_by_type[id(SessionAgent)],
+        "resources": {"type": "array", "items": schema_by_type[id(ResourceOut)]},
         "status": {"enum": list(STATUSES)},
     }
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_by_type)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "segue",
             "version": __version__,
-            "description": "Sessions of agents: what the official clients call, and a little more.",
+            "description": "Sessions of AI agents, for the official `anthropic` clients.",
         },
         "security": [{"key": []}, {"bearer": []}],
         "paths": paths,
@@ -147,50 +149,63 @@ def document(routes: Iterable[Endpoint]) -> dict[str, Any]:
 
 
 def response_type(route: Endpoint) -> Any:
-    """The type of a route's answers: as said there, or as its handler says."""
-    return route.response_type or get_type_hints(route.handle)["return"]
+    """Return the type of an endpoint's response."""
+    return route.response_type or get_type_hints(route.handler)["return"]
 
 
-def _operation(route: Endpoint, by_type: dict[int, Any]) -> dict[str, Any]:
-    module, name = route.handle.__module__.rsplit(".", 1)[-1], route.handle.__name__.strip("_")
-    answer: dict[str, Any]
-    kind = response_type(route)
-    if kind is Binary:
-        answer = {"*/*": {"schema": {}}}
-    elif kind is Stream:
-        # OpenAPI 3.1 has no word for the type of what is streamed; 3.2 has itemSchema.
-        streamed = {"$ref": _REF.format(name="Streamed")}
-        answer = {"text/event-stream": {"schema": _TEXT, "x-itemSchema": streamed}}
-    else:
-        answer = {"application/json": {"schema": by_type[id(kind)]}}
+def _operation(route: Endpoint, schema_by_type: dict[int, Any]) -> dict[str, Any]:
+    resource = _resource_name(route)
     operation: dict[str, Any] = {
-        "operationId": f"{module}.{name}",
-        "tags": [module],
-        "parameters": [*_path(route), *_headers(route), *_query(route)],
-        "responses": {"200": {"description": "Done.", "content": answer}, **_errors()},
+        "operationId": f"{resource}.{route.handler.__name__.strip('_')}",
+        "tags": [resource],
+        "parameters": [*_path_parameters(route), *_header_parameters(route), *_query(route)],
+        "responses": {
+            "200": {"description": "Done.", "content": _response(route, schema_by_type)},
+            **_error_responses(),
+        },
     }
     if route.request_type is not None:
-        body = {"application/json": {"schema": by_type[id(route.request_type)]}}
-        operation["requestBody"] = {"required": True, "content": body}
-    elif form := _FORMS.get((route.method, route.path)):
-        body = {"multipart/form-data": {"schema": {"type": "object", **form}}}
-        operation["requestBody"] = {"required": True, "content": body}
+        content = {"application/json": {"schema": schema_by_type[id(route.request_type)]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    elif form := FORMS.get((route.method, route.path)):
+        content = {"multipart/form-data": {"schema": {"type": "object", **form}}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
-def _errors() -> dict[str, Any]:
+def _resource_name(route: Endpoint) -> str:
+    """Return the module of a handler; the modules of `rest/events` are one resource."""
+    _, package, module = route.handler.__module__.rsplit(".", 2)
+    return package if package == "events" else module
+
+
+def _response(route: Endpoint, schema_by_type: dict[int, Any]) -> dict[str, Any]:
+    kind = response_type(route)
+    if kind is Binary:
+        return {"*/*": {"schema": {}}}
+    if kind is Stream:
+        # OpenAPI 3.1 cannot describe the items of a stream; OpenAPI 3.2 has itemSchema for it.
+        streamed = {"$ref": _REF.format(name="Streamed")}
+        return {"text/event-stream": {"schema": _TEXT, "x-itemSchema": streamed}}
+    return {"application/json": {"schema": schema_by_type[id(kind)]}}
+
+
+def _error_responses() -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
-    return {status: {"description": words, "content": content} for status, words in _ERRORS.items()}
+    return {
+        status: {"description": description, "content": content}
+        for status, description in _ERROR_DESCRIPTIONS.items()
+    }
 
 
-def _path(route: Endpoint) -> Iterator[dict[str, Any]]:
-    for name in route.names:
+def _path_parameters(route: Endpoint) -> Iterator[dict[str, Any]]:
+    for name in route.path_names:
         schema = {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _headers(route: Endpoint) -> Iterator[dict[str, Any]]:
-    versions = {"enum": ["2023-06-01", "2026-10-21"]}
+def _header_parameters(route: Endpoint) -> Iterator[dict[str, Any]]:
+    versions = {"enum": [version.decode() for version in API_VERSIONS]}
     yield {"name": "anthropic-version", "in": "header", "required": True, "schema": versions}
     if route.betas:
         betas = {"enum": sorted(route.betas)}
@@ -198,40 +213,41 @@ def _headers(route: Endpoint) -> Iterator[dict[str, Any]]:
 
 
 def _query(route: Endpoint) -> Iterator[dict[str, Any]]:
+    last_segment = route.path.rsplit("/", 1)[-1]
+    is_long_list = last_segment in _LONG_LISTS or route.path.startswith("/v1/skills")
     for name in route.query:
         schema = _PARAMETERS.get(name, _TEXT)
-        long = route.path.rsplit("/", 1)[-1] in _LONG or route.path.startswith("/v1/skills")
-        if name == "limit" and long:
+        if name == "limit" and is_long_list:
             schema = {**schema, "maximum": 1000}
         if name.startswith("created_at["):
             schema = _TIME
         yield {"name": name, "in": "query", "required": False, "schema": schema}
 
 
-def _named(name: str) -> str:
-    """Types of one name in several modules are told apart by their modules."""
+def _schema_name(name: str) -> str:
+    """Return a type's name, after its module's if several modules have a type of this name."""
 
-    def joined(found: re.Match[str]) -> str:
-        return "".join(part.capitalize() for part in found[1].split("_")) + found[2]
+    def join(match: re.Match[str]) -> str:
+        return "".join(part.capitalize() for part in match[1].split("_")) + match[2]
 
-    return _MODULE.sub(joined, name).replace("_", "")
-
-
-def _referred(ref: str) -> str:
-    return _REF.format(name=_named(ref.rsplit("/", 1)[-1]))
+    return _QUALIFIED_NAME.sub(join, name).replace("_", "")
 
 
-def _tidy(schema: Any) -> Any:
-    """References by our names, times as times, patterns as JSON Schema has them."""
+def _rename_ref(ref: str) -> str:
+    return _REF.format(name=_schema_name(ref.rsplit("/", 1)[-1]))
+
+
+def _clean_schema(schema: Any) -> Any:
+    """Return a schema with our names in its references and JSON Schema's syntax in patterns."""
     if isinstance(schema, list):
-        return [_tidy(part) for part in schema]
+        return [_clean_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    tidied = {name: _tidy(part) for name, part in schema.items()}
-    if "mapping" in tidied:  # from a tag to a reference
-        tidied["mapping"] = {tag: _referred(ref) for tag, ref in tidied["mapping"].items()}
-    if isinstance(ref := tidied.get("$ref"), str):
-        tidied["$ref"] = _referred(ref)
-    if isinstance(pattern := tidied.get("pattern"), str):
-        tidied["pattern"] = pattern.replace(r"\Z", "$")
-    return tidied
+    cleaned = {name: _clean_schema(part) for name, part in schema.items()}
+    if "mapping" in cleaned:  # from a tag to a reference
+        cleaned["mapping"] = {tag: _rename_ref(ref) for tag, ref in cleaned["mapping"].items()}
+    if isinstance(ref := cleaned.get("$ref"), str):
+        cleaned["$ref"] = _rename_ref(ref)
+    if isinstance(pattern := cleaned.get("pattern"), str):
+        cleaned["pattern"] = pattern.replace(r"\Z", "$")
+    return cleaned

@@ -1,4 +1,4 @@
-"""Places in lists other than the sessions': `page_` and a cursor, good in the list it is of."""
+"""Page tokens of lists other than the session list: `page_` and a signed cursor."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ PREFIX = "page_"
 
 
 async def encode_page(
-    request: RestRequest, of: str, number: int, text: str = "", *, descending: bool = False
+    request: RestRequest, list_name: str, number: int, text: str = "", *, descending: bool = False
 ) -> str:
-    place = ListPosition(of=of, descending=descending, number=number, text=text)
-    return PREFIX + await request.hub.mark(request.principal, place)
+    """Return a token for the position (number, text) in a list."""
+    position = ListPosition(of=list_name, descending=descending, number=number, text=text)
+    return PREFIX + await request.hub.mark(request.principal, position)
 
 
 async def decode_page(
-    request: RestRequest, token: str, of: str, *, descending: bool = False
+    request: RestRequest, token: str, list_name: str, *, descending: bool = False
 ) -> tuple[int, str]:
-    """What `encode_page` was given for this list; InvalidCursor for anything else."""
-    place = await request.hub.marked(request.principal, strip_prefix(token))
-    if place.of != of:
+    """Return the position in a token.
+
+    Raises InvalidCursor if the token was not made for this list, order and workspace.
+    """
+    position = await request.hub.marked(request.principal, strip_prefix(token))
+    if position.of != list_name:
         raise InvalidCursor("invalid page cursor")
-    if place.descending != descending:
+    if position.descending != descending:
         raise InvalidCursor("page token order does not match request")
-    return place.number, place.text
+    return position.number, position.text
 
 
 def strip_prefix(token: str) -> str:
-    """A token without the prefix that all have."""
+    """Return a page token without its prefix. Raises InvalidCursor if it has none."""
     if not token.startswith(PREFIX):
         raise InvalidCursor("invalid page cursor")
     return token.removeprefix(PREFIX)

@@ -1,4 +1,4 @@
-"""One request, as a handler sees it; and an address, as the door knows it."""
+"""A REST request as a handler sees it, and the declaration of an endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
-from segue.http.errors import TooLarge
+from segue.http.body import read_body
+from segue.http.routing import path_names
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.errors import InvalidInput, NotFound
@@ -23,39 +24,38 @@ from .params import Params
 if TYPE_CHECKING:
     from .app import RestApp
 
-MAX_BODY_BYTES = 32 * 1024 * 1024
-MANAGED = frozenset({"managed-agents-2026-04-01"})
+API_VERSIONS = (b"2023-06-01", b"2026-10-21")
+MANAGED_AGENTS = frozenset({"managed-agents-2026-04-01"})
+UNAUTHENTICATED = Principal(workspace="")
 
 T = TypeVar("T")
 
+# msgspec's messages.
 _AT = re.compile(r"(.*) - at (?:`key` in )?`\$\.?(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 
 
 class Endpoint(NamedTuple):
-    """A method on an address, which needs one of some beta headers and takes some parameters."""
+    """One method on one path: its handler, valid query parameters and required beta headers."""
 
     method: str
     path: str
-    handle: Callable[[RestRequest], Awaitable[Any]]
+    handler: Callable[[RestRequest], Awaitable[Any]]
     query: tuple[str, ...] = ()
-    betas: frozenset[str] = MANAGED
-    # The body's type; and the answer's, where the handler's own annotation does not say it.
+    betas: frozenset[str] = MANAGED_AGENTS
     request_type: Any = None
+    # Needed only if the handler's return annotation is not the type of the response.
     response_type: Any = None
 
     @property
-    def names(self) -> list[str]:
-        """The names of what stands in the path."""
-        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
-
-
-NOBODY = Principal(workspace="")
+    def path_names(self) -> tuple[str, ...]:
+        """Return the names of the path's parameters, in order."""
+        return path_names(self.path)
 
 
 class RestRequest:
-    """A request. What stands in it is known once it has passed the gates."""
+    """A request. `principal`, `params` and `path_params` are set once it has been checked."""
 
     def __init__(self, app: RestApp, scope: Scope, receive: Receive) -> None:
         self.app = app
@@ -63,14 +63,12 @@ class RestRequest:
         self.receive = receive
         self.request_id = ids.format_id("req", ids.new_id())
         self.endpoint: Endpoint | None = None
-        self.principal = NOBODY
-        self.key = ""  # with which the request was made, if with one
+        self.principal = UNAUTHENTICATED
+        self.key = ""
         self.path_params: Mapping[str, str] = {}
         self.params = Params((), ())
-        # Headers that the answer is to have.
-        self.response_headers: list[tuple[bytes, bytes]] = [
-            (b"request-id", self.request_id.encode())
-        ]
+        request_id = (b"request-id", self.request_id.encode())
+        self.response_headers: list[tuple[bytes, bytes]] = [request_id]
 
     @property
     def http(self) -> Request:
@@ -84,27 +82,30 @@ class RestRequest:
     def workspace(self) -> str:
         return self.principal.workspace
 
-    async def session(self, named: str | None = None) -> Session:
-        """The session that the address names. The trash is no place that this dialect knows."""
-        given = self.path_params["session_id"] if named is None else named
-        missing = NotFound(f"session {given} not found")
-        id = ids.parse(given, "sesn")
-        if id is None:
-            raise missing
+    async def session(self, name: str | None = None) -> Session:
+        """Return the session with this id, by default the one in the path.
+
+        Raises NotFound if it does not exist or is in the trash, which this API does not have.
+        """
+        if name is None:
+            name = self.path_params["session_id"]
+        not_found = NotFound(f"session {name} not found")
+        session_id = ids.parse(name, "sesn")
+        if session_id is None:
+            raise not_found
         try:
-            session = await self.hub.get(self.principal, id)
+            session = await self.hub.get(self.principal, session_id)
         except NotFound:
-            raise missing from None
+            raise not_found from None
         if session.state == "trashed":
-            raise missing
+            raise not_found
         return session
 
     async def body(self, type: type[T]) -> T:
-        """The request's body as a type; InvalidInput says what is wrong with it, and where."""
-        assert (
-            self.endpoint is not None and self.endpoint.request_type is type
-        )  # or it is told wrongly
-        data = await self._bytes()
+        """Return the request's JSON body as a struct. Raises InvalidInput that names the field."""
+        # The OpenAPI document is made from the endpoint's type.
+        assert self.endpoint is not None and self.endpoint.request_type is type
+        data = await read_body(self.http.stream(), drain=True)
         try:
             return msgspec.json.decode(data or b"{}", type=type)
         except msgspec.ValidationError as error:
@@ -113,35 +114,21 @@ class RestRequest:
             raise InvalidInput("the request body is not valid JSON") from None
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until whoever asks has gone away; for requests whose body nobody wants."""
+        """Wait until the client disconnects. The request's body is read and dropped."""
         with suppress(ClientDisconnect):
             async for _ in self.http.stream():
                 pass
             await self.receive()
 
-    async def _bytes(self) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        # Read to the end even when it is too long: a client that is still writing hears no answer.
-        async for part in self.http.stream():
-            size += len(part)
-            if size <= MAX_BODY_BYTES:
-                parts.append(part)
-            else:
-                parts.clear()
-        if size > MAX_BODY_BYTES:
-            raise TooLarge(f"the request body exceeds {MAX_BODY_BYTES} bytes")
-        return b"".join(parts)
-
 
 def explain(message: str) -> str:
-    """A validation error as `field: what is wrong`."""
-    where = ""
+    """Rewrite a msgspec validation error as `field: what is wrong`."""
+    field = ""
     if match := _AT.fullmatch(message):
-        message, where = match[1], match[2]
-    for pattern, words in ((_MISSING, "field is required"), (_UNKNOWN, "unknown field")):
-        if found := pattern.fullmatch(message):
-            where = f"{where}.{found[1]}" if where else found[1]
-            message = words
+        message, field = match[1], match[2]
+    for pattern, reason in ((_MISSING, "field is required"), (_UNKNOWN, "unknown field")):
+        if match := pattern.fullmatch(message):
+            field = f"{field}.{match[1]}" if field else match[1]
+            message = reason
     message = message.replace("`", "")
-    return f"{where}: {message[:1].lower()}{message[1:]}" if where else message
+    return f"{field}: {message[:1].lower()}{message[1:]}" if field else message

@@ -1,8 +1,8 @@
-"""Every address, with what answers it."""
+"""The endpoints of the REST API."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
@@ -45,19 +45,19 @@ _THREAD = _SESSION + "/threads/{thread_id}"
 _AGENT = "/v1/agents/{agent_id}"
 _ENVIRONMENT = "/v1/environments/{environment_id}"
 _WORK = _ENVIRONMENT + "/work"
-_ITEM = _WORK + "/{work_id}"
-_STORE = "/v1/memory_stores/{memory_store_id}"
-_MEMORY = _STORE + "/memories/{memory_id}"
-_VERSION = _STORE + "/memory_versions/{memory_version_id}"
+_WORK_ITEM = _WORK + "/{work_id}"
+_MEMORY_STORE = "/v1/memory_stores/{memory_store_id}"
+_MEMORY = _MEMORY_STORE + "/memories/{memory_id}"
+_MEMORY_VERSION = _MEMORY_STORE + "/memory_versions/{memory_version_id}"
 _VAULT = "/v1/vaults/{vault_id}"
 _CREDENTIAL = _VAULT + "/credentials/{credential_id}"
 _DEPLOYMENT = "/v1/deployments/{deployment_id}"
-_RECENT = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
+_CREATED_PAGE = (*_PAGE, "include_archived", "created_at[gte]", "created_at[lte]")
 _FILE = "/v1/files/{file_id}"
 _SKILL = "/v1/skills/{skill_id}"
 _SKILL_VERSION = _SKILL + "/versions/{version}"
-_NONE: frozenset[str] = frozenset()
-_MEMORIES = memory_stores.BETAS
+_NO_BETAS: frozenset[str] = frozenset()
+_MEMORY_BETAS = memory_stores.BETAS
 
 ROUTES = (
     Endpoint(
@@ -103,7 +103,7 @@ ROUTES = (
     Endpoint("POST", _THREAD + "/archive", threads.archive),
     Endpoint("GET", _THREAD + "/events", threads.list_events, _PAGE, response_type=EventPage),
     Endpoint("GET", _THREAD + "/stream", threads.stream, stream.FILTERS, response_type=Stream),
-    Endpoint("GET", "/v1/agents", agents.list_, _RECENT),
+    Endpoint("GET", "/v1/agents", agents.list_, _CREATED_PAGE),
     Endpoint("POST", "/v1/agents", agents.create, request_type=requests.AgentCreate),
     Endpoint("GET", _AGENT, agents.retrieve, ("version",)),
     Endpoint("POST", _AGENT, agents.update, request_type=requests.AgentUpdate),
@@ -126,51 +126,57 @@ ROUTES = (
         response_type=work.Polled,
     ),
     Endpoint("GET", _WORK + "/stats", work.stats),
-    Endpoint("GET", _ITEM, work.retrieve),
-    Endpoint("POST", _ITEM, work.update, request_type=work.Update),
-    Endpoint("POST", _ITEM + "/ack", work.acknowledge),
+    Endpoint("GET", _WORK_ITEM, work.retrieve),
+    Endpoint("POST", _WORK_ITEM, work.update, request_type=work.Update),
+    Endpoint("POST", _WORK_ITEM + "/ack", work.acknowledge),
     Endpoint(
         "POST",
-        _ITEM + "/heartbeat",
+        _WORK_ITEM + "/heartbeat",
         work.heartbeat,
         ("desired_ttl_seconds", "expected_last_heartbeat"),
     ),
-    Endpoint("POST", _ITEM + "/stop", work.stop, request_type=work.Stop),
-    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _RECENT, _MEMORIES),
+    Endpoint("POST", _WORK_ITEM + "/stop", work.stop, request_type=work.Stop),
+    Endpoint("GET", "/v1/memory_stores", memory_stores.list_, _CREATED_PAGE, _MEMORY_BETAS),
     Endpoint(
         "POST",
         "/v1/memory_stores",
         memory_stores.create,
-        betas=_MEMORIES,
+        betas=_MEMORY_BETAS,
         request_type=memory_stores.Create,
     ),
-    Endpoint("GET", _STORE, memory_stores.retrieve, betas=_MEMORIES),
-    Endpoint(
-        "POST", _STORE, memory_stores.update, betas=_MEMORIES, request_type=memory_stores.Update
-    ),
-    Endpoint("DELETE", _STORE, memory_stores.delete, betas=_MEMORIES),
-    Endpoint("POST", _STORE + "/archive", memory_stores.archive, betas=_MEMORIES),
-    Endpoint("GET", _STORE + "/memories", memories.list_, memories.FILTERS, _MEMORIES),
+    Endpoint("GET", _MEMORY_STORE, memory_stores.retrieve, betas=_MEMORY_BETAS),
     Endpoint(
         "POST",
-        _STORE + "/memories",
+        _MEMORY_STORE,
+        memory_stores.update,
+        betas=_MEMORY_BETAS,
+        request_type=memory_stores.Update,
+    ),
+    Endpoint("DELETE", _MEMORY_STORE, memory_stores.delete, betas=_MEMORY_BETAS),
+    Endpoint("POST", _MEMORY_STORE + "/archive", memory_stores.archive, betas=_MEMORY_BETAS),
+    Endpoint("GET", _MEMORY_STORE + "/memories", memories.list_, memories.FILTERS, _MEMORY_BETAS),
+    Endpoint(
+        "POST",
+        _MEMORY_STORE + "/memories",
         memories.create,
         ("view",),
-        _MEMORIES,
+        _MEMORY_BETAS,
         request_type=memories.Create,
     ),
-    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), _MEMORIES),
-    Endpoint("POST", _MEMORY, memories.update, ("view",), _MEMORIES, request_type=memories.Update),
-    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), _MEMORIES),
+    Endpoint("GET", _MEMORY, memories.retrieve, ("view",), _MEMORY_BETAS),
+    Endpoint(
+        "POST", _MEMORY, memories.update, ("view",), _MEMORY_BETAS, request_type=memories.Update
+    ),
+    Endpoint("DELETE", _MEMORY, memories.delete, ("expected_content_sha256",), _MEMORY_BETAS),
     Endpoint(
         "GET",
-        _STORE + "/memory_versions",
+        _MEMORY_STORE + "/memory_versions",
         memory_versions.list_,
         memory_versions.FILTERS,
-        _MEMORIES,
+        _MEMORY_BETAS,
     ),
-    Endpoint("GET", _VERSION, memory_versions.retrieve, ("view",), _MEMORIES),
-    Endpoint("POST", _VERSION + "/redact", memory_versions.redact, betas=_MEMORIES),
+    Endpoint("GET", _MEMORY_VERSION, memory_versions.retrieve, ("view",), _MEMORY_BETAS),
+    Endpoint("POST", _MEMORY_VERSION + "/redact", memory_versions.redact, betas=_MEMORY_BETAS),
     Endpoint("GET", "/v1/vaults", vaults.list_, (*_PAGE, "include_archived")),
     Endpoint("POST", "/v1/vaults", vaults.create, request_type=vaults.Create),
     Endpoint("GET", _VAULT, vaults.retrieve),
@@ -199,77 +205,41 @@ ROUTES = (
         (*_PAGE, *CREATED_AT, "deployment_id", "has_error", "trigger_type"),
     ),
     Endpoint("GET", "/v1/deployment_runs/{deployment_run_id}", deployments.retrieve_run),
-    Endpoint("GET", "/v1/files", files.list_, files.FILTERS, betas=_NONE),
-    Endpoint("POST", "/v1/files", files.upload, betas=_NONE),
-    Endpoint("GET", _FILE, files.retrieve, betas=_NONE),
-    Endpoint("DELETE", _FILE, files.delete, betas=_NONE),
-    Endpoint("GET", _FILE + "/content", files.content, betas=_NONE, response_type=Binary),
-    Endpoint("GET", "/v1/skills", skills.list_, skills.FILTERS, betas=_NONE),
-    Endpoint("POST", "/v1/skills", skills.create, betas=_NONE),
-    Endpoint("GET", _SKILL, skills.retrieve, betas=_NONE),
-    Endpoint("DELETE", _SKILL, skills.delete, betas=_NONE),
-    Endpoint("GET", _SKILL + "/versions", skills.list_versions, _PAGE, betas=_NONE),
-    Endpoint("POST", _SKILL + "/versions", skills.create_version, betas=_NONE),
-    Endpoint("GET", _SKILL_VERSION, skills.retrieve_version, betas=_NONE),
-    Endpoint("DELETE", _SKILL_VERSION, skills.delete_version, betas=_NONE),
-    Endpoint("GET", _SKILL_VERSION + "/content", skills.content, betas=_NONE, response_type=Binary),
+    Endpoint("GET", "/v1/files", files.list_, files.FILTERS, betas=_NO_BETAS),
+    Endpoint("POST", "/v1/files", files.upload, betas=_NO_BETAS),
+    Endpoint("GET", _FILE, files.retrieve, betas=_NO_BETAS),
+    Endpoint("DELETE", _FILE, files.delete, betas=_NO_BETAS),
+    Endpoint("GET", _FILE + "/content", files.content, betas=_NO_BETAS, response_type=Binary),
+    Endpoint("GET", "/v1/skills", skills.list_, skills.FILTERS, betas=_NO_BETAS),
+    Endpoint("POST", "/v1/skills", skills.create, betas=_NO_BETAS),
+    Endpoint("GET", _SKILL, skills.retrieve, betas=_NO_BETAS),
+    Endpoint("DELETE", _SKILL, skills.delete, betas=_NO_BETAS),
+    Endpoint("GET", _SKILL + "/versions", skills.list_versions, _PAGE, betas=_NO_BETAS),
+    Endpoint("POST", _SKILL + "/versions", skills.create_version, betas=_NO_BETAS),
+    Endpoint("GET", _SKILL_VERSION, skills.retrieve_version, betas=_NO_BETAS),
+    Endpoint("DELETE", _SKILL_VERSION, skills.delete_version, betas=_NO_BETAS),
+    Endpoint(
+        "GET", _SKILL_VERSION + "/content", skills.content, betas=_NO_BETAS, response_type=Binary
+    ),
     Endpoint(
         "GET",
         "/v1/models",
         models.list_,
         ("after_id", "before_id", "lifecycle", "limit"),
-        betas=_NONE,
+        betas=_NO_BETAS,
     ),
-    Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NONE),
+    Endpoint("GET", "/v1/models/{model_id}", models.retrieve, betas=_NO_BETAS),
 )
 
 
-async def describe(_: RestApp) -> Response:
-    return Response(openapi.encoded(ROUTES), media_type="application/json")
+async def _openapi(_: RestApp) -> Response:
+    return Response(openapi.encoded_document(ROUTES), media_type="application/json")
 
 
-# Addresses without any gate.
-OPEN: dict[str, Callable[[RestApp], Awaitable[Response]]] = {
+# Paths that need no key, beta header or API version.
+PUBLIC_ROUTES: dict[str, Callable[[RestApp], Awaitable[Response]]] = {
     "/healthz": health.healthz,
     "/readyz": health.readyz,
     "/metrics": health.metrics,
-    "/openapi.json": describe,
+    "/openapi.json": _openapi,
 }
-
-
-class _Node:
-    def __init__(self) -> None:
-        self.parts: dict[str, _Node] = {}
-        self.any: _Node | None = None
-        self.methods: dict[str, Endpoint] = {}
-
-
-class Routes:
-    """Addresses as a tree: one step a segment, however many addresses there are."""
-
-    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._root = _Node()
-        for endpoint in endpoints:
-            node = self._root
-            for part in endpoint.path.split("/")[1:]:
-                if part.startswith("{"):
-                    node.any = node.any or _Node()
-                    node = node.any
-                else:
-                    node = node.parts.setdefault(part, _Node())
-            node.methods[endpoint.method] = endpoint
-
-    def find(self, path: str) -> tuple[dict[str, Endpoint], list[str]] | None:
-        """The methods of an address, and the values in it; None for one that is not known."""
-        node: _Node | None = self._root
-        values: list[str] = []
-        for part in path.split("/")[1:]:
-            assert node is not None  # or the loop below has ended
-            if part in node.parts:
-                node = node.parts[part]
-            else:
-                node = node.any if part else None
-                values.append(part)
-            if node is None:
-                return None
-        return (node.methods, values) if node is not None and node.methods else None

@@ -1,4 +1,4 @@
-"""The session browser: pages for people, over the hub."""
+"""The session browser: pages for people."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""One stream a page: the session that is open, as it grows, and the rows of the list that change.
+"""Live updates of a page: the open session as it grows, and changed rows of the session list.
 
-One and not two, because a browser opens only six connections to a server; and a page that nobody
-looks at closes its stream. What was missed meanwhile comes after the seq that the page had last.
-A session that was taken into the store has other seqs than where it was: the page is told to begin
-anew. A stream lasts no longer than the login and the key that opened it.
+A page has one event stream for both, because a browser opens only six connections to a server. A
+hidden page closes its stream, and later continues after the last seq that it has. An imported
+session has other seqs than in its source, so its page is reloaded. A stream ends with the sign-in
+or the share link that opened it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from segue.model import clock, codec, ids
+from segue.http.sse import AccessResult, EventStreamResponse, encode_frame, merge_frames
+from segue.model import clock, ids
 from segue.model.errors import NotFound, Unauthorized
 from segue.model.event import Delta, Event
 from segue.model.session import Session
@@ -32,161 +32,137 @@ from .filters import Filters
 from .pages import listing, transcript
 from .request import WebRequest, parse_number
 
-log = logging.getLogger("segue.web")
-
 ViewOf = Callable[[Session], Awaitable[SessionView]]
-PING_SECONDS = 15.0
-SHARED_SECONDS = 1.0  # between two looks whether a link still holds, each at one record
-SOON = 10 * 60 * clock.SECOND  # before a login ends by itself, its page says so
-# A message that is being written is rendered anew at most this often.
-PAUSE_SECONDS = 0.06
-_END = object()
-_HEAD = frozenset(
+ExpiresAt = Callable[[], Awaitable[int]]
+
+LOGIN_CHECK_SECONDS = 15.0
+SHARE_CHECK_SECONDS = 1.0  # each check reads one record
+EXPIRY_WARNING = 10 * 60 * clock.SECOND  # before a sign-in expires, its page says so
+DELTA_PAUSE_SECONDS = 0.06  # between two renderings of an unfinished message
+_GREETING = b"retry: 1000\nevent: hello\ndata: {}\n\n"
+_HEARTBEAT = b": still here\n\n"
+# Events after which the head of the page (title, status, composer) is sent again.
+_HEAD_EVENTS = frozenset(
     {"info_changed", "status_changed", "model_called", "permission_asked", "permission_answered"}
     | {"user_message", "agent_message", "config_changed"}
 )
 
 
+class ExpiringAccess:
+    """Ends a stream when its sign-in or share link expires or is revoked, and warns before.
+
+    `expires_at` raises Unauthorized or NotFound once the access is revoked. It is called every
+    `check_seconds`.
+    """
+
+    def __init__(self, expires_at: ExpiresAt, check_seconds: float) -> None:
+        self._expires_at = expires_at
+        self._check_seconds = check_seconds
+        self._valid_until = 0
+        self._checked_at = float("-inf")
+        self._warned = False
+
+    def seconds_until_due(self) -> float:
+        until_expiry = (self._valid_until - clock.now()) / clock.SECOND
+        until_check = self._check_seconds - (time.monotonic() - self._checked_at)
+        return min(until_expiry, until_check)
+
+    async def check(self) -> AccessResult:
+        try:
+            self._valid_until = await self._expires_at()
+        except (Unauthorized, NotFound) as error:
+            return AccessResult((encode_frame("out", {"words": error.message}),), allowed=False)
+        self._checked_at = time.monotonic()
+        left = self._valid_until - clock.now()
+        if self._warned or not 0 < left <= EXPIRY_WARNING:
+            return AccessResult((), allowed=True)
+        self._warned = True
+        minutes = max(1, round(left / (60 * clock.SECOND)))
+        return AccessResult((encode_frame("soon", {"minutes": minutes}),), allowed=True)
+
+
 async def stream(request: WebRequest) -> Response:
-    """What a page shows: the list, and the session that is open."""
+    """GET /live: the session list and the open session of a page."""
     filters = await listing.filters_of(request)
     parts = [_rows(request, filters, request.number_param("as-of") or 0)]
-    if id := ids.parse(request.param("session")):
-        session = await request.hub.get(request.principal, id)
-        parts.append(
-            _session(request, session, _after(request), partial(transcript.view_of, request))
-        )
-    return _streaming(request, parts, partial(request.hub.visits.ends, request.token), PING_SECONDS)
+    if session_id := ids.parse(request.param("session")):
+        session = await request.hub.get(request.principal, session_id)
+        view_of = partial(transcript.view_of, request)
+        parts.append(_session(request, session, _last_seq(request), view_of))
+    expires_at = partial(request.hub.visits.ends, request.token)
+    return _respond(request, parts, ExpiringAccess(expires_at, LOGIN_CHECK_SECONDS))
 
 
-def shared(request: WebRequest, view: SessionView, ends: Callable[[], Awaitable[int]]) -> Response:
-    """One session, for whoever has its link."""
+def shared(request: WebRequest, view: SessionView, expires_at: ExpiresAt) -> Response:
+    """Stream one session to the readers of its share link."""
 
-    async def as_shared(session: Session) -> SessionView:
+    async def view_of(session: Session) -> SessionView:
         if session.state == "trashed":
             raise NotFound("its session was deleted")
         return view._replace(session=session)
 
-    part = _session(request, view.session, _after(request), as_shared)
-    return _streaming(request, [part], ends, SHARED_SECONDS)
+    part = _session(request, view.session, _last_seq(request), view_of)
+    return _respond(request, [part], ExpiringAccess(expires_at, SHARE_CHECK_SECONDS))
 
 
-def _after(request: WebRequest) -> int:
-    """The seq that a page has."""
-    last = request.http.headers.get("last-event-id")
-    return (
-        parse_number(last, "that is no event's number")
-        if last
-        else request.number_param("after") or 0
-    )
+def _last_seq(request: WebRequest) -> int:
+    """Return the seq of the last event that a page has."""
+    last_event_id = request.http.headers.get("last-event-id")
+    if last_event_id:
+        return parse_number(last_event_id, f"last-event-id {last_event_id!r} is not a seq")
+    return request.number_param("after") or 0
 
 
-def _streaming(
-    request: WebRequest,
-    parts: Sequence[AsyncIterator[bytes]],
-    ends: Callable[[], Awaitable[int]],
-    every: float,
+def _respond(
+    request: WebRequest, parts: list[AsyncIterator[bytes]], access: ExpiringAccess
 ) -> Response:
-    return StreamingResponse(
-        _frames(request, parts, ends, every),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    return EventStreamResponse(
+        merge_frames(*parts),
+        closing=request.app.closing,
+        greeting=_GREETING,
+        heartbeat=_HEARTBEAT,
+        access=access,
     )
-
-
-async def _frames(
-    request: WebRequest,
-    parts: Sequence[AsyncIterator[bytes]],
-    ends: Callable[[], Awaitable[int]],
-    every: float,
-) -> AsyncIterator[bytes]:
-    """Frames of all parts as they come. `ends` says until when whoever asks may see them.
-
-    It is asked again every so many seconds.
-    """
-    # Bounded, so that a slow browser holds back its own stream and not the server's memory.
-    queue: asyncio.Queue[Any] = asyncio.Queue(16)
-    pumps = [asyncio.create_task(_pump(part, queue)) for part in parts]
-    closing = asyncio.create_task(request.app.closing.wait())
-    getting: asyncio.Task[Any] = asyncio.create_task(queue.get())
-    try:
-        yield b"retry: 1000\nevent: hello\ndata: {}\n\n"
-        until = checked = 0.0
-        warned = False
-        while True:
-            if clock.now() >= until or time.monotonic() - checked >= every:
-                try:
-                    until = await ends()
-                except (Unauthorized, NotFound) as error:
-                    yield _frame("out", {"words": error.message})
-                    return
-                checked = time.monotonic()
-                if not warned and 0 < (soon := until - clock.now()) <= SOON:
-                    warned = True
-                    yield _frame("soon", {"minutes": max(1, round(soon / (60 * clock.SECOND)))})
-            left = min(every, (until - clock.now()) / clock.SECOND)
-            await asyncio.wait(
-                [getting, closing], timeout=left, return_when=asyncio.FIRST_COMPLETED
-            )
-            if closing.done():
-                return
-            if not getting.done():
-                yield b": still here\n\n"
-                continue
-            frame = getting.result()
-            if frame is _END:
-                return
-            yield frame
-            getting = asyncio.create_task(queue.get())
-    finally:
-        for task in (*pumps, getting, closing):
-            task.cancel()
-        await asyncio.gather(*pumps, getting, closing, return_exceptions=True)
-
-
-async def _pump(frames: AsyncIterator[bytes], queue: asyncio.Queue[Any]) -> None:
-    try:
-        async for frame in frames:
-            await queue.put(frame)
-    except Exception:
-        log.exception("a stream broke off")
-        await queue.put(_END)  # the browser comes back, and goes on after what it has
 
 
 async def _session(
     request: WebRequest, session: Session, after: int, view_of: ViewOf
 ) -> AsyncIterator[bytes]:
-    """What happens to the session that is open."""
-    kept_by = request.param("kept-by", session.source)
-    if session.source != kept_by:
-        yield _frame("moved", {"session": session.id})
+    """Yield the changes of the open session."""
+    page_source = request.param("kept-by", session.source)
+    if session.source != page_source:
+        yield encode_frame("moved", {"session": session.id})
         return
     after = min(after, session.last_seq)
     agent = await transcript.agent_name(request, session)
     pairs = PairTracker(request.hub, request.principal, session.id)
-    writing: dict[str, str] = {}
-    async for thing in request.hub.follow(request.principal, session.id, after, deltas=True):
-        if isinstance(thing, Delta):
-            text = writing.get(thing.message, "") + thing.text
-            writing[thing.message] = text
-            html = str(markdown(text))
-            yield _frame("writing", {"message": thing.message, "kind": thing.kind, "html": html})
-            await asyncio.sleep(PAUSE_SECONDS)
+    unfinished_texts: dict[str, str] = {}
+    async for received in request.hub.follow(request.principal, session.id, after, deltas=True):
+        if isinstance(received, Delta):
+            yield _unfinished_message(received, unfinished_texts)
+            await asyncio.sleep(DELTA_PAUSE_SECONDS)
             continue
-        writing.pop(thing.id, None)
+        unfinished_texts.pop(received.id, None)
         try:
             session = await request.hub.get(request.principal, session.id)
             view = await view_of(session)
         except NotFound:
             break
-        if session.source != kept_by:
-            yield _frame("moved", {"session": session.id})
+        if session.source != page_source:
+            yield encode_frame("moved", {"session": session.id})
             return
-        yield await _item(view, thing, pairs)
-        if thing.type in _HEAD:
+        yield await _item(view, received, pairs)
+        if received.type in _HEAD_EVENTS:
             head = await _head(request, view, agent) if view.writable else _shared_head(view)
-            yield _frame("head", head)
-    yield _frame("gone", {"session": session.id})
+            yield encode_frame("head", head)
+    yield encode_frame("gone", {"session": session.id})
+
+
+def _unfinished_message(delta: Delta, texts: dict[str, str]) -> bytes:
+    """Add a delta to its message's text, and return the rendered text so far."""
+    text = texts[delta.message] = texts.get(delta.message, "") + delta.text
+    data = {"message": delta.message, "kind": delta.kind, "html": str(markdown(text))}
+    return encode_frame("writing", data)
 
 
 async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
@@ -200,18 +176,18 @@ async def _item(view: SessionView, event: Event, pairs: PairTracker) -> bytes:
         data["of"] = opening.seq
     for item in items:
         data["html"] = str(templates.macros("items.html").render_item(view, item))
-    return _frame("item", data, event.seq)
+    return encode_frame("item", data, str(event.seq))
 
 
 async def _head(request: WebRequest, view: SessionView, agent: str) -> dict[str, Any]:
-    bits = templates.macros("session_bits.html")
+    macros = templates.macros("session_bits.html")
     session = view.session
     return {
         "title": session.title or "Untitled",
-        "meta": str(bits.meta(view, agent, format.tokens(session.usage))),
-        "notices": str(bits.notices(view)),
-        "composer": str(bits.composer(view)),
-        "shelf": str(bits.shelving(view)),
+        "meta": str(macros.meta(view, agent, format.tokens(session.usage))),
+        "notices": str(macros.notices(view)),
+        "composer": str(macros.composer(view)),
+        "shelf": str(macros.shelving(view)),
         "tag": session.tag or "",
         "status": session.status,
         "waiting": await transcript.waiting(request, view),
@@ -224,20 +200,20 @@ def _shared_head(view: SessionView) -> dict[str, Any]:
 
 
 async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncIterator[bytes]:
-    """Rows of the list that changed since a moment, and then those that do."""
+    """Yield the list's rows that changed since a time, then those that change."""
     changes = request.hub.changes(request.principal)
-    coming = asyncio.ensure_future(anext(changes))
-    await asyncio.sleep(0)  # from here on it hears of changes, so that none is missed
+    next_change = asyncio.ensure_future(anext(changes))
+    await asyncio.sleep(0)  # subscribes to changes before the list is read, so none is missed
     try:
         if since:
             for session in await listing.first(request, filters):
                 if session.updated_at >= since:
                     yield _row(request, session, filters)
         while True:
-            change = await coming
-            coming = asyncio.ensure_future(anext(changes))
+            change = await next_change
+            next_change = asyncio.ensure_future(anext(changes))
             if change.gone:
-                yield _frame("row", {"session": change.session, "html": None})
+                yield encode_frame("row", {"session": change.session, "html": None})
                 continue
             try:
                 session = await request.hub.get(request.principal, change.session)
@@ -245,17 +221,12 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
                 continue
             yield _row(request, session, filters)
     finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+        next_change.cancel()
+        await asyncio.gather(next_change, return_exceptions=True)
 
 
 def _row(request: WebRequest, session: Session, filters: Filters) -> bytes:
     group, label = rows.group_of(session, filters, clock.now(), request.utc_offset)
     html = listing.row_of(request.principal, session, filters)
     data = {"session": session.id, "html": html, "group": group, "label": label}
-    return _frame("row", data)
-
-
-def _frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:
-    place = b"" if seq is None else b"id: %d\n" % seq
-    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, codec.encode(data))
+    return encode_frame("row", data)

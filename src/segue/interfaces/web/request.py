@@ -1,4 +1,4 @@
-"""One request, as a handler sees it; and an address, as the door knows it."""
+"""A browser's request as a handler sees it, and the declaration of a path."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from segue.factory import data_dir
+from segue.http.body import MAX_BODY_BYTES, read_body
+from segue.http.errors import BodyTooLarge
 from segue.http.redact import redact_url
 from segue.hub import Hub
 from segue.model import clock, ids
@@ -27,39 +29,40 @@ from .auth import csrf
 if TYPE_CHECKING:
     from .app import WebApp
 
-VARIABLE = "$SEGUE_DATABASE_URL"
-_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # as long as every store takes them
-_MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
-_MOST_AHEAD = 14 * 60
-AHEAD = "segue-ahead"  # the cookie with the minutes by which a reader is ahead of UTC
+DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
+UTC_OFFSET_COOKIE = "segue-ahead"  # the browser's UTC offset in minutes, set by our script
+MAX_UTC_OFFSET_MINUTES = 14 * 60
 MAX_FORM_BYTES = 64 * 1024
-MAX_PROMPT_FORM_BYTES = 32 * 1024 * 1024  # it may have pictures
+MAX_PROMPT_FORM_BYTES = MAX_BODY_BYTES  # a prompt may contain pictures
+MAX_FORM_FIELDS = 100
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)  # fits into 64 bits, as every store requires
+_MINUTES = re.compile(r"-?[0-9]{1,3}", re.ASCII)
 
 
-def without_password(address: str) -> str:
+def redact_database_url(url: str) -> str:
     """Return a database URL that is safe to show, or the variable that holds it."""
-    return redact_url(address) or VARIABLE
+    return redact_url(url) or DATABASE_VARIABLE
 
 
-def parse_number(given: str, otherwise: str) -> int:
-    """A number that somebody wrote; InvalidInput, with these words, if it is none."""
-    if not _NUMBER.fullmatch(given):
-        raise InvalidInput(otherwise)
-    return int(given)
+def parse_number(text: str, error: str) -> int:
+    """Return a natural number. Raises InvalidInput with the message `error` if it is not one."""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(error)
+    return int(text)
 
 
 class Endpoint(NamedTuple):
-    """A method on an address; `public` ones need no login. A form may have `most` bytes."""
+    """One method on one path. `public` paths need no sign-in."""
 
     method: str
     path: str
-    handle: Callable[[WebRequest], Awaitable[Response]]
+    handler: Callable[[WebRequest], Awaitable[Response]]
     public: bool = False
     max_form_bytes: int = MAX_FORM_BYTES
 
 
 class WebRequest:
-    """A request that has passed the gates."""
+    """A request that has been checked. Requests for public paths have no principal."""
 
     def __init__(
         self,
@@ -68,13 +71,14 @@ class WebRequest:
         path_params: Mapping[str, str],
         principal: Principal | None = None,
         token: str = "",
-        most: int = MAX_FORM_BYTES,
+        *,
+        max_form_bytes: int = MAX_FORM_BYTES,
     ) -> None:
         self.app = app
         self.http = http
         self.path_params = path_params
         self.token = token
-        self._most = most
+        self._max_form_bytes = max_form_bytes
         self._principal = principal
         self._form: dict[str, list[str]] | None = None
 
@@ -84,130 +88,141 @@ class WebRequest:
 
     @property
     def principal(self) -> Principal:
-        assert self._principal is not None, "an open address has no principal"
+        assert self._principal is not None, "a public path has no principal"
         return self._principal
 
     @property
     def csrf(self) -> str:
+        """Return the token that the page must send with changes; "" if not signed in."""
         return csrf(self.token) if self.token else ""
 
     @property
     def from_script(self) -> bool:
-        """Whether our own script asks, which wants a piece and not a page."""
+        """Return True if our script sent the request; it expects a fragment, not a page."""
         return self.http.headers.get("x-segue") is not None
 
     @cached_property
     def utc_offset(self) -> int:
-        """How far the reader's clock is ahead of UTC, as our script noted it: microseconds."""
-        given = self.http.cookies.get(AHEAD, "")
-        minutes = int(given) if _MINUTES.fullmatch(given) else 0
-        return max(-_MOST_AHEAD, min(_MOST_AHEAD, minutes)) * 60 * clock.SECOND
+        """Return the browser's UTC offset in microseconds, or 0 if it is not known."""
+        text = self.http.cookies.get(UTC_OFFSET_COOKIE, "")
+        minutes = int(text) if _MINUTES.fullmatch(text) else 0
+        minutes = max(-MAX_UTC_OFFSET_MINUTES, min(MAX_UTC_OFFSET_MINUTES, minutes))
+        return minutes * 60 * clock.SECOND
 
     def param(self, name: str, default: str = "") -> str:
+        """Return a query parameter."""
         return self.http.query_params.get(name, default)
 
     def number_param(self, name: str) -> int | None:
-        """A parameter that is a parse_number number."""
-        given = self.param(name)
-        if not given:
+        """Return a query parameter as a number, or None if it is missing."""
+        text = self.param(name)
+        if not text:
             return None
-        return parse_number(given, f"{name} must be a number, not {given!r}")
+        return parse_number(text, f"{name} must be a number, not {text!r}")
 
     def path_number(self, name: str) -> int:
-        """A number in the address itself."""
+        """Return a number in the path. Raises NotFound if it is not a number."""
         if not _NUMBER.fullmatch(self.path_params[name]):
             raise NotFound("There is no such page.")
         return int(self.path_params[name])
 
     async def session(self) -> Session:
-        """The session that the address names."""
-        given = self.path_params["id"]
-        id = ids.parse(given)
-        if id is None:
-            raise NotFound(f"{given!r} is no session")
-        return await self.hub.get(self.principal, id)
+        """Return the session whose id is in the path. Raises NotFound if there is none."""
+        name = self.path_params["id"]
+        session_id = ids.parse(name)
+        if session_id is None:
+            raise NotFound(f"there is no session {name!r}")
+        return await self.hub.get(self.principal, session_id)
 
     async def form(self) -> dict[str, str]:
-        """The fields that were sent; of several that are named alike, the last."""
+        """Return the form's fields; for repeated fields the last value."""
         return {name: values[-1] for name, values in (await self.fields()).items()}
 
     async def fields(self) -> dict[str, list[str]]:
-        """The fields that were sent, with all their values."""
+        """Return the form's fields with all their values.
+
+        Raises InvalidInput if the form is malformed or exceeds the path's limit.
+        """
         if self._form is None:
-            data = bytearray()
-            async for part in self.http.stream():
-                data += part
-                if len(data) > self._most:
-                    raise InvalidInput("that is more than can be sent at once")
-            if len(data) > MAX_FORM_BYTES:  # beside the event loop, so that others go on
-                self._form = await asyncio.to_thread(_parsed, data)
-            else:
-                self._form = _parsed(data)
+            try:
+                data = await read_body(self.http.stream(), self._max_form_bytes)
+            except BodyTooLarge:
+                raise InvalidInput(
+                    f"the form exceeds {self._max_form_bytes} bytes; send less at a time"
+                ) from None
+            # Parsing a large form takes long; a thread keeps the event loop free.
+            large = len(data) > MAX_FORM_BYTES
+            self._form = await asyncio.to_thread(_parse_form, data) if large else _parse_form(data)
         return self._form
 
     def command(self, *words: str) -> str:
-        """A `segue` command as one types it to reach this data and this workspace.
+        """Return a `segue` command line that works on this data and workspace.
 
-        Where the data is on the server's disk is told to its own user alone.
+        Only the local user sees where the data is on the server's disk.
         """
         import shlex
 
-        where = []
-        database = self._database()
+        options = []
+        database = self._shown_database_url()
         if database:
-            where += ["--database-url", database]
-        if self.principal.local and self._elsewhere:
-            where += ["--data-dir", str(self.hub.data_dir)]
+            options += ["--database-url", database]
+        if self.principal.local and self._has_other_data_dir:
+            options += ["--data-dir", str(self.hub.data_dir)]
         if self.principal.workspace != LOCAL.workspace:
-            where += ["--workspace", self.principal.workspace]
-        verb, *rest = words
-        made = shlex.join(["segue", verb, *where, *rest])
-        return made.replace(shlex.quote(VARIABLE), f'"{VARIABLE}"')
+            options += ["--workspace", self.principal.workspace]
+        verb, *arguments = words
+        line = shlex.join(["segue", verb, *options, *arguments])
+        return line.replace(shlex.quote(DATABASE_VARIABLE), f'"{DATABASE_VARIABLE}"')
 
     @property
     def command_hint(self) -> str:
-        """What a command leaves out, and how to give it."""
-        database = self._database()
-        if database == VARIABLE:
-            return "SEGUE_DATABASE_URL is the address of the server's database."
+        """Return what a person must add to a `command`, or ""."""
+        database = self._shown_database_url()
+        if database == DATABASE_VARIABLE:
+            return "Set SEGUE_DATABASE_URL to the URL of the server's database."
         if database and database != self.hub.database:
-            return "The database's password is left out: give it in PGPASSWORD or ~/.pgpass."
-        if not database and self._elsewhere and not self.principal.local:
-            return "On the server's computer, with SEGUE_DATA_DIR set to its data directory."
+            return "The database's password is left out: set PGPASSWORD or use ~/.pgpass."
+        if not database and self._has_other_data_dir and not self.principal.local:
+            return "Run it on the server, with SEGUE_DATA_DIR set to its data directory."
         return ""
 
     @property
-    def _elsewhere(self) -> bool:
-        """Whether the data is in another place than where commands look for it."""
+    def _has_other_data_dir(self) -> bool:
+        """Return True if the data is not in the directory that commands use by default."""
         return self.hub.data_dir != data_dir({**os.environ, "SEGUE_DATA_DIR": ""})
 
-    def _database(self) -> str | None:
-        """The database's address without its password; a variable's name for others than us."""
+    def _shown_database_url(self) -> str | None:
+        """Return the database's URL without its password, for others than the local user a
+        variable's name, or None if the store is a file."""
         if self.hub.database is None:
             return None
-        return without_password(self.hub.database) if self.principal.local else VARIABLE
+        return redact_database_url(self.hub.database) if self.principal.local else DATABASE_VARIABLE
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a template as an HTML response."""
         values.setdefault("csrf", self.csrf)
         values.setdefault("principal", self._principal)
         return HTMLResponse(templates.render(template, **values), status)
 
-    def redirect(self, address: str, event: str | None = None) -> Response:
-        """On to another page; our script is told where, and goes by itself.
+    def redirect(self, path: str, event_id: str | None = None) -> Response:
+        """Send the browser to another page.
 
-        It is also told the id of the event that comes of this.
+        Our script receives the path in a header and goes there itself, and `event_id`, the id of
+        the event that the request caused.
         """
         if self.from_script:
-            headers = {"x-location": address} | ({"x-event": event} if event else {})
+            headers = {"x-location": path} | ({"x-event": event_id} if event_id else {})
             return Response(status_code=204, headers=headers)
-        return RedirectResponse(address, 303)
+        return RedirectResponse(path, 303)
 
 
-def _parsed(data: bytearray) -> dict[str, list[str]]:
+def _parse_form(data: bytes) -> dict[str, list[str]]:
     try:
-        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=100)
+        pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
     except ValueError:
-        raise InvalidInput("the form cannot be read") from None
+        raise InvalidInput(
+            f"the form is not valid: it must be UTF-8 with at most {MAX_FORM_FIELDS} fields"
+        ) from None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value)

@@ -1,4 +1,4 @@
-"""Every address, and what answers there."""
+"""The paths of the session browser, and their handlers."""
 
 from __future__ import annotations
 

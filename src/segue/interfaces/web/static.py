@@ -1,4 +1,4 @@
-"""The page's own files: scripts, styles, the icon."""
+"""Serve the pages' scripts, styles and icon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segue.model.errors import NotFound
 from . import templates
 from .request import WebRequest
 
-TYPES = {
+MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
@@ -17,15 +17,16 @@ TYPES = {
 
 
 async def file(request: WebRequest) -> Response:
-    """A file that never changes under its address, which has its version in it."""
-    path = templates.static().get(request.path_params["name"])
-    if path is None or path.suffix not in TYPES:
+    """GET /static/{version}/{name}: the content never changes under one version."""
+    path = templates.static_files().get(request.path_params["name"])
+    if path is None or path.suffix not in MEDIA_TYPES:
         raise NotFound("There is no such file.")
-    current = request.path_params["version"] == templates.version()
-    kept = "public, max-age=31536000, immutable" if current else "no-cache"
-    headers = {"cache-control": kept}
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=headers)
+    is_current = request.path_params["version"] == templates.static_version()
+    caching = "public, max-age=31536000, immutable" if is_current else "no-cache"
+    headers = {"cache-control": caching}
+    return Response(path.read_bytes(), media_type=MEDIA_TYPES[path.suffix], headers=headers)
 
 
 async def icon(request: WebRequest) -> Response:
-    return RedirectResponse(f"/static/{templates.version()}/icon.svg")
+    """GET /favicon.ico"""
+    return RedirectResponse(f"/static/{templates.static_version()}/icon.svg")

@@ -1,4 +1,4 @@
-"""The pages' templates, and the files beside them."""
+"""The session browser's templates and static files."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from segue.render import templates
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-HERE = Path(__file__).parent
+PACKAGE = Path(__file__).parent
 
 
 @cache
 def environment() -> Environment:
-    made = templates.environment(HERE / "templates")
-    made.globals["static"] = f"/static/{version()}"
-    return made
+    """Return the template environment of the pages."""
+    environment = templates.environment(PACKAGE / "templates")
+    environment.globals["static"] = f"/static/{static_version()}"
+    return environment
 
 
 def render(name: str, **values: Any) -> str:
-    rendered: str = environment().get_template(name).render(**values)
-    return rendered
+    """Render a template as text."""
+    html: str = environment().get_template(name).render(**values)
+    return html
 
 
 @cache
 def macros(name: str) -> Any:
-    """A template's macros, to call one by one."""
+    """Return a template as a module, whose macros can be called one by one."""
     return environment().get_template(name).module
 
 
 @cache
-def static() -> dict[str, Path]:
-    """The files that a page asks for, by name."""
-    return {path.name: path for path in sorted([templates.STYLES, *(HERE / "static").iterdir()])}
+def static_files() -> dict[str, Path]:
+    """Return the paths of the scripts, styles and icon, by file name."""
+    own_files = (PACKAGE / "static").iterdir()
+    return {path.name: path for path in sorted([templates.STYLES, *own_files])}
 
 
 @cache
-def version() -> str:
-    """Another one whenever one of those files is another, so that browsers keep them for good."""
+def static_version() -> str:
+    """Return a digest of the static files; browsers may cache files of one version forever."""
     digest = hashlib.sha256()
-    for path in static().values():
+    for path in static_files().values():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -14,7 +14,7 @@ from segue.model.content import Text
 from segue.model.principal import Principal
 from segue.model.query import Query
 
-from .serve import PORTS, called, free, serve
+from .serve import PORT_TYPE, choose_port, program_name, serve
 
 _SESSIONS = [
     (
@@ -43,7 +43,7 @@ _SESSIONS = [
 
 
 @click.command("demo")
-@click.option("--port", type=PORTS, help="The port.  [default: 8787, or a free one]")
+@click.option("--port", type=PORT_TYPE, help="The port.  [default: 8787, or a free one]")
 @located
 def demo_command(where: Where, port: int | None) -> None:
     """Serve a few sessions to look at, and name three things to try.
@@ -57,7 +57,12 @@ def demo_command(where: Where, port: int | None) -> None:
         where.directory = where.directory.with_name("segue-demo")
     where.sources = where.sources or "none"
     where.run(_furnish)
-    serve(where, port=free(port), reveal=True, tries=lambda url, key: _tries(url, key, where))
+    serve(
+        where,
+        port=choose_port(port),
+        always_show_key=True,
+        examples=lambda url, key: _tries(url, key, where),
+    )
 
 
 async def _furnish(hub: Hub, principal: Principal) -> None:
@@ -70,7 +75,7 @@ async def _furnish(hub: Hub, principal: Principal) -> None:
 
 
 def _tries(url: str, key: Path, where: Where) -> str:
-    command = called()
+    command = program_name()
     place = f"{where.options()} --sources none"
     return f"""
 Three things to try, in another terminal:

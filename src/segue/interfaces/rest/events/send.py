@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from segue.http.body import MAX_BODY_BYTES
 from segue.hub.turns.budgets import check_left
 from segue.hub.turns.inbox import Said
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import MAX_BODY_BYTES, RestRequest
+from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.session import status, thread_id
 from segue.model import clock, event, ids
 from segue.model.content import Content

@@ -1,40 +1,112 @@
-"""Which ends of turns clients have been told lately.
+"""Decide which turn a new stream replays, and record what streams have delivered.
 
-A stream that opens just after a turn began also gives that turn's events, for clients that send
-first and listen then. One that has been told how the turn ended is not waiting for it any more:
-to it the same end again would look like the end of its next turn. The store keeps how far anybody
-has been told, since the next stream may be another worker's.
+Clients send a message and then open a stream to read the answer. A quick turn may be over by then,
+so a stream that opens during a turn, or shortly after it, starts with that turn. It must not
+replay a turn whose end a client has already received: the client would take it for the end of its
+next turn. The store holds the ack, the seq of the last end that was delivered, because the next
+stream may be opened by another worker.
 """
 
 from __future__ import annotations
 
-from segue.hub import Hub
-from segue.model.errors import SegueError
-from segue.model.principal import Principal
+from collections.abc import Sequence
 
-_MOST = 10_000
+from segue.hub import Hub
+from segue.interfaces.rest.schemas.session import status
+from segue.model import clock
+from segue.model.errors import NotFound, SegueError
+from segue.model.event import Event, StatusChanged
+from segue.model.principal import Principal
+from segue.model.session import Session
+
+MAX_CACHED_ACKS = 10_000
+# How long after its start a turn that has ended is still replayed.
+REPLAY_WINDOW = 5 * clock.SECOND
+_RECENT_STATUS_CHANGES = 50
 
 
 class StreamAcks:
-    """The last end of a turn that was told, by session. What this process noted it need not ask."""
+    """The seq of the last end of a turn that clients have received, for each session."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._noted: dict[tuple[str, str], int] = {}
+        self._cached: dict[tuple[str, str], int] = {}
 
-    async def record(self, principal: Principal, session: str, seq: int) -> None:
-        """Somebody is being told of the end of a turn: once for all who are at the same time."""
-        name = (principal.workspace, session)
-        if self._noted.get(name, 0) >= seq:
+    async def record(self, principal: Principal, session_id: str, seq: int) -> None:
+        """Record that a client receives the end of a turn.
+
+        Several streams deliver the same end at the same time; only the first writes to the store.
+        """
+        key = (principal.workspace, session_id)
+        if self._cached.get(key, 0) >= seq:
             return
-        if len(self._noted) >= _MOST:
-            self._noted.clear()
-        self._noted[name] = seq
+        if len(self._cached) >= MAX_CACHED_ACKS:
+            self._cached.clear()
+        self._cached[key] = seq
         try:
-            await self._hub.tell(principal, session, seq)
-        except SegueError:  # gone meanwhile, or a store that takes nothing: then it is only ours
+            await self._hub.tell(principal, session_id, seq)
+        except SegueError:
+            # The session is gone or the store is read-only: only this process knows the ack.
             return
 
-    async def acked_seq(self, principal: Principal, session: str) -> int:
-        noted = self._noted.get((principal.workspace, session), 0)
-        return max(noted, await self._hub.told(principal, session))
+    async def acked_seq(self, principal: Principal, session_id: str) -> int:
+        """Return the last ack of a session, or 0."""
+        cached = self._cached.get((principal.workspace, session_id), 0)
+        return max(cached, await self._hub.told(principal, session_id))
+
+    async def replay_start(self, principal: Principal, session: Session) -> int | None:
+        """Return the first seq of the turn that a new stream replays.
+
+        Returns None if the stream starts with the next event.
+        """
+        if status(session) == "terminated":
+            return None
+        if session.turn is not None and session.status != "idle":
+            return await self._turn_start(principal, session, session.turn)
+        changes = await self._hub.events(
+            principal,
+            session.id,
+            types=("status_changed",),
+            limit=_RECENT_STATUS_CHANGES,
+            backward=True,
+        )
+        acked = await self.acked_seq(principal, session.id)
+        if _last_idle(changes) <= acked:
+            return None
+        if session.turn is not None:  # the turn waits for an answer to a question
+            return await self._turn_start(principal, session, session.turn)
+        if await self._has_waiting_prompt(principal, session):
+            return None  # the next turn is about to start; the stream will show all of it
+        turn = _recent_turn(changes, acked)
+        return None if turn is None else await self._turn_start(principal, session, turn)
+
+    async def _has_waiting_prompt(self, principal: Principal, session: Session) -> bool:
+        if await self._hub.keeper(principal, session.id) is not None:
+            return False
+        return bool(await self._hub.waiting(principal, session.id))
+
+    async def _turn_start(self, principal: Principal, session: Session, turn: str) -> int:
+        """Return the seq of a turn's first event, which is stored just before its prompt."""
+        try:
+            prompt_seq = await self._hub.locate(principal, session.id, turn)
+        except NotFound:
+            return session.last_seq + 1
+        return max(1, prompt_seq - 1)
+
+
+def _last_idle(changes: Sequence[Event]) -> int:
+    """Return the seq of the last change to idle, or 0."""
+    for event in reversed(changes):
+        if isinstance(event.body, StatusChanged) and event.body.status == "idle":
+            return event.seq
+    return 0
+
+
+def _recent_turn(changes: Sequence[Event], acked: int) -> str | None:
+    """Return the last turn, if it started within REPLAY_WINDOW and was not acked."""
+    for event in reversed(changes):
+        body = event.body
+        if isinstance(body, StatusChanged) and body.status == "running" and body.turn is not None:
+            is_recent = event.at > clock.now() - REPLAY_WINDOW and event.seq >= acked
+            return body.turn if is_recent else None
+    return None

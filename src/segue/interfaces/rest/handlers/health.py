@@ -31,5 +31,5 @@ async def readyz(app: RestApp) -> Response:
 
 
 async def metrics(app: RestApp) -> Response:
-    told = exposition.text(app.series())
-    return PlainTextResponse(told, media_type="text/plain; version=0.0.4")
+    text = exposition.to_text(app.total_metrics())
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

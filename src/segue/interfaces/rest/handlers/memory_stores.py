@@ -8,14 +8,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from segue.interfaces.rest import records
-from segue.interfaces.rest.request import MANAGED, RestRequest
+from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model.record import Record
 
 from . import memories
 
-BETAS = MANAGED | {"agent-memory-2026-07-22"}
+BETAS = MANAGED_AGENTS | {"agent-memory-2026-07-22"}
 
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Description = Annotated[str, Meta(max_length=1024)]

@@ -104,7 +104,7 @@ async def _uploaded(
     request: RestRequest, labels: tuple[str, ...]
 ) -> tuple[dict[str, bytes], str | None]:
     """The files of a form by their paths, and the label that is given with them."""
-    async with read_form(request.http, MAX_BYTES, files=MAX_FILES) as form:
+    async with read_form(request.http, MAX_BYTES, max_files=MAX_FILES) as form:
         files: dict[str, bytes] = {}
         label: str | None = None
         for name, value in form.multi_items():

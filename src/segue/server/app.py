@@ -1,0 +1,54 @@
+"""One ASGI application for all HTTP interfaces of a hub."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from segue.http.hosts import HostCheck
+from segue.http.metrics import SharedMetrics
+from segue.hub import Hub
+from segue.interfaces.rest import RestApp
+from segue.interfaces.rest.routes import PUBLIC_ROUTES
+from segue.interfaces.web import WebApp
+
+from .settings import ServerSettings
+
+
+class ServerApp:
+    """Serve the REST API under /v1 and the session browser everywhere else.
+
+    Health, metrics and the OpenAPI document are at the top level. Setting `closing` ends all event
+    streams.
+    """
+
+    def __init__(
+        self, hub: Hub, settings: ServerSettings, shared_metrics: SharedMetrics | None = None
+    ) -> None:
+        self.hub = hub
+        self.closing = asyncio.Event()
+        hosts = HostCheck(settings.hosts)
+        self.rest = RestApp(
+            hub,
+            hosts,
+            rate_limit=settings.rate_limit,
+            shared_metrics=shared_metrics,
+            closing=self.closing,
+        )
+        self.web = WebApp(hub, hosts, self.closing)
+        self._prefixes: list[tuple[str, ASGIApp]] = [("/v1/", self.rest)]
+        self._paths: dict[str, ASGIApp] = dict.fromkeys(PUBLIC_ROUTES, self.rest)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app_for(scope.get("path", ""))(scope, receive, send)
+
+    def _app_for(self, path: str) -> ASGIApp:
+        """Return the interface that serves a path.
+
+        Starlette's Mount does the same, but takes 10 µs of a request that takes 400.
+        """
+        for prefix, app in self._prefixes:
+            if path.startswith(prefix):
+                return app
+        return self._paths.get(path, self.web)
