@@ -29,7 +29,14 @@ ALLOWED = {
     "hub": {"model", "encryption", "event_loop", "store", "sources", "agents"},
     "render": {"model"},
     "testing": {"model", "store", "sources", "hub"},
-    "claude": {"model", "sources", "store", "hub", "factory"},  # the last three for its store alone
+    "claude": {
+        "model",
+        "sources",
+        "render",
+        "store",
+        "hub",
+        "factory",
+    },  # the last three for its store
     "factory": {"model", "store", "sources", "hub"},
     "server": {"model", "hub", "http", "interfaces", "factory"},
     "sync": {"model", "interfaces"},

@@ -12,8 +12,7 @@ from segue.sources.claude.edit.doctor import Diagnosis
 from segue.sources.claude.edit.trash import TrashedSession
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import ClaudeHome, TranscriptFile
-from segue.sources.claude.sdk import export, locate, messages
-from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+from segue.sources.claude.sdk import locate
 
 from .changes import check_session_id
 
@@ -74,14 +73,16 @@ def doctor(session_id: str, directory: str | None = None, *, repair: bool = Fals
 
 def export_markdown(session_id: str, directory: str | None = None) -> str:
     """Return a session's conversation as a Markdown document."""
-    transcript = _find_transcript(session_id, directory)
-    return export.markdown(_info(transcript), messages.read_messages(transcript.path))
+    from . import export  # late: rendering loads libraries that other functions do not need
+
+    return export.export_markdown(_find_transcript(session_id, directory))
 
 
 def export_html(session_id: str, directory: str | None = None) -> str:
     """Return a session's conversation as one HTML page that needs no other file or script."""
-    transcript = _find_transcript(session_id, directory)
-    return export.html(_info(transcript), messages.read_messages(transcript.path))
+    from . import export  # late: rendering loads libraries that other functions do not need
+
+    return export.export_html(_find_transcript(session_id, directory))
 
 
 def trash_session(session_id: str, directory: str | None = None) -> TrashedSession:
@@ -113,9 +114,3 @@ def _find_transcript(session_id: str, directory: str | None) -> TranscriptFile:
     if transcript is None:
         raise FileNotFoundError(f"Session {session_id} not found")
     return transcript
-
-
-def _info(transcript: TranscriptFile) -> SDKSessionInfo:
-    info = locate.session_info(transcript)
-    id = transcript.id
-    return info or SDKSessionInfo(session_id=id, summary=id, last_modified=0)

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 from segue.model.ansi import strip_colors
-from segue.model.content import Block, Diff, plain_text
+from segue.model.content import Block, Diff, Other, plain_text
 from segue.model.event import (
     AgentMessage,
     AgentThought,
@@ -42,6 +42,7 @@ from .items import (
     call_parts,
     headline,
     result_parts,
+    to_json,
 )
 from .markdown import sendable
 from .reader import EventReader
@@ -75,6 +76,8 @@ async def markdown(
     yield f"- Session {session.id}\n"
     if project_names.is_project(session.cwd):
         yield f"- Directory `{sendable(session.cwd)}`\n"
+    if session.git_branch:
+        yield f"- Branch `{sendable(session.git_branch)}`\n"
     yield f"- Started {format.stamp(session.created_at)}\n"
     tokens = format.tokens(session.usage)
     messages = f"{session.messages:,} message{'s' * (session.messages != 1)}"
@@ -164,6 +167,8 @@ def _block_paragraphs(content: tuple[Block, ...]) -> Iterator[str]:
     for block in content:
         if isinstance(block, Diff):
             yield _diff(block)
+        elif isinstance(block, Other):
+            yield _fence(to_json(block.raw), "json")
         else:
             yield _close_fence(plain_text((block,))) or f"*({block.__struct_config__.tag})*"
 

@@ -216,9 +216,17 @@ def _block_part(label: str, block: Block) -> ToolPart:
 def _value_part(label: str, value: Any) -> ToolPart:
     if isinstance(value, str):
         return ToolPart(label, code=value)
+    return ToolPart(label, code=to_json(value), language="json")
+
+
+def to_json(value: Any) -> str:
+    """Return a value as JSON for people; a note if it is nested too deeply."""
     import json
 
-    return ToolPart(label, code=json.dumps(value, indent=2, ensure_ascii=False), language="json")
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply to show)"
 
 
 def headline(call: ToolCall) -> str:

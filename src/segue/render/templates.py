@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segue.model import clock
+from segue.model.content import Audio, Image
 
 from . import format, items
 from .diffs import compare_texts
@@ -23,6 +25,14 @@ STYLES = HERE / "app.css"
 # Image types that browsers show; other files are downloads.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 MAX_TOOL_CHARACTERS = 6_000  # of one input or output on a page, which links to the rest
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+
+
+def can_embed(block: Image | Audio) -> bool:
+    """Return whether a standalone page can embed a block: a picture that is valid base64."""
+    return block.mime in PICTURES and _BASE64.fullmatch(block.data or "") is not None
 
 
 def environment(*directories: Path) -> Environment:
@@ -50,10 +60,12 @@ def environment(*directories: Path) -> Environment:
         "sendable": sendable,
         "short": format.short,
         "stamp": format.stamp,
+        "to_json": items.to_json,
         "format_backticks": format_backticks,
     }
     environment.globals |= {
         "PICTURES": PICTURES,
+        "can_embed": can_embed,
         "MAX_TOOL_CHARACTERS": MAX_TOOL_CHARACTERS,
         "MAX_MARKDOWN_CHARACTERS": MAX_MARKDOWN_CHARACTERS,
         "compare_texts": compare_texts,

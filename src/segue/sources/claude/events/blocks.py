@@ -34,6 +34,7 @@ _KINDS: dict[str, ToolKind] = {
 _PATHS = ("file_path", "notebook_path", "path")
 # The argument that says best what a call does.
 _TELLING = (*_PATHS, "command", "pattern", "description", "query", "url", "prompt", "skill")
+UNKNOWN_MIME = "application/octet-stream"
 _LONGEST_TITLE = 200
 _STATES = ("pending", "in_progress", "completed", "cancelled")
 
@@ -77,7 +78,7 @@ def block(value: Any) -> Block:
 def _image(source: dict[str, Any], more: dict[str, Any]) -> Block | None:
     data, mime, url = source.get("data"), source.get("media_type"), source.get("url")
     if isinstance(data, str):
-        return Image(mime=mime if isinstance(mime, str) else "image/png", data=data, extra=more)
+        return Image(mime=mime if isinstance(mime, str) else UNKNOWN_MIME, data=data, extra=more)
     return Image(uri=url, extra=more) if isinstance(url, str) else None
 
 
