@@ -151,8 +151,8 @@ def pytest_options(arguments: Sequence[str]) -> list[str]:
                 raise ValueError(f"--jobs takes a number of processes, not {jobs!r}.")
         else:
             theirs.append(word)
-    # File by file: what a file's tests share is made once.
-    spread = ["-n", jobs, "--dist", "loadfile"] if int(jobs) > 1 else []
+    # Neighbours stay together, so that what the tests of a file share is made about once.
+    spread = ["-n", jobs, "--dist", "worksteal"] if int(jobs) > 1 else []
     return ours + spread + theirs
 
 

@@ -155,7 +155,7 @@ def test_ctrl_c_in_a_set_up_gives_one_word_and_no_traceback(checkout: Checkout) 
 
 def test_tests_run_in_the_checkout_and_their_exit_code_is_ours(checkout: Checkout) -> None:
     done = checkout.run("test", "-k", "some name", "--jobs", "2")
-    told = ["-m|not full|-n|2|--dist|loadfile|-k|some name", str(checkout.root)]
+    told = ["-m|not full|-n|2|--dist|worksteal|-k|some name", str(checkout.root)]
     assert (done.returncode, done.stdout.splitlines()) == (3, told)
 
 
@@ -195,7 +195,7 @@ def test_only_what_changes_the_packages_changes_the_stamp(checkout: Checkout) ->
     assert bootstrap.stamp_text(checkout.root, ["dev"]) != before
 
 
-SPREAD = ["-n", "2", "--dist", "loadfile"]
+SPREAD = ["-n", "2", "--dist", "worksteal"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ SPREAD = ["-n", "2", "--dist", "loadfile"]
         (["--full"], SPREAD),
         (["-x", "--full", "tests/model"], [*SPREAD, "-x", "tests/model"]),
         (["--jobs=1"], ["-m", "not full"]),
-        (["--jobs=3"], ["-m", "not full", "-n", "3", "--dist", "loadfile"]),
+        (["--jobs=3"], ["-m", "not full", "-n", "3", "--dist", "worksteal"]),
         (["--full", "--", "--full", "--help"], [*SPREAD, "--full", "--help"]),
     ],
 )
