@@ -125,7 +125,7 @@ class World:
 
     async def matching(self, query: Query) -> set[str]:
         """By a second source, which knows nothing and reads everything."""
-        with tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory:
             fresh = ClaudeSource(Path(directory) / "index", self.claude)
             await fresh.refresh()
             every: list[Session] = await fresh.page(Query(limit=1000, archived="include"))
@@ -146,7 +146,7 @@ def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
 
 
 async def _page_through(start: list[Any], query: Query, between: list[list[Any]]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory:
         world = World(directory)
         async with world.hub:
             for row in start:

@@ -1,6 +1,7 @@
 """The promise of paging, with store and source merged, while everything moves."""
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -109,19 +110,32 @@ class World:
         return {id for id, session in self.sessions.items() if matches(query, session)}
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(rows, min_size=4, max_size=14), queries, st.lists(steps, min_size=2, max_size=8))
+@pytest.mark.parametrize(
+    ("kind", "examples"),
+    [
+        ("memory", 100),
+        ("sqlite", 40),
+        pytest.param("memory", 1000, marks=pytest.mark.full),
+        pytest.param("sqlite", 200, marks=pytest.mark.full),
+    ],
+)
 def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
-    kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
+    kind: str, examples: int
 ) -> None:
-    asyncio.run(_page_through(kind, start, query, between))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(rows, min_size=4, max_size=14), queries, st.lists(steps, min_size=2, max_size=8)
+    )
+    def run(start: list[dict[str, Any]], query: Query, between: list[list[Any]]) -> None:
+        asyncio.run(_page_through(kind, start, query, between))
+
+    run()
 
 
 async def _page_through(
     kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory:
         store: Store = MemoryStore()
         if kind == "sqlite":
             store = SQLiteStore.open(Path(directory) / "segue.db")

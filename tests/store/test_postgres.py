@@ -119,7 +119,7 @@ async def test_closing_gives_every_connection_back(url: str) -> None:
         await store.get(HERE, made.id)
     async with raw(url) as connection:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await connection.fetchval(sql) > 1:
                 await asyncio.sleep(0.02)
 
@@ -283,7 +283,7 @@ class Ear:
         store.watch(self.heard.append)
 
     async def hears(self, *wanted: Signal) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not set(wanted) <= set(self.heard):
                 await asyncio.sleep(0.005)
 

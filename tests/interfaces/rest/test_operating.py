@@ -49,7 +49,7 @@ async def test_metrics_show_the_turns_that_run(tmp_path: Path) -> None:
         id = (await api.session())["id"]
         for event, running in ((message("/ask Go on?"), 1), ({"type": "user.interrupt"}, 0)):
             await api.send(id, event)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (await scraped(api))["segue_turns_running"] != running:
                     await asyncio.sleep(0.01)
 

@@ -111,7 +111,7 @@ def test_a_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
 def test_a_client_that_sends_first_still_hears_the_whole_turn(client: Client) -> None:
     id = client.session()
     client.send(id, message("quick"))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while client.ok("GET", f"/v1/sessions/{id}")["stats"]["active_seconds"] == 0:
         assert time.monotonic() < deadline
     with client.stream(id) as stream:
@@ -263,6 +263,6 @@ def test_stopping_the_server_ends_open_streams_at_once(
             server.process.terminate()
             assert list(stream) == []
         client.http.close()
-        assert server.process.wait(15) == 0
+        assert server.process.wait(60) == 0
         assert server.process.stderr is not None
         assert server.process.stderr.read() == ""
