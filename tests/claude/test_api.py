@@ -74,30 +74,30 @@ OTHERS = {"Diagnosis", "Finding", "SessionIsLive", "SessionTree", "TrashedSessio
 
 
 @pytest.mark.parametrize("name", [*SIGNATURES, *EXTRAS])
-def test_the_arguments_of_every_function(name: str) -> None:
+def test_functions_have_the_sdk_arguments(name: str) -> None:
     parameters = inspect.signature(getattr(claude, name)).parameters.values()
     plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     assert str(inspect.Signature(plain)) == f"({(SIGNATURES | EXTRAS)[name]})"
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_fields_of_every_answer(name: str) -> None:
+def test_result_types_have_the_sdk_fields(name: str) -> None:
     fields = [field.name for field in dataclasses.fields(getattr(claude, name))]
     assert fields == TYPES[name].split()
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_the_keys_of_every_dictionary(name: str) -> None:
+def test_typed_dictionaries_have_the_sdk_keys(name: str) -> None:
     assert list(getattr(claude, name).__annotations__) == KEYS[name].split()
 
 
-def test_these_are_all_the_names() -> None:
+def test_module_exports_exactly_the_documented_names() -> None:
     assert set(claude.__all__) == {*SIGNATURES, *EXTRAS, *TYPES, *OTHERS, *STORES, *KEYS}
     for name in claude.__all__:
         assert getattr(claude, name).__doc__
 
 
-def test_reading_sessions_loads_nothing_heavy() -> None:
+def test_import_loads_no_heavy_module() -> None:
     code = "import segue.claude, sys; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

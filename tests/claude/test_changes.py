@@ -1,4 +1,4 @@
-"""Renaming, tagging, archiving and deleting, in the files as Claude Code writes them."""
+"""Rename, tag, archive and delete sessions in Claude Code's files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def last(path: Path) -> str:
     return path.read_text().rstrip("\n").rpartition("\n")[2]
 
 
-def test_a_title_is_a_line_like_claude_codes_own(home: Home) -> None:
+def test_rename_appends_the_line_that_claude_code_writes(home: Home) -> None:
     path = home.talk()
     claude.rename_session(S, "  Ünï 🎉 title ")
     line = f'{{"type":"custom-title","customTitle":"Ünï 🎉 title","sessionId":"{S}"}}'
     assert last(path) == line
 
 
-def test_a_tag_is_a_line_like_claude_codes_own(home: Home) -> None:
+def test_tag_appends_the_line_that_claude_code_writes(home: Home) -> None:
     path = home.talk()
     claude.tag_session(S, " ex\u200bp\ufeff\uff21 ")
     assert last(path) == f'{{"type":"tag","tag":"expA","sessionId":"{S}"}}'
@@ -48,7 +48,7 @@ def test_a_tag_is_a_line_like_claude_codes_own(home: Home) -> None:
     assert info.tag is None
 
 
-def test_nothing_but_the_new_line_is_written(home: Home) -> None:
+def test_rename_writes_only_the_new_line(home: Home) -> None:
     path = home.talk()
     held = path.read_bytes()
     claude.rename_session(S, "T")
@@ -56,7 +56,7 @@ def test_nothing_but_the_new_line_is_written(home: Home) -> None:
     assert path.read_bytes().count(b"\n") == held.count(b"\n") + 1
 
 
-def test_a_line_that_a_full_disk_cuts_short_is_taken_back(home: Home) -> None:
+def test_partial_line_on_a_full_disk_is_truncated(home: Home) -> None:
     path = home.talk()
     held = path.read_bytes()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -72,21 +72,21 @@ def test_a_line_that_a_full_disk_cuts_short_is_taken_back(home: Home) -> None:
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n\t", "\x1b[0m"])
-def test_an_empty_title_is_refused(home: Home, empty: str) -> None:
+def test_empty_title_is_rejected(home: Home, empty: str) -> None:
     home.talk()
     with pytest.raises(ValueError, match=r"^title must be non-empty$"):
         claude.rename_session(S, empty)
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\u200b\ufeff"])
-def test_an_empty_tag_is_refused(home: Home, empty: str) -> None:
+def test_empty_tag_is_rejected(home: Home, empty: str) -> None:
     home.talk()
     with pytest.raises(ValueError, match=r"^tag must be non-empty \(use None to clear\)$"):
         claude.tag_session(S, empty)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_errors_say_what_the_sdk_says(home: Home, change: str, monkeypatch: Any) -> None:
+def test_errors_have_the_sdk_messages(home: Home, change: str, monkeypatch: Any) -> None:
     do = CHANGES[change]
     with pytest.raises(ValueError, match=r"^Invalid session_id: x$"):
         do("x")
@@ -105,14 +105,14 @@ def test_errors_say_what_the_sdk_says(home: Home, change: str, monkeypatch: Any)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_empty_file_is_no_session_and_the_search_goes_on(home: Home, change: str) -> None:
+def test_empty_file_is_skipped_when_a_session_is_located(home: Home, change: str) -> None:
     empty = home.write([], S, "-a")
     home.write([user("00000000-0000-4000-8000-000000000001", None)], S, "-z")
     CHANGES[change](S)
     assert empty.read_bytes() == b""
 
 
-def test_an_archive_mark_is_like_the_sdks_own(home: Home) -> None:
+def test_archive_mark_has_the_sdk_format(home: Home) -> None:
     path = home.talk()
     held = path.read_bytes()
     claude.archive_session(S)
@@ -129,7 +129,7 @@ def test_an_archive_mark_is_like_the_sdks_own(home: Home) -> None:
     assert os.listdir(mark.parent) == ["archived.json"]
 
 
-def test_delete_takes_the_transcript_and_the_directory_beside_it(home: Home) -> None:
+def test_delete_removes_the_transcript_and_its_sidecar_directory(home: Home) -> None:
     path = home.talk()
     other = home.talk(S2)
     (path.with_suffix("") / "subagents").mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_delete_takes_the_transcript_and_the_directory_beside_it(home: Home) -> 
     assert [*path.parent.iterdir()] == [other]
 
 
-def test_delete_of_a_linked_directory_takes_the_link_alone(home: Home, tmp_path: Path) -> None:
+def test_delete_removes_only_the_link_of_a_linked_directory(home: Home, tmp_path: Path) -> None:
     path = home.talk()
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text("x")
@@ -154,7 +154,7 @@ def register(home: Home, id: str, **told: Any) -> None:
     file.write_text(json.dumps({"sessionId": id, **told}))
 
 
-def test_a_process_that_has_ended_keeps_no_session_open(home: Home) -> None:
+def test_ended_process_does_not_keep_a_session_open(home: Home) -> None:
     home.talk()
     child = os.fork()
     if child == 0:
@@ -164,14 +164,14 @@ def test_a_process_that_has_ended_keeps_no_session_open(home: Home) -> None:
     claude.delete_session(S)
 
 
-def test_nor_does_another_process_that_got_its_number(home: Home) -> None:
+def test_reused_process_id_does_not_keep_a_session_open(home: Home) -> None:
     home.talk()
     register(home, S, pid=os.getpid(), procStart="1")
     claude.delete_session(S)
 
 
 @pytest.mark.parametrize("pid", [0, -1, "7", None, 2**40])
-def test_nor_does_a_note_that_names_no_process(home: Home, pid: Any) -> None:
+def test_file_without_a_process_id_does_not_keep_a_session_open(home: Home, pid: Any) -> None:
     home.talk()
     register(home, S, pid=pid)
     claude.delete_session(S)

@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a transcript, and heals a copy."""
+"""The doctor diagnoses damaged transcripts and repairs a copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_kind_of_damage_is_found_and_healed(home: Home, case: str) -> None:
+def test_doctor_finds_and_repairs_every_kind_of_damage(home: Home, case: str) -> None:
     path = home.write([*START, *CASES[case], user("u9", "a1")])
     before = [message.uuid for message in claude.get_session_messages(S)]
     found = claude.doctor(S)
@@ -52,7 +52,7 @@ def test_every_kind_of_damage_is_found_and_healed(home: Home, case: str) -> None
     assert Path(healed.backup).read_bytes() == held
 
 
-def test_a_healthy_transcript_is_left_alone(home: Home) -> None:
+def test_doctor_does_not_change_a_healthy_transcript(home: Home) -> None:
     path = home.write([*START, WHOLE, b"", title("T")])
     before, held = path.stat(), path.read_bytes()
     found = claude.doctor(S, repair=True)
@@ -66,7 +66,7 @@ def test_a_healthy_transcript_is_left_alone(home: Home) -> None:
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_the_last_line_gets_an_end(home: Home) -> None:
+def test_repair_terminates_the_last_line(home: Home) -> None:
     path = home.write(START)
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
     (found,) = claude.doctor(S).findings
@@ -75,14 +75,14 @@ def test_the_last_line_gets_an_end(home: Home) -> None:
     assert path.read_bytes().endswith(b"}\n")
 
 
-def test_lines_that_are_whole_stay_as_they_were(home: Home) -> None:
+def test_repair_keeps_undamaged_lines_unchanged(home: Home) -> None:
     odd = b' {"type": "custom",  "n": 1.50, "s": "\\u00e9"} '
     path = home.write([*START, odd, b"\0", b"broken"])
     claude.doctor(S, repair=True)
     assert path.read_bytes() == b"".join(map(as_line, START)) + odd + b"\n"
 
 
-def test_a_repair_keeps_the_time_and_the_mode_of_the_file(home: Home) -> None:
+def test_repair_keeps_the_time_and_mode_of_the_file(home: Home) -> None:
     path = home.write([*START, b"broken"])
     path.chmod(0o640)
     home.touch(S, 1_700_000_000)
@@ -90,7 +90,7 @@ def test_a_repair_keeps_the_time_and_the_mode_of_the_file(home: Home) -> None:
     assert (path.stat().st_mtime, path.stat().st_mode & 0o777) == (1_700_000_000, 0o640)
 
 
-def test_every_repair_keeps_its_own_backup(home: Home) -> None:
+def test_every_repair_creates_its_own_backup(home: Home) -> None:
     path = home.write([*START, b"one"])
     first = claude.doctor(S, repair=True).backup
     with path.open("ab") as file:
@@ -101,7 +101,7 @@ def test_every_repair_keeps_its_own_backup(home: Home) -> None:
     assert [info.session_id for info in claude.list_sessions()] == [S]
 
 
-def test_a_session_that_a_process_has_open_is_not_repaired(home: Home) -> None:
+def test_doctor_refuses_to_repair_an_open_session(home: Home) -> None:
     path = home.write([*START, b"broken"])
     (home.root / "sessions").mkdir()
     told = {"pid": os.getpid(), "sessionId": S}
@@ -112,7 +112,7 @@ def test_a_session_that_a_process_has_open_is_not_repaired(home: Home) -> None:
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_repair_gives_way_to_somebody_who_writes_meanwhile(
+def test_repair_stops_if_another_process_writes_at_the_same_time(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.write([*START, b"broken"])
@@ -130,6 +130,6 @@ def test_a_repair_gives_way_to_somebody_who_writes_meanwhile(
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_finding_reads_like_a_sentence(home: Home) -> None:
+def test_finding_is_printed_as_a_sentence(home: Home) -> None:
     home.write([*START, b"broken"])
     assert str(claude.doctor(S).findings[0]) == "line 3: the line does not contain an entry"

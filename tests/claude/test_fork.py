@@ -1,4 +1,4 @@
-"""Forks: the same conversation, under fresh ids, in a file that appears whole."""
+"""A fork is the same conversation with new ids, in a file that appears complete."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ START = (user("u1", None, "hi"), assistant("a1", "u1"))
 MORE = (user("u2", "a1"), assistant("a2", "u2"))
 
 
-def test_entries_get_fresh_ids_and_keep_their_links(home: Home) -> None:
+def test_forked_entries_have_new_ids_and_the_same_links(home: Home) -> None:
     first, second, _ = fork(home, *START)
     assert first["uuid"] != id("u1") and second["uuid"] != id("a1")
     assert (first["parentUuid"], second["parentUuid"]) == (None, first["uuid"])
@@ -70,14 +70,14 @@ def test_entries_get_fresh_ids_and_keep_their_links(home: Home) -> None:
     assert second["timestamp"] > "2026-01-01T00:00:00.000Z"  # so that it is the newest
 
 
-def test_a_fork_reads_like_its_source(home: Home) -> None:
+def test_fork_has_the_messages_of_its_source(home: Home) -> None:
     home.write([*START, *MORE])
     made = claude.fork_session(S).session_id
     ours, theirs = claude.get_session_messages(made), claude.get_session_messages(S)
     assert [message.message for message in ours] == [message.message for message in theirs]
 
 
-def test_a_fork_is_private_and_leaves_no_other_file(home: Home) -> None:
+def test_fork_is_private_and_leaves_no_temporary_file(home: Home) -> None:
     path = home.write(START)
     made = claude.fork_session(S).session_id
     assert {file.name for file in path.parent.iterdir()} == {path.name, f"{made}.jsonl"}
@@ -95,18 +95,20 @@ def test_a_fork_is_private_and_leaves_no_other_file(home: Home) -> None:
         ([title("T")], "  ", "T (fork)"),
     ],
 )
-def test_the_title_of_a_fork(home: Home, lines: Any, given: str | None, wanted: str) -> None:
+def test_fork_title_is_derived_from_the_source(
+    home: Home, lines: Any, given: str | None, wanted: str
+) -> None:
     line = fork(home, *START, *lines, title=given)[-1]
     assert (line["type"], line["customTitle"]) == ("custom-title", wanted)
     assert line["uuid"] and line["timestamp"]
 
 
-def test_a_fork_of_a_session_without_words_has_a_title_too(home: Home) -> None:
+def test_fork_of_a_session_without_text_has_a_title(home: Home) -> None:
     nameless = user("u1", None, "<x>machine</x>")
     assert fork(home, nameless)[-1]["customTitle"] == "Forked session (fork)"
 
 
-def test_what_belongs_to_another_process_is_left_out(home: Home) -> None:
+def test_fork_drops_fields_of_the_process_that_wrote_the_source(home: Home) -> None:
     gone = ("teamName", "agentName", "slug", "sessionKind", "sourceToolAssistantUUID")
     gone += ("summarizedTurnPromptUuids", "droppedPromptUuids", "turnAttributionKey")
     marked = assistant("a1", "u1", **dict.fromkeys(gone, "x"), promptId="kept")
@@ -115,14 +117,14 @@ def test_what_belongs_to_another_process_is_left_out(home: Home) -> None:
     assert (made["promptId"], made["isSidechain"]) == ("kept", False)
 
 
-def test_progress_and_agents_are_left_out_and_links_go_past_them(home: Home) -> None:
+def test_fork_skips_progress_and_subagents_and_relinks_their_children(home: Home) -> None:
     lines = [entry("progress", "p1", "a1"), user("s1", "p1", isSidechain=True)]
     made = fork(home, *START, *lines, user("u2", "p1"), user("u3", "s1"))
     assert origins(made) == [id(name) for name in ("u1", "a1", "u2", "u3")]
     assert made[2]["parentUuid"] == made[3]["parentUuid"] == made[1]["uuid"]
 
 
-def test_lines_beside_the_conversation_come_along_where_they_still_hold(home: Home) -> None:
+def test_fork_copies_settings_that_are_outside_the_conversation(home: Home) -> None:
     def replaced(id: str) -> dict[str, Any]:
         what = {"kind": "tool-result", "toolUseId": id, "replacement": "R"}
         return {"type": "content-replacement", "sessionId": S, "replacements": [what]}
@@ -153,7 +155,7 @@ COMPACTED = (
 )
 
 
-def test_what_a_compaction_kept_is_kept_in_the_fork(home: Home) -> None:
+def test_fork_keeps_the_messages_that_a_compaction_preserved(home: Home) -> None:
     made = fork(home, *COMPACTED)
     new = {line["forkedFrom"]["messageUuid"]: line["uuid"] for line in made if "forkedFrom" in line}
     mark = made[4]
@@ -175,30 +177,30 @@ def test_what_a_compaction_kept_is_kept_in_the_fork(home: Home) -> None:
         ("u3", "u1 a1 u2 a2 b1 c1 u3"),
     ],
 )
-def test_a_fork_up_to_a_message(home: Home, at: str, wanted: str) -> None:
+def test_fork_ends_at_the_requested_message(home: Home, at: str, wanted: str) -> None:
     made = fork(home, *COMPACTED, up_to_message_id=id(at))
     assert origins(made) == [id(name) for name in wanted.split()]
 
 
-def test_a_fork_up_to_a_summary_leaves_out_what_was_kept_behind_it(home: Home) -> None:
+def test_fork_up_to_a_summary_leaves_out_preserved_messages(home: Home) -> None:
     made = fork(home, *COMPACTED, up_to_message_id=id("c1"))
     assert made[4]["compactMetadata"] == {"trigger": "manual"}
     assert len(claude.get_session_messages(made[0]["sessionId"])) == 1
 
 
-def test_a_fork_of_parallel_calls_has_them_all(home: Home) -> None:
+def test_fork_copies_all_parallel_calls(home: Home) -> None:
     lines = [user("u1", None), assistant("a1", "u1", call("t1"), "m")]
     lines += [assistant("a2", "a1", call("t2"), "m"), user("d1", "a1", result("t1"))]
     made = fork(home, *lines, user("d2", "a2", result("t2")))
     assert len(claude.get_session_messages(made[0]["sessionId"])) == 5
 
 
-def test_a_broken_link_is_mended_in_the_fork(home: Home) -> None:
+def test_fork_repairs_a_missing_parent(home: Home) -> None:
     made = fork(home, *START, user("u2", "gone"))
     assert made[2]["parentUuid"] == made[1]["uuid"]
 
 
-def test_half_characters_do_not_stop_a_fork(home: Home) -> None:
+def test_lone_surrogates_do_not_stop_a_fork(home: Home) -> None:
     half = '{"type":"user","uuid":"u1","parentUuid":null,"message":{"content":"a \\ud83d"}}'
     home.write([half])
     made = claude.fork_session(S).session_id
@@ -208,14 +210,14 @@ def test_half_characters_do_not_stop_a_fork(home: Home) -> None:
 @pytest.mark.parametrize(
     "lines", [[{"type": "mode"}], [system("s", None)], [user("u", None, isSidechain=True)]]
 )
-def test_a_session_without_messages_cannot_be_forked(home: Home, lines: Any) -> None:
+def test_session_without_messages_cannot_be_forked(home: Home, lines: Any) -> None:
     path = home.write(lines)
     with pytest.raises(ValueError, match=f"^Session {S} has no messages to fork$"):
         claude.fork_session(S)
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_errors_of_the_place_to_fork_at(home: Home) -> None:
+def test_fork_rejects_an_unknown_or_sidechain_message(home: Home) -> None:
     home.write(START)
     with pytest.raises(ValueError, match=r"^Invalid up_to_message_id: x$"):
         claude.fork_session(S, up_to_message_id="x")
@@ -223,7 +225,7 @@ def test_errors_of_the_place_to_fork_at(home: Home) -> None:
         claude.fork_session(S, up_to_message_id=SOME_ID)
 
 
-def test_a_fork_that_fails_leaves_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fork_leaves_no_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home.write(START)
 
     def full(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Lists: what names a session, what is left out, and in which order."""
+"""Lists: how sessions are named, which are left out, and their order."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def only(**options: Any) -> SDKSessionInfo:
         ([[None, {"type": "text", "text": 5}, text("real")]], "real"),
     ],
 )
-def test_the_first_prompt_is_what_a_person_typed_first(
+def test_first_prompt_is_the_first_text_that_a_person_typed(
     home: Home, contents: list[Any], prompt: str
 ) -> None:
     home.write(user(f"u{number}", None, content) for number, content in enumerate(contents))
@@ -81,13 +81,13 @@ def test_the_first_prompt_is_what_a_person_typed_first(
     ("content", "name"),
     [([IMAGE], "Image"), ([DOCUMENT], "Document"), ([DOCUMENT, IMAGE], "Image")],
 )
-def test_without_words_what_was_pasted_names_it(home: Home, content: Any, name: str) -> None:
+def test_pasted_content_names_a_session_without_text(home: Home, content: Any, name: str) -> None:
     home.write([user("u1", None, content)])
     assert (only().summary, only().first_prompt) == (name, None)
 
 
 @pytest.mark.parametrize("mark", ["isMeta", "isCompactSummary"])
-def test_what_programs_say_in_the_users_name_is_no_prompt(home: Home, mark: str) -> None:
+def test_text_that_programs_insert_is_not_a_prompt(home: Home, mark: str) -> None:
     home.write(
         [{"type": "mode"}, user("u1", None, "first", **{mark: True}), user("u2", "u1", "2nd")]
     )
@@ -115,14 +115,14 @@ RECAP = {"type": "summary", "summary": "RECAP", "leafUuid": "a1"}
         (['{"type":"custom-title","customTitle":"no","type":"mode"}'], "hi", None),
     ],
 )
-def test_what_names_a_session(
+def test_summary_is_chosen_in_order_of_preference(
     home: Home, lines: list[Any], summary: str, custom: str | None
 ) -> None:
     home.write([user("u1", None, "hi"), assistant("a1", "u1"), *lines])
     assert (only().summary, only().custom_title) == (summary, custom)
 
 
-def test_a_title_glued_to_a_torn_line_is_found(home: Home) -> None:
+def test_title_joined_to_a_torn_line_is_found(home: Home) -> None:
     torn = as_line(assistant("a1", "u1"))[:60] + as_line(title("T")).strip()
     home.write([user("u1", None, "hi"), torn])
     info = claude.get_session_info(S)
@@ -132,13 +132,13 @@ def test_a_title_glued_to_a_torn_line_is_found(home: Home) -> None:
 
 
 @pytest.mark.parametrize("first", [LAST, {"type": "mode", "mode": "plan"}])
-def test_marks_that_are_glued_together_all_count(home: Home, first: dict[str, Any]) -> None:
+def test_joined_title_and_tag_lines_all_count(home: Home, first: dict[str, Any]) -> None:
     glued = as_line(first).strip() + as_line(title("T")).strip()
     home.write([user("u1", None, "hi"), glued, assistant("a1", "u1"), LAST])
     assert (only().custom_title, only().summary) == ("T", "T")
 
 
-def test_a_list_of_all_parses_the_last_of_each_mark_alone(
+def test_full_list_parses_only_the_last_line_of_each_type(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[Any] = [user("u1", None, "hi", cwd="/w")]
@@ -152,7 +152,7 @@ def test_a_list_of_all_parses_the_last_of_each_mark_alone(
     assert len(parsed) == 3  # the title, the last prompt and the first
 
 
-def test_the_last_tag_counts_and_an_empty_one_clears_it(home: Home) -> None:
+def test_last_tag_counts_and_an_empty_tag_clears_it(home: Home) -> None:
     tags = [{"type": "tag", "tag": tag, "sessionId": S} for tag in ("a", "b")]
     home.write([user("u1", None), *tags])
     assert only().tag == "b"
@@ -160,7 +160,7 @@ def test_the_last_tag_counts_and_an_empty_one_clears_it(home: Home) -> None:
     assert only().tag is None
 
 
-def test_the_copy_of_a_title_counts_where_the_transcript_has_none(home: Home) -> None:
+def test_sidecar_title_is_used_if_the_transcript_has_none(home: Home) -> None:
     path = home.write([user("u1", None), AI])
     path.with_suffix("").mkdir()
     copy = path.with_suffix("") / "custom-title.json"
@@ -172,20 +172,20 @@ def test_the_copy_of_a_title_counts_where_the_transcript_has_none(home: Home) ->
     assert only().custom_title == "T"
 
 
-def test_the_branch_is_the_last_and_the_directory_the_first(home: Home) -> None:
+def test_list_shows_the_last_branch_and_the_first_directory(home: Home) -> None:
     lines = [user("u1", None, cwd="/first", gitBranch="a"), assistant("a1", "u1", gitBranch="b")]
     home.write([*lines, user("u2", "a1", cwd="/second", gitBranch="")])
     assert (only().git_branch, only().cwd) == ("b", "/first")
 
 
 @pytest.mark.parametrize("size", [10, 70_000, 200_000])
-def test_a_branch_is_found_at_the_end_of_a_line_of_any_length(home: Home, size: int) -> None:
+def test_branch_is_found_at_the_end_of_a_long_line(home: Home, size: int) -> None:
     long = assistant("a1", "u1", [text("x" * size)], gitBranch="here")
     home.write([user("u1", None, gitBranch="there"), long])
     assert only().git_branch == "here"
 
 
-def test_a_moved_session_has_its_new_directory(home: Home) -> None:
+def test_relocated_session_has_its_new_directory(home: Home) -> None:
     moved = {"type": "relocated", "sessionId": S, "relocatedCwd": "/new"}
     home.write([user("u1", None, cwd="/old"), moved, assistant("a1", "u1", cwd="/old")])
     assert only().cwd == "/new"
@@ -203,19 +203,19 @@ def test_a_moved_session_has_its_new_directory(home: Home) -> None:
         ([user("u1", None, timestamp=5)], None),
     ],
 )
-def test_it_was_created_when_its_first_entry_was(home: Home, lines: Any, created: Any) -> None:
+def test_created_at_is_the_time_of_the_first_entry(home: Home, lines: Any, created: Any) -> None:
     home.write(lines)
     assert only().created_at == created
 
 
-def test_agents_and_nameless_sessions_are_left_out(home: Home) -> None:
+def test_list_leaves_out_subagents_and_nameless_sessions(home: Home) -> None:
     home.write([user("u1", None, isSidechain=True)])
     home.write([{"type": "mode"}, user("u1", None, isMeta=True)], S2)
     assert claude.list_sessions() == claude.list_sessions(limit=3) == []
     assert claude.get_session_info(S) is None
 
 
-def test_files_of_other_names_are_no_sessions(home: Home) -> None:
+def test_list_ignores_files_with_other_names(home: Home) -> None:
     path = home.talk()
     for name in (
         "notes.jsonl",
@@ -241,13 +241,13 @@ def test_files_of_other_names_are_no_sessions(home: Home) -> None:
         ({}, False),
     ],
 )
-def test_sessions_of_programs_can_be_left_out(home: Home, fields: Any, program: bool) -> None:
+def test_list_can_leave_out_programmatic_sessions(home: Home, fields: Any, program: bool) -> None:
     home.talk(**fields)
     assert len(claude.list_sessions()) == 1
     assert len(claude.list_sessions(include_programmatic=False)) == (0 if program else 1)
 
 
-def test_a_session_that_went_on_in_another_is_shown_as_that(home: Home) -> None:
+def test_list_shows_only_the_successor_of_a_continued_session(home: Home) -> None:
     def goes_on(to: str) -> dict[str, str]:
         return {"type": "continued-in", "sessionId": S, "continuedInSessionId": to}
 
@@ -269,7 +269,7 @@ def test_a_session_that_went_on_in_another_is_shown_as_that(home: Home) -> None:
     assert S in ids()  # nobody is left out for going on in itself
 
 
-def test_the_newest_comes_first_and_ids_decide_between_equals(home: Home) -> None:
+def test_list_is_sorted_by_time_and_then_by_id(home: Home) -> None:
     ids = [f"{number}0000000-0000-4000-8000-000000000000" for number in range(4)]
     for id, modified in zip(ids, (2, 1, 2, 3), strict=True):
         home.talk(id)
@@ -280,7 +280,7 @@ def test_the_newest_comes_first_and_ids_decide_between_equals(home: Home) -> Non
     assert pages == wanted
 
 
-def test_of_two_copies_of_equal_age_the_path_decides(home: Home) -> None:
+def test_path_decides_between_copies_of_equal_age(home: Home) -> None:
     for project in ("-b", "-a"):
         home.talk(project=project, say=project, cwd=f"/{project}")
         home.touch(S, 5, project)
@@ -291,14 +291,14 @@ def test_of_two_copies_of_equal_age_the_path_decides(home: Home) -> None:
 
 
 @pytest.mark.parametrize("options", [{"limit": 0}, {"limit": -1}, {"limit": None}, {"offset": -3}])
-def test_a_limit_or_offset_that_limits_nothing(home: Home, options: Any) -> None:
+def test_limit_or_offset_beyond_the_list_is_accepted(home: Home, options: Any) -> None:
     home.talk(S)
     home.talk(S2)
     assert len(claude.list_sessions(**options)) == 2
     assert claude.list_sessions(offset=9) == []
 
 
-def test_the_time_of_a_file_is_rounded_to_milliseconds(home: Home) -> None:
+def test_modification_time_is_rounded_to_milliseconds(home: Home) -> None:
     home.talk()
     home.touch(S, 1000.0006)
     assert only().last_modified == 1_000_001
@@ -330,21 +330,19 @@ LATER = "2026-02-01T00:00:00.000Z"
         (system("s", "a1", timestamp=LATER), True),
     ],
 )
-def test_only_a_persons_later_prompt_takes_a_session_out_of_the_archive(
-    home: Home, line: Any, still: bool
-) -> None:
+def test_only_a_later_human_prompt_unarchives_a_session(home: Home, line: Any, still: bool) -> None:
     path = home.write([user("u1", None), assistant("a1", "u1"), line])
     assert archived(path, "2026-01-02T00:00:00.000Z") is still
     assert archived(path, "2026-01-02T00:00:00.000Z", mark=False) is False
 
 
-def test_a_session_that_was_never_archived_is_neither(home: Home) -> None:
+def test_archived_is_none_for_a_session_that_was_never_archived(home: Home) -> None:
     path = home.talk()
     assert only().archived is None
     assert archived(path, "junk") is None
 
 
-def test_pages_are_read_thoroughly_and_the_middle_of_a_file_is_no_hiding_place(home: Home) -> None:
+def test_page_finds_titles_in_the_middle_of_a_file(home: Home) -> None:
     pad = [assistant(f"p{n}", "u1", [text("x" * 60_000)]) for n in range(4)]
     home.write([user("u1", None, "hi"), *pad, title("first"), title("T"), boundary("B"), *pad])
     assert [info.summary for info in claude.list_sessions(limit=1)] == ["T"]

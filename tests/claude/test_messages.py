@@ -1,4 +1,4 @@
-"""The conversation out of the tree: which branch, what compactions keep, what waits."""
+"""Messages of the active branch: branches, compactions and queued prompts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def queued(uuid: str, parent: str, **fields: Any) -> dict[str, Any]:
     return attachment(uuid, parent, **{"type": "queued_command", "prompt": "wait", **fields})
 
 
-def test_a_message_has_what_the_transcript_has(home: Home) -> None:
+def test_message_has_the_fields_of_its_entry(home: Home) -> None:
     home.write([user("u1", None, "hi"), assistant("a1", "u1", [{"type": "text", "text": "yo"}])])
     first, second = claude.get_session_messages(S)
     assert first == claude.SessionMessage("user", "u1", S, {"role": "user", "content": "hi"})
@@ -46,37 +46,37 @@ def test_a_message_has_what_the_transcript_has(home: Home) -> None:
     assert (second.parent_tool_use_id, second.parent_agent_id) == (None, None)
 
 
-def test_a_message_without_a_session_or_a_message_is_one_still(home: Home) -> None:
+def test_entry_without_session_id_or_message_is_returned(home: Home) -> None:
     home.write([{"type": "user", "uuid": "u1", "parentUuid": None}])
     assert claude.get_session_messages(S) == [claude.SessionMessage("user", "u1", "", None)]
 
 
-def test_the_newest_branch_is_the_conversation(home: Home) -> None:
+def test_conversation_is_the_newest_branch(home: Home) -> None:
     assert uuids(home, *START, assistant("x", "u1")) == "u1 x"
     assert uuids(home, assistant("x", "u1"), *START) == "u1 a1"
     assert uuids(home, *START, user("r", None), assistant("b", "r")) == "r b"
 
 
-def test_the_end_of_a_branch_decides_which_is_newest(home: Home) -> None:
+def test_leaf_decides_which_branch_is_newest(home: Home) -> None:
     old, new = assistant("old", "u1"), user("new", "a1")
     assert uuids(home, *START, old, new, system("s", "old")) == "u1 old"
     assert uuids(home, *START, old, new, attachment("t", "old", type="x")) == "u1 old"
     assert uuids(home, *START, old, new, progress("p", "old")) == "u1 a1 new"
 
 
-def test_agents_and_teams_run_beside_the_conversation(home: Home) -> None:
+def test_conversation_excludes_subagents_and_teams(home: Home) -> None:
     for mark in ({"isSidechain": True}, {"teamName": "t"}):
         assert uuids(home, *START, user("s", "a1", **mark), assistant("s2", "s", **mark)) == "u1 a1"
         assert uuids(home, *START, assistant("x", "u1"), user("s", "a1", **mark)) == "u1 x"
         assert uuids(home, *START, user("s", "a1", **mark), assistant("m", "s")) == "u1 a1 m"
 
 
-def test_what_programs_say_is_passed_through_and_not_shown(home: Home) -> None:
+def test_meta_messages_are_traversed_but_not_returned(home: Home) -> None:
     assert uuids(home, *START, user("m", "a1", isMeta=True), assistant("a2", "m")) == "u1 a1 a2"
     assert uuids(home, user("u1", None), progress("p", "u1"), assistant("a1", "p")) == "u1 a1"
 
 
-def test_system_messages_come_when_asked_for(home: Home) -> None:
+def test_system_messages_are_returned_on_request(home: Home) -> None:
     lines = [*START, system("s", "a1"), system("m", "s", isMeta=True), user("u2", "m")]
     assert uuids(home, *lines) == "u1 a1 u2"
     assert uuids(home, *lines, include_system_messages=True) == "u1 a1 s u2"
@@ -101,13 +101,13 @@ SUMMARY = user("C", "B", isCompactSummary=True)
         ([boundary("B")], "u1 a1 u2 a2"),
     ],
 )
-def test_a_compaction_leaves_its_summary_and_what_it_kept(
+def test_compaction_leaves_its_summary_and_preserved_messages(
     home: Home, lines: list[Any], wanted: str
 ) -> None:
     assert uuids(home, *BEFORE, *lines) == wanted
 
 
-def test_of_several_compactions_the_last_one_counts(home: Home) -> None:
+def test_last_compaction_counts(home: Home) -> None:
     first = [boundary("B", "C", ["u2", "a2"]), SUMMARY, user("u3", "C"), assistant("a3", "u3")]
     second = [user("D", "E", isCompactSummary=True), user("u4", "D")]
     kept = boundary("E", "D", ["a2", "a3"])
@@ -115,7 +115,7 @@ def test_of_several_compactions_the_last_one_counts(home: Home) -> None:
     assert uuids(home, *BEFORE, *first, boundary("E"), *second) == "D u4"
 
 
-def test_the_ends_of_what_was_kept_suffice_where_there_is_no_list(home: Home) -> None:
+def test_preserved_segment_is_found_by_its_two_ends(home: Home) -> None:
     mark = boundary("B", "C", ["u2", "a2"])
     del mark["compactMetadata"]["preservedMessages"]
     assert uuids(home, *BEFORE, mark, SUMMARY, user("u3", "C")) == "C u2 a2 u3"
@@ -124,13 +124,13 @@ def test_the_ends_of_what_was_kept_suffice_where_there_is_no_list(home: Home) ->
 
 
 @pytest.mark.parametrize("lost", ["B", "C", "u2", "a2"])
-def test_a_lost_line_of_a_compaction_does_not_take_others_with_it(home: Home, lost: str) -> None:
+def test_lost_line_of_a_compaction_hides_no_other_message(home: Home, lost: str) -> None:
     lines = [*BEFORE, boundary("B", "C", ["u2", "a2"]), SUMMARY, user("u3", "C")]
     left = uuids(home, *(line for line in lines if line["uuid"] != lost)).split()
     assert {"C", "u2", "a2", "u3"} - {lost} <= set(left)
 
 
-def test_a_false_anchor_makes_no_endless_circle(home: Home) -> None:
+def test_wrong_anchor_does_not_cause_an_endless_loop(home: Home) -> None:
     lines = [*BEFORE, boundary("B", "a2", ["u2"]), boundary("E", "u2", ["a2"]), user("u3", "a2")]
     assert "u3" in uuids(home, *lines)
 
@@ -145,7 +145,9 @@ CALLS = (
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 @pytest.mark.parametrize("continued", [0, 1, 2])
-def test_every_parallel_call_and_result_is_there(home: Home, order: Any, continued: int) -> None:
+def test_all_parallel_calls_and_results_are_returned(
+    home: Home, order: Any, continued: int
+) -> None:
     results = [
         user(f"r{n}", f"c{n}", result(f"t{n}"), timestamp=f"2026-01-01T00:00:0{place}.000Z")
         for place, n in enumerate(order)
@@ -157,24 +159,24 @@ def test_every_parallel_call_and_result_is_there(home: Home, order: Any, continu
     assert found[7:] == ["a1"]
 
 
-def test_a_branch_that_was_given_up_stays_out(home: Home) -> None:
+def test_abandoned_branch_is_not_returned(home: Home) -> None:
     old = [assistant("o", "u1", call("t9"), "old"), user("or", "o", result("t9"))]
     assert uuids(home, CALLS[0], *old, *CALLS[1:], user("r2", "c2", result("t2"))) == (
         "u1 c0 c1 c2 r2"
     )
 
 
-def test_a_result_is_known_by_its_call_where_its_parent_is_another(home: Home) -> None:
+def test_result_is_matched_by_its_call_id(home: Home) -> None:
     lines = [*CALLS, user("r0", "elsewhere", result("t0")), user("r2", "c2", result("t2"))]
     assert "r0" in uuids(home, *lines)
 
 
-def test_a_call_is_answered_once(home: Home) -> None:
+def test_second_result_of_a_call_is_ignored(home: Home) -> None:
     lines = [*CALLS[:2], user("r0", "c0", result("t0")), user("copy", "c0", result("t0"))]
     assert uuids(home, *lines, assistant("a1", "r0", id="n")) == "u1 c0 r0 a1"
 
 
-def test_a_prompt_that_waited_is_the_users_message(home: Home) -> None:
+def test_queued_prompt_is_a_user_message(home: Home) -> None:
     assert uuids(home, *START, queued("q", "a1"), assistant("a2", "q")) == "u1 a1 q a2"
     said = claude.get_session_messages(S)[2]
     assert (said.type, said.message) == ("user", {"role": "user", "content": "wait"})
@@ -182,7 +184,7 @@ def test_a_prompt_that_waited_is_the_users_message(home: Home) -> None:
     assert uuids(home, *START, queued("q", "a1"), queued("p", "a1")) == "u1 a1 q p"
 
 
-def test_but_not_when_it_was_sent_again(home: Home) -> None:
+def test_queued_prompt_that_was_sent_again_is_returned_once(home: Home) -> None:
     assert uuids(home, *START, queued("q", "a1"), user("u2", "q")) == "u1 a1 u2"
     interrupt = user("i", "q", "[Request interrupted by user]")
     assert uuids(home, *START, queued("q", "a1"), interrupt) == "u1 a1 q i"
@@ -191,27 +193,27 @@ def test_but_not_when_it_was_sent_again(home: Home) -> None:
 
 
 @pytest.mark.parametrize("odd", [{"isMeta": True}, {"prompt": 5}, {"prompt": None}, {"type": "x"}])
-def test_nor_when_it_is_no_prompt(home: Home, odd: Any) -> None:
+def test_queued_attachment_without_a_prompt_is_not_a_message(home: Home, odd: Any) -> None:
     assert uuids(home, *START, queued("q", "a1", **odd), assistant("a2", "q")) == "u1 a1 a2"
 
 
-def test_an_id_that_occurs_again_means_the_last_entry(home: Home) -> None:
+def test_last_entry_of_a_repeated_id_counts(home: Home) -> None:
     assert uuids(home, *START, user("u2", "a1"), assistant("a2", "u2"), user("u2", "u1")) == (
         "u1 u2 a2"
     )
     assert uuids(home, *START, *START) == "u1 a1"
 
 
-def test_a_parent_may_come_after_its_child(home: Home) -> None:
+def test_parent_can_follow_its_child_in_the_file(home: Home) -> None:
     assert uuids(home, user("u2", "a1"), assistant("a1", "u1"), user("u1", None)) == "u1 a1 u2"
 
 
-def test_a_missing_parent_is_bridged_by_what_came_before(home: Home) -> None:
+def test_entry_with_a_missing_parent_follows_the_entry_before_it(home: Home) -> None:
     assert uuids(home, *START, user("u2", "gone"), assistant("a2", "u2")) == "u1 a1 u2 a2"
     assert uuids(home, user("u2", "gone"), assistant("a2", "u2")) == "u2 a2"
 
 
-def test_the_result_of_a_call_whose_line_lost_its_message_is_kept(home: Home) -> None:
+def test_result_is_kept_if_the_line_of_its_call_is_damaged(home: Home) -> None:
     torn = assistant("c1", "a1")
     del torn["message"]
     after = assistant("c2", "c1", call("t2"), "m")
@@ -220,14 +222,14 @@ def test_the_result_of_a_call_whose_line_lost_its_message_is_kept(home: Home) ->
     assert sorted(found.split()) == ["a1", "a2", "c1", "c2", "r1", "r2", "u1"]
 
 
-def test_lines_glued_together_are_all_read(home: Home) -> None:
+def test_joined_lines_are_all_read(home: Home) -> None:
     glued = as_line(user("u2", "a1")).strip() + as_line(assistant("a2", "u2")).strip()
     assert uuids(home, *START, glued, user("u3", "a2")) == "u1 a1 u2 a2 u3"
     torn = as_line(system("s", "a1"))[:40] + as_line(user("u2", "a1")).strip()
     assert uuids(home, *START, torn) == "u1 a1 u2"
 
 
-def test_a_message_inside_another_is_not_taken_for_one(home: Home) -> None:
+def test_message_inside_another_message_is_not_an_entry(home: Home) -> None:
     inner = {"type": "user", "uuid": "inner", "message": {"role": "user", "content": "x"}}
     torn = as_line(entry("progress", "p", "a1", data={"message": inner}))
     end = torn.index(b'"inner"')
@@ -246,18 +248,18 @@ def test_a_message_inside_another_is_not_taken_for_one(home: Home) -> None:
         ({"offset": 9}, ""),
     ],
 )
-def test_pages(home: Home, options: dict[str, int], wanted: str) -> None:
+def test_limit_and_offset_select_a_page(home: Home, options: dict[str, int], wanted: str) -> None:
     assert uuids(home, *BEFORE, **options) == wanted
 
 
 @pytest.mark.parametrize("id", ["", "no-id", "x" * 36, S])
-def test_an_unknown_session_has_no_messages(home: Home, id: str) -> None:
+def test_unknown_session_has_no_messages(home: Home, id: str) -> None:
     assert claude.get_session_messages(id) == []
     assert claude.get_session_info(id) is None
     assert claude.list_subagents(id) == claude.get_subagent_messages(id, "a") == []
 
 
-def test_other_text_than_ascii_comes_back_as_it_was(home: Home) -> None:
+def test_non_ascii_text_is_returned_unchanged(home: Home) -> None:
     odd = 'Ünïcödé 🎉 日本語 \u2028 \u0085 \x00 \\ " tab\t'
     home.write(
         [

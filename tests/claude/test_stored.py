@@ -34,26 +34,26 @@ def imported(home: Home, id: str = S) -> Counting:
     return store
 
 
-def test_an_import_goes_on_after_a_damaged_line(home: Home) -> None:
+def test_import_continues_after_a_damaged_line(home: Home) -> None:
     home.write(
         [user("u1", None), b'{"type":"user","mess', b"\xff\xfe", b"[" * 5000, assistant("a1", "u1")]
     )
     assert [each.get("uuid") for each in imported(home).get_entries(KEY)] == ["u1", "a1"]
 
 
-def test_an_import_keeps_lines_that_one_bad_byte_is_in(home: Home) -> None:
+def test_import_keeps_lines_with_an_invalid_byte(home: Home) -> None:
     line = b'{"type":"user","uuid":"u1","message":{"content":"a\xffb"}}'
     home.write([b"\0" * 300 + line])
     (entry,) = imported(home).get_entries(KEY)
     assert entry["message"] == {"content": "a\ufffdb"}
 
 
-def test_an_import_of_lines_with_separators_of_unicode_loses_none(home: Home) -> None:
+def test_import_keeps_lines_with_unicode_line_separators(home: Home) -> None:
     home.write([user("u1", None, "a\u2028b\x85c"), assistant("a1", "u1")])
     assert len(imported(home).get_entries(KEY)) == 2
 
 
-def test_a_list_with_summaries_loads_no_transcript(home: Home) -> None:
+def test_list_with_summaries_loads_no_transcript(home: Home) -> None:
     for id in (S, S2):
         home.talk(id, project=claude.project_key_for_directory("/w"), say=f"said in {id}")
     store = imported(home)
@@ -63,14 +63,14 @@ def test_a_list_with_summaries_loads_no_transcript(home: Home) -> None:
     assert store.loads == 0
 
 
-def test_a_session_that_began_with_a_picture_is_listed(home: Home) -> None:
+def test_session_that_starts_with_an_image_is_listed(home: Home) -> None:
     store = InMemorySessionStore()
     run(store.append(KEY, [user("u1", None, [{"type": "image", "source": {}}])]))
     (info,) = run(claude.list_sessions_from_store(store, "/w"))
     assert info.summary == "Image"
 
 
-def test_what_a_tool_was_given_is_no_title(home: Home) -> None:
+def test_tool_input_is_not_a_title(home: Home) -> None:
     store = InMemorySessionStore()
     spoof = [{"type": "tool_use", "id": "t", "name": "X", "input": {"customTitle": "spoof"}}]
     run(store.append(KEY, [user("u1", None, "hi"), assistant("a1", "u1", spoof)]))
@@ -79,7 +79,7 @@ def test_what_a_tool_was_given_is_no_title(home: Home) -> None:
     assert (info.custom_title, info.summary) == (None, "hi")
 
 
-def test_messages_that_a_compaction_kept_are_there_as_on_disk(home: Home) -> None:
+def test_store_returns_preserved_messages_as_files_do(home: Home) -> None:
     entries = [
         user("u1", None),
         assistant("a1", "u1"),
@@ -94,7 +94,7 @@ def test_messages_that_a_compaction_kept_are_there_as_on_disk(home: Home) -> Non
     assert [message.uuid for message in stored] == ["c1", "a1", "u2"]
 
 
-def test_a_fork_through_a_store_is_that_of_the_file(home: Home) -> None:
+def test_fork_via_store_equals_the_fork_of_the_file(home: Home) -> None:
     entries = [user("u1", None), assistant("a1", "u1", call("t1")), user("u2", "a1", result("t1"))]
     home.write([*entries, title("Named")], project=claude.project_key_for_directory("/w"))
     store = imported(home)
@@ -108,14 +108,14 @@ def test_a_fork_through_a_store_is_that_of_the_file(home: Home) -> None:
     assert info.custom_title == "Named (fork)"
 
 
-def test_a_title_that_prints_oddly_is_kept_as_one_line(home: Home) -> None:
+def test_rename_via_store_reduces_a_title_to_one_line(home: Home) -> None:
     store = InMemorySessionStore()
     run(claude.rename_session_via_store(store, S, "\x1b[31mred\nand \ud800more", "/w"))
     (entry,) = store.get_entries(KEY)
     assert entry["customTitle"] == "red and more"
 
 
-def test_odd_entries_of_a_store_stop_no_reader(home: Home) -> None:
+def test_invalid_entries_in_a_store_do_not_stop_readers(home: Home) -> None:
     odd: list[Any] = [
         {"type": ["user"], "uuid": 1},
         {"type": "user", "uuid": "u1", "parentUuid": {}, "message": "?"},

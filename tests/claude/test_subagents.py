@@ -1,4 +1,4 @@
-"""The agents that a session started."""
+"""The messages of the subagents that a session started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def uuids(agents: Path, *lines: Any) -> str:
     return " ".join(message.uuid for message in claude.get_subagent_messages(S, "x"))
 
 
-def test_agents_are_found_at_any_depth(agents: Path) -> None:
+def test_subagents_are_found_at_any_depth(agents: Path) -> None:
     write(agents, "b", user("u1", None))
     write(agents, "a", user("u1", None))
     write(agents / "workflows" / "run-1", "deep", user("u1", None))
@@ -60,7 +60,7 @@ def test_agents_are_found_at_any_depth(agents: Path) -> None:
         assert claude.get_subagent_messages(S, other) == []
 
 
-def test_links_pipes_and_directories_are_no_agents(agents: Path, tmp_path: Path) -> None:
+def test_links_pipes_and_directories_are_not_subagents(agents: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     write(outside, "far", user("u1", None))
     (agents / "agent-link.jsonl").symlink_to(outside / "agent-far.jsonl")
@@ -81,7 +81,7 @@ def test_links_pipes_and_directories_are_no_agents(agents: Path, tmp_path: Path)
         (None, None, None),
     ],
 )
-def test_a_message_says_which_call_started_its_agent(
+def test_message_names_the_tool_call_that_started_its_subagent(
     agents: Path, meta: Any, call_id: str | None, parent: str | None
 ) -> None:
     write(agents, "x", user("u1", None), assistant("a1", "u1"), meta=meta)
@@ -89,7 +89,7 @@ def test_a_message_says_which_call_started_its_agent(
         assert (message.parent_tool_use_id, message.parent_agent_id) == (call_id, parent)
 
 
-def test_all_that_an_agent_did_leads_to_its_last_message(agents: Path) -> None:
+def test_subagent_messages_are_the_branch_to_its_last_message(agents: Path) -> None:
     assert uuids(agents, user("u1", None), assistant("a1", "u1"), assistant("a2", "u1")) == "u1 a2"
     assert uuids(agents, user("u1", None), user("m", "u1", isMeta=True), assistant("a", "m")) == (
         "u1 m a"
@@ -98,13 +98,13 @@ def test_all_that_an_agent_did_leads_to_its_last_message(agents: Path) -> None:
     assert uuids(agents, user("u1", None), *between, assistant("a", "t")) == "u1 a"
 
 
-def test_parallel_calls_of_an_agent_are_all_there(agents: Path) -> None:
+def test_all_parallel_calls_of_a_subagent_are_returned(agents: Path) -> None:
     calls = [assistant("c0", "u1", call("t0"), "m"), assistant("c1", "c0", call("t1"), "m")]
     results = [user("r0", "c0", result("t0")), user("r1", "c1", result("t1"))]
     assert uuids(agents, user("u1", None), *calls, *results) == "u1 c0 c1 r0 r1"
 
 
-def test_pages_of_an_agent(agents: Path) -> None:
+def test_limit_and_offset_select_a_page_of_a_subagent(agents: Path) -> None:
     lines = [user("m0", None), *(user(f"m{n}", f"m{n - 1}") for n in range(1, 5))]
     write(agents, "x", *lines)
     page = claude.get_subagent_messages(S, "x", limit=2, offset=1)
@@ -112,7 +112,7 @@ def test_pages_of_an_agent(agents: Path) -> None:
     assert len(claude.get_subagent_messages(S, "x", limit=0)) == 5
 
 
-def test_a_damaged_agent_is_read_as_far_as_it_goes(agents: Path) -> None:
+def test_readable_part_of_a_damaged_subagent_is_returned(agents: Path) -> None:
     write(agents, "x", user("u1", None), "no json {", b"\xff\xfe", assistant("a1", "u1"))
     assert len(claude.get_subagent_messages(S, "x")) == 2
     write(agents, "empty")

@@ -1,4 +1,4 @@
-"""The trash: a session goes with all that belongs to it, and comes back whole."""
+"""The trash moves a session with all its files, and restores it completely."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def everything(home: Home) -> None:
     (home.root / "history.jsonl").write_bytes(b"".join(map(as_line, typed)))
 
 
-def test_all_that_belongs_to_a_session_goes_and_nothing_else(home: Home) -> None:
+def test_trash_moves_all_files_of_a_session_and_no_others(home: Home) -> None:
     everything(home)
     before = contents(home.root)
     trashed = claude.trash_session(S)
@@ -54,7 +54,7 @@ def test_all_that_belongs_to_a_session_goes_and_nothing_else(home: Home) -> None
     assert claude.list_trash() == [trashed]
 
 
-def test_and_comes_back_as_it_was(home: Home) -> None:
+def test_restore_puts_all_files_back_unchanged(home: Home) -> None:
     everything(home)
     before = contents(home.root)
     times = {path: path.stat().st_mtime_ns for path in home.root.rglob("*.jsonl")}
@@ -71,7 +71,7 @@ def test_and_comes_back_as_it_was(home: Home) -> None:
     assert claude.list_trash() == []
 
 
-def test_a_session_that_a_process_has_open_is_not_trashed(home: Home) -> None:
+def test_trash_refuses_an_open_session(home: Home) -> None:
     path = home.talk()
     (home.root / "sessions").mkdir()
     told = {"pid": os.getpid(), "sessionId": S}
@@ -82,7 +82,7 @@ def test_a_session_that_a_process_has_open_is_not_trashed(home: Home) -> None:
     assert claude.list_trash() == []
 
 
-def test_a_restore_overwrites_nothing(home: Home) -> None:
+def test_restore_does_not_overwrite_files(home: Home) -> None:
     home.talk(say="old")
     claude.trash_session(S)
     path = home.talk(say="new")
@@ -92,7 +92,7 @@ def test_a_restore_overwrites_nothing(home: Home) -> None:
     assert len(claude.list_trash()) == 1
 
 
-def test_a_session_trashed_twice_comes_back_newest_first(home: Home) -> None:
+def test_restore_uses_the_copy_that_was_trashed_last(home: Home) -> None:
     for say in ("first", "second"):
         home.talk(say=say)
         claude.trash_session(S)
@@ -101,9 +101,7 @@ def test_a_session_trashed_twice_comes_back_newest_first(home: Home) -> None:
     assert [info.summary for info in claude.list_sessions()] == ["second"]
 
 
-def test_a_trash_that_was_interrupted_can_be_restored(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_trash_can_be_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     everything(home)
     before = contents(home.root)
     rename, count = os.rename, 0
@@ -126,7 +124,7 @@ def test_a_trash_that_was_interrupted_can_be_restored(
     assert after[f"projects/-w/{S}.jsonl"] == before[f"projects/-w/{S}.jsonl"]
 
 
-def test_what_was_typed_while_the_history_was_rewritten_is_kept(
+def test_trash_keeps_prompts_typed_while_it_rewrites_the_history(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything(home)
@@ -146,7 +144,7 @@ def test_what_was_typed_while_the_history_was_rewritten_is_kept(
         assert history.read_bytes().endswith(late)
 
 
-def test_the_trash_can_be_emptied(home: Home) -> None:
+def test_empty_trash_deletes_old_sessions(home: Home) -> None:
     home.talk()
     claude.trash_session(S)
     assert claude.empty_trash(older_than_days=1) == 0
@@ -157,7 +155,7 @@ def test_the_trash_can_be_emptied(home: Home) -> None:
 
 
 @pytest.mark.parametrize("escape", ["../../outside", "/tmp/outside"])
-def test_a_list_that_leads_out_of_the_home_is_none(home: Home, escape: str) -> None:
+def test_manifest_with_paths_outside_the_home_is_ignored(home: Home, escape: str) -> None:
     room = home.root / "segue-trash" / "1"
     room.mkdir(parents=True)
     told = {"sessionId": S, "trashedAt": 1, "moved": [escape], "transcript": escape}
@@ -168,7 +166,7 @@ def test_a_list_that_leads_out_of_the_home_is_none(home: Home, escape: str) -> N
         claude.restore_session(S)
 
 
-def test_junk_in_the_trash_harms_nobody(home: Home) -> None:
+def test_junk_in_the_trash_is_ignored(home: Home) -> None:
     room = home.root / "segue-trash" / "junk"
     room.mkdir(parents=True)
     for body in ("", "[]", "{", '{"sessionId":5}', '{"sessionId":"x","trashedAt":1,"moved":[7]}'):
@@ -176,7 +174,7 @@ def test_junk_in_the_trash_harms_nobody(home: Home) -> None:
         assert claude.list_trash() == []
 
 
-def test_a_session_that_lists_leave_out_can_be_trashed(home: Home) -> None:
+def test_unlisted_session_can_be_trashed(home: Home) -> None:
     home.write([{"type": "mode"}, assistant("a1", None)])
     assert claude.trash_session(S).summary == ""
     claude.restore_session(S)

@@ -1,4 +1,4 @@
-"""All of the history: branches, and what was said before compactions."""
+"""The whole history: all branches, and the messages before compactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tree(home: Home, *lines: object) -> SessionTree:
 START = (user("u1", None), assistant("a1", "u1"))
 
 
-def test_every_branch_is_there(home: Home) -> None:
+def test_tree_contains_every_branch(home: Home) -> None:
     found = tree(home, *START, user("old", "a1"), user("new", "a1"))
     assert (found.roots, found.leaves, found.leaf) == (["u1"], ["old", "new"], "new")
     assert found.entries["a1"].children == ["old", "new"]
@@ -25,7 +25,7 @@ def test_every_branch_is_there(home: Home) -> None:
     assert {uuid for uuid, entry in found.entries.items() if entry.active} == {"u1", "a1", "new"}
 
 
-def test_the_history_goes_back_beyond_compactions(home: Home) -> None:
+def test_tree_path_crosses_compactions(home: Home) -> None:
     first = boundary("B", logicalParentUuid="a1")
     second = boundary("E", logicalParentUuid="u2")
     found = tree(
@@ -43,19 +43,19 @@ def test_the_history_goes_back_beyond_compactions(home: Home) -> None:
     assert found.entries["D"].is_compact_summary
 
 
-def test_a_boundary_that_names_nothing_follows_what_stands_before_it(home: Home) -> None:
+def test_boundary_without_a_parent_follows_the_entry_before_it(home: Home) -> None:
     found = tree(home, *START, boundary("B"), user("C", "B", isCompactSummary=True))
     assert [entry.uuid for entry in found.path()] == ["u1", "a1", "B", "C"]
 
 
-def test_what_a_compaction_kept_stands_where_it_was_said(home: Home) -> None:
+def test_preserved_messages_stay_at_their_original_position(home: Home) -> None:
     kept = boundary("B", "C", ["a1"], logicalParentUuid="a1")
     found = tree(home, *START, kept, user("C", "B", isCompactSummary=True), user("u2", "C"))
     assert [entry.uuid for entry in found.path()] == ["u1", "a1", "B", "C", "u2"]
     assert found.entries["a1"].active and not found.entries["u1"].active
 
 
-def test_an_entry_says_what_it_is(home: Home) -> None:
+def test_tree_entry_has_the_fields_of_its_entry(home: Home) -> None:
     lines = [*START, system("s", "a1", "turn_duration"), user("m", "s", isMeta=True)]
     found = tree(home, *lines, user("side", "a1", isSidechain=True))
     assert (found.entries["s"].type, found.entries["s"].subtype) == ("system", "turn_duration")
@@ -64,13 +64,13 @@ def test_an_entry_says_what_it_is(home: Home) -> None:
     assert found.entries["u1"].timestamp == "2026-01-01T00:00:00.000Z"
 
 
-def test_circles_and_repeated_ids_do_no_harm(home: Home) -> None:
+def test_circles_and_repeated_ids_are_handled(home: Home) -> None:
     found = tree(home, user("x", "y"), assistant("y", "x"), *START, *START)
     assert set(found.entries) == {"x", "y", "u1", "a1"}
     for uuid in found.entries:
         found.path(uuid)
 
 
-def test_an_unknown_session_has_no_tree(home: Home) -> None:
+def test_unknown_session_has_no_tree(home: Home) -> None:
     assert claude.get_session_tree(S) is None
     assert claude.get_session_tree("x") is None

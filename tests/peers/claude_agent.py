@@ -1,6 +1,6 @@
 """Sends one prompt through the real claude-agent-sdk, whose sessions SegueSessionStore mirrors.
 
-`python claude_agent.py PROMPT [SESSION]` goes on with a session, or begins one, and prints its id.
+`python claude_agent.py PROMPT [SESSION]` continues or starts a session and prints its id.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ def fetched(config: pytest.Config, name: str, *options: str) -> Path:
     assert cache is not None, "the cache of pytest is off"
     kept = cache.mkdir("peers")
     if not (kept / name).is_dir():
-        with tempfile.TemporaryDirectory(dir=kept) as room:
+        with tempfile.TemporaryDirectory(dir=kept) as download:
             command = [sys.executable, "-m", "pip", "download", f"claude-agent-sdk=={VERSION}"]
-            command += [*options, "--no-deps", "--quiet", "--dest", room]
+            command += [*options, "--no-deps", "--quiet", "--dest", download]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
                 pytest.fail(f"cannot fetch claude-agent-sdk {VERSION}:\n{done.stderr}")
-            (archive,) = Path(room).iterdir()
-            unpacked = Path(room) / "unpacked"
+            (archive,) = Path(download).iterdir()
+            unpacked = Path(download) / "unpacked"
             unpack_archive(archive, unpacked, "gztar" if archive.suffix == ".gz" else "zip")
             try:
                 os.rename(unpacked, kept / name)

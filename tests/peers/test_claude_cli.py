@@ -1,4 +1,4 @@
-"""The real Claude Code, offline against a stub of the model: it goes on with what we write."""
+"""The real Claude Code, offline with a stub model, continues sessions that segue writes."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Model(BaseHTTPRequestHandler):
         text: dict[str, Any] = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": f"answer {len(self.asked)}"}
         stop = "end_turn"
-        told = json.dumps(messages)
-        # An agent that it starts is told of the inner job, and starts no further one.
-        if self.calls and "tool_result" not in told and "inner job" not in told:
+        request = json.dumps(messages)
+        # The prompt of a subagent names the inner job; a subagent starts no other one.
+        if self.calls and "tool_result" not in request and "inner job" not in request:
             ((name, given),) = self.calls.items()
             text = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
@@ -106,9 +106,9 @@ class Claude:
         """Send one prompt, and give the session's id."""
         command = [str(self._program), "-p", prompt, "--output-format", "json"]
         command += ["--resume", resume] if resume else []
-        told = json.loads(self._run(command, cwd or self.project).rpartition("\n")[2])
-        assert told["is_error"] is False, told
-        id: str = told["session_id"]
+        result = json.loads(self._run(command, cwd or self.project).rpartition("\n")[2])
+        assert result["is_error"] is False, result
+        id: str = result["session_id"]
         return id
 
     def say_through_sdk(self, prompt: str, resume: str | None = None, home: str = "home") -> str:
@@ -187,7 +187,7 @@ def remembered(cli: Claude, words: str) -> bool:
     return words in json.dumps(cli.model.asked[-1])
 
 
-def test_what_it_writes_we_read(cli: Claude) -> None:
+def test_segue_reads_what_claude_code_writes(cli: Claude) -> None:
     id = cli.say("first words")
     cli.say("second words", resume=id)
     (info,) = claude.list_sessions(str(cli.project))
@@ -197,7 +197,7 @@ def test_what_it_writes_we_read(cli: Claude) -> None:
     assert claude.doctor(id).healthy
 
 
-def test_it_goes_on_with_a_fork(cli: Claude) -> None:
+def test_claude_code_resumes_a_fork(cli: Claude) -> None:
     id = cli.say("first words")
     cli.say("second words", resume=id)
     fork = claude.fork_session(id, title="Forked").session_id
@@ -210,7 +210,7 @@ def test_it_goes_on_with_a_fork(cli: Claude) -> None:
     assert info.custom_title == "Forked"
 
 
-def test_it_goes_on_with_a_fork_of_the_beginning(cli: Claude) -> None:
+def test_claude_code_resumes_a_fork_up_to_a_message(cli: Claude) -> None:
     id = cli.say("first words")
     cli.say("second words", resume=id)
     first = claude.get_session_messages(id)[1].uuid
@@ -220,7 +220,7 @@ def test_it_goes_on_with_a_fork_of_the_beginning(cli: Claude) -> None:
     assert said(fork) == ["first words", "other words"]
 
 
-def test_it_goes_on_with_the_fork_of_a_compacted_session(cli: Claude) -> None:
+def test_claude_code_resumes_the_fork_of_a_compacted_session(cli: Claude) -> None:
     id = cli.say("first words")
     cli.say("/compact", resume=id)
     fork = claude.fork_session(id).session_id
@@ -233,7 +233,7 @@ def test_it_goes_on_with_the_fork_of_a_compacted_session(cli: Claude) -> None:
     assert "later words" in said(fork)
 
 
-def test_it_goes_on_with_a_session_that_moved(cli: Claude) -> None:
+def test_claude_code_resumes_a_relocated_session(cli: Claude) -> None:
     id = cli.say("first words")
     moved = cli.directory("moved")
     claude.relocate_session(id, str(moved))
@@ -243,7 +243,7 @@ def test_it_goes_on_with_a_session_that_moved(cli: Claude) -> None:
     assert claude.list_sessions(str(cli.project)) == []
 
 
-def test_it_goes_on_with_a_session_that_was_repaired_and_restored(cli: Claude) -> None:
+def test_claude_code_resumes_a_repaired_and_restored_session(cli: Claude) -> None:
     id = cli.say("first words")
     (path,) = (Path(os.environ["CLAUDE_CONFIG_DIR"]) / "projects").glob(f"*/{id}.jsonl")
     with path.open("ab") as file:
@@ -256,7 +256,7 @@ def test_it_goes_on_with_a_session_that_was_repaired_and_restored(cli: Claude) -
     assert said(id) == ["first words", "second words"]
 
 
-def test_titles_and_tags_stay_when_it_goes_on(cli: Claude) -> None:
+def test_titles_and_tags_stay_when_claude_code_resumes(cli: Claude) -> None:
     id = cli.say("first words")
     claude.rename_session(id, "The title")
     claude.tag_session(id, "the-tag")
@@ -284,7 +284,7 @@ def blocks(cli: Claude) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def test_its_sdk_mirrors_into_our_store_and_resumes_in_an_empty_home(cli: Claude) -> None:
+def test_sdk_mirrors_into_the_segue_store_and_resumes_in_an_empty_home(cli: Claude) -> None:
     id = cli.say_through_sdk("first words")
     assert cli.say_through_sdk("second words", id, home="another") == id
     assert remembered(cli, "first words")
@@ -302,7 +302,7 @@ def test_its_sdk_mirrors_into_our_store_and_resumes_in_an_empty_home(cli: Claude
     cli.within(look)
 
 
-def test_the_agents_that_a_session_starts_are_mirrored_with_it(cli: Claude) -> None:
+def test_subagents_are_mirrored_with_their_session(cli: Claude) -> None:
     job = {"description": "job", "prompt": "the inner job", "subagent_type": "general-purpose"}
     cli.model.calls = {"Agent": job}
     id = cli.say_through_sdk("start an agent")
@@ -323,7 +323,7 @@ def test_the_agents_that_a_session_starts_are_mirrored_with_it(cli: Claude) -> N
         )
 
     cli.within(look)
-    assert cli.say_through_sdk("go on", id, home="another") == id
+    assert cli.say_through_sdk("continue", id, home="another") == id
     assert remembered(cli, "start an agent")
 
 
@@ -335,13 +335,13 @@ def is_tool(message: dict[str, Any]) -> bool:
     )
 
 
-def test_the_guides_program_with_the_sdk_runs_as_it_stands(cli: Claude) -> None:
+def test_sdk_program_in_the_guide_runs_unchanged(cli: Claude) -> None:
     (program,) = re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     id = cli.python(["-c", program])
     assert cli.within(lambda hub: hub.get(LOCAL, id)).title == "Hello"
 
 
-def test_what_was_mirrored_is_what_it_wrote(cli: Claude) -> None:
+def test_mirrored_entries_equal_the_written_ones(cli: Claude) -> None:
     id = cli.say_through_sdk("first words")
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
     written = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -351,14 +351,16 @@ def test_what_was_mirrored_is_what_it_wrote(cli: Claude) -> None:
         return await claude.SegueSessionStore(store=hub.store).load(key)
 
     kept = cli.within(mirrored)
-    told = [entry for entry in written if entry["type"] in ("user", "assistant", "system")]
-    assert [entry for entry in kept if entry["type"] in ("user", "assistant", "system")] == told
+    conversation = [entry for entry in written if entry["type"] in ("user", "assistant", "system")]
+    assert [
+        entry for entry in kept if entry["type"] in ("user", "assistant", "system")
+    ] == conversation
     # Whatever the mirror did not get, an import does.
     cli.within(lambda hub: hub.import_claude(LOCAL, id))
     assert cli.within(lambda hub: hub.import_claude(LOCAL, id))[1] == 0
 
 
-def test_it_goes_on_with_a_session_that_segue_made(cli: Claude) -> None:
+def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
     picture = Image(mime="image/png", data=PNG)
 
     async def make(hub: Hub) -> str:
@@ -385,7 +387,7 @@ def test_it_goes_on_with_a_session_that_segue_made(cli: Claude) -> None:
         return session.id
 
     id = cli.within(make)
-    assert cli.say("go on", resume=id) == id
+    assert cli.say("continue", resume=id) == id
     got = blocks(cli)
     kinds = [(role, block["type"]) for role, block in got if role != "system"]
     assert kinds[:8] == [
@@ -414,10 +416,10 @@ def test_it_goes_on_with_a_session_that_segue_made(cli: Claude) -> None:
         return [block.text for body in said for block in body.content if isinstance(block, Text)]
 
     said_there = [text for text in cli.within(texts) if not text.startswith("<")]
-    assert said_there == ["forgotten words", "see this", "go on"]
+    assert said_there == ["forgotten words", "see this", "continue"]
 
 
-def test_its_sdk_goes_on_with_a_session_that_segue_made_without_any_file(cli: Claude) -> None:
+def test_sdk_resumes_a_session_that_segue_created_without_a_file(cli: Claude) -> None:
     async def make(hub: Hub) -> str:
         session = await hub.create(LOCAL, cwd=str(cli.project))
         await hub.run(LOCAL, session.id, "said to segue")
@@ -429,7 +431,7 @@ def test_its_sdk_goes_on_with_a_session_that_segue_made_without_any_file(cli: Cl
     assert cli.within(lambda hub: hub.get(LOCAL, id)).messages == 4
 
 
-def test_it_goes_on_with_a_session_that_was_imported_and_written_out_again(cli: Claude) -> None:
+def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claude) -> None:
     id = cli.say("first words")
     cli.say("/compact", resume=id)
     cli.say("second words", resume=id)
@@ -443,7 +445,7 @@ def test_it_goes_on_with_a_session_that_was_imported_and_written_out_again(cli: 
     assert remembered(cli, "This session is being continued") and remembered(cli, "second words")
 
 
-def test_it_goes_on_with_a_fork_that_the_store_made(cli: Claude) -> None:
+def test_claude_code_resumes_a_fork_of_the_store(cli: Claude) -> None:
     id = cli.say("first words")
     cli.within(lambda hub: hub.import_claude(LOCAL, id))
 
@@ -462,7 +464,9 @@ def test_it_goes_on_with_a_fork_that_the_store_made(cli: Claude) -> None:
     assert info.custom_title == "Forked"
 
 
-def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(cli: Claude) -> None:
+def test_session_is_running_while_claude_code_answers_and_its_subagent_is_found(
+    cli: Claude,
+) -> None:
     id = cli.say("first words")
     cli.model.silent = silent = threading.Event()
     job = {"description": "a job", "prompt": "inner job", "subagent_type": "general-purpose"}
@@ -491,8 +495,8 @@ def test_a_session_is_running_while_it_answers_and_what_its_agent_did_is_found(c
     assert spoken[:1] == ["inner job"] and found == [id]
     # What it used is what the program itself counted, with its agent's.
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
-    told = [json.loads(line) for line in path.read_bytes().splitlines()]
-    (*_, spent) = [entry for entry in told if entry["type"] == "cost-state"]
+    entries = [json.loads(line) for line in path.read_bytes().splitlines()]
+    (*_, spent) = [entry for entry in entries if entry["type"] == "cost-state"]
     assert session.usage.cost == round(spent["totalCostUSD"] * 1e6) > 0
     used = spent["modelUsage"].values()
     assert session.usage.input_tokens == sum(each["inputTokens"] for each in used)

@@ -1,4 +1,4 @@
-"""Claude Code answers prompts of ours, and goes on in its own file."""
+"""Claude Code answers prompts of segue and continues in its own file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def spoken(hub: segue.Hub, id: str) -> list[str]:
     ]
 
 
-async def test_it_goes_on_with_its_own_session_and_nothing_is_told_twice(
+async def test_claude_code_resumes_its_own_session_without_duplicates(
     cli: Claude,  # noqa: F811
 ) -> None:
     id = cli.say("first words")
@@ -60,15 +60,15 @@ async def test_it_goes_on_with_its_own_session_and_nothing_is_told_twice(
         await asyncio.to_thread(cli.say, "third words", None, id)
         async with asyncio.timeout(PATIENCE):
             assert await hub.run(segue.LOCAL, id, "fourth words") == "end_turn"
-        told = await spoken(hub, id)
-        assert told[-4:] == ["third words", "answer 3", "fourth words", "answer 4"]
-        assert len(told) == 8
+        texts = await spoken(hub, id)
+        assert texts[-4:] == ["third words", "answer 3", "fourth words", "answer 4"]
+        assert len(texts) == 8
         assert [info.session_id for info in await segue.list_sessions(store=hub)] == [id]
     assert said(id) == ["first words", "second words", "third words", "fourth words"]
     assert claude.doctor(id).healthy
 
 
-async def test_a_session_begun_here_is_one_of_its_own_too(cli: Claude) -> None:  # noqa: F811
+async def test_session_started_in_segue_is_a_claude_code_session_too(cli: Claude) -> None:  # noqa: F811
     async with await segue.open_hub() as hub:
         session = await new_session(hub, cli)
         for words in ("first words", "second words"):
@@ -93,7 +93,7 @@ async def test_a_session_begun_here_is_one_of_its_own_too(cli: Claude) -> None: 
         ("reject", None, []),
     ],
 )
-async def test_its_tools_ask_at_our_doors(
+async def test_claude_code_tools_request_permission_through_segue(
     cli: Claude,  # noqa: F811
     option: str,
     given: dict[str, Any] | None,
@@ -125,7 +125,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-async def test_a_cancelled_turn_ends_its_program(cli: Claude) -> None:  # noqa: F811
+async def test_cancelled_turn_ends_the_claude_code_process(cli: Claude) -> None:  # noqa: F811
     cli.model.silent = threading.Event()
     async with asyncio.timeout(PATIENCE), await segue.open_hub() as hub:
         session = await new_session(hub, cli)

@@ -37,16 +37,14 @@ def passed(case: ElementTree.Element) -> bool:
     return case.find("failure") is None and case.find("error") is None
 
 
-def test_all_pass_but_those_that_are_named_with_a_reason(
-    claude_sdk_tests: Path, tmp_path: Path
-) -> None:
+def test_sdk_tests_pass_except_listed_ones(claude_sdk_tests: Path, tmp_path: Path) -> None:
     ran = run(claude_sdk_tests, tmp_path / "report.xml")
     assert {name for name, good in ran.items() if not good} == set(FAILING)
     assert len(ran) == sum(RUN.values())
 
 
 @pytest.mark.full
-def test_our_tests_of_its_defects_fail_on_the_sdk(claude_sdk_source: Path, tmp_path: Path) -> None:
+def test_defect_tests_fail_on_the_sdk(claude_sdk_source: Path, tmp_path: Path) -> None:
     report, tests = tmp_path / "report.xml", HERE.parent / "claude" / "test_defects.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "claude_peer", "-p", "no:cacheprovider"]
     path = os.pathsep.join([str(HERE), str(claude_sdk_source), *sys.path])
@@ -60,7 +58,7 @@ def test_our_tests_of_its_defects_fail_on_the_sdk(claude_sdk_source: Path, tmp_p
     assert numbers == set(range(1, 18))
 
 
-def test_every_file_of_session_tests_is_run(claude_sdk_tests: Path) -> None:
+def test_every_sdk_file_with_session_tests_runs(claude_sdk_tests: Path) -> None:
     # Three more files test the SDK's process and its transports, which are not sessions' files.
     apart = {"test_session_resume.py", "test_session_store_anyio.py"}
     found = {path.name for path in claude_sdk_tests.glob("test_session*.py")}
@@ -68,7 +66,7 @@ def test_every_file_of_session_tests_is_run(claude_sdk_tests: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_our_store_keeps_all_contracts_of_the_sdk(
+def test_segue_store_passes_the_sdk_conformance_tests(
     claude_sdk_source: Path, tmp_path: Path, database: str, request: pytest.FixtureRequest
 ) -> None:
     url = "" if database == "sqlite" else request.getfixturevalue("migrated_database_url")

@@ -13,7 +13,7 @@ from tests.agents.provider import Provider, Use
 pytestmark = pytest.mark.full
 
 
-async def test_the_sdk_s_own_types_are_understood(
+async def test_hooks_accept_the_types_of_the_sdk(
     claude_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(claude_program.parent.parent.parent))

@@ -1,4 +1,4 @@
-"""Sessions that follow a moved project, and sessions that outlast the cleanup."""
+"""Relocate sessions of moved projects, and pin sessions against the cleanup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def key(path: Path) -> str:
     return claude.project_key_for_directory(path)
 
 
-def test_a_session_moves_with_its_project(home: Home, tmp_path: Path) -> None:
+def test_relocate_moves_a_session_to_the_new_project(home: Home, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     new.mkdir()
     path = home.talk(S, key(old), cwd=str(old))
@@ -38,7 +38,7 @@ def test_a_session_moves_with_its_project(home: Home, tmp_path: Path) -> None:
     assert (home.projects / key(new) / path.name).read_bytes() == held + line
 
 
-def test_a_session_is_not_moved_over_another(home: Home, tmp_path: Path) -> None:
+def test_relocate_does_not_overwrite_another_session(home: Home, tmp_path: Path) -> None:
     path = home.talk()
     home.talk(S, key(tmp_path))
     home.touch(S, 1, key(tmp_path))
@@ -48,7 +48,7 @@ def test_a_session_is_not_moved_over_another(home: Home, tmp_path: Path) -> None
     assert path.read_bytes() == held
 
 
-def test_moving_to_where_it_is_only_notes_the_place(home: Home, tmp_path: Path) -> None:
+def test_relocate_to_the_same_project_only_appends_an_entry(home: Home, tmp_path: Path) -> None:
     path = home.talk(S, key(tmp_path))
     claude.relocate_session(S, str(tmp_path))
     assert path.exists()
@@ -61,7 +61,7 @@ def register(home: Home) -> None:
     (home.root / "sessions" / "1.json").write_text(json.dumps(told))
 
 
-def test_a_session_that_a_process_has_open_is_not_moved(home: Home, tmp_path: Path) -> None:
+def test_relocate_refuses_an_open_session(home: Home, tmp_path: Path) -> None:
     path = home.talk()
     register(home)
     with pytest.raises(claude.SessionIsLive):
@@ -69,7 +69,7 @@ def test_a_session_that_a_process_has_open_is_not_moved(home: Home, tmp_path: Pa
     assert path.exists()
 
 
-def test_a_pinned_session_is_younger_than_any_cleanup_asks(home: Home) -> None:
+def test_pinned_session_is_newer_than_the_cleanup_limit(home: Home) -> None:
     path = home.talk()
     home.touch(S, time.time() - 29 * DAY)
     until = claude.pin_session(S, days=100)
@@ -79,7 +79,7 @@ def test_a_pinned_session_is_younger_than_any_cleanup_asks(home: Home) -> None:
     assert path.read_bytes().count(b"\n") == 2
 
 
-def test_a_pin_goes_by_the_settings_of_the_home(home: Home) -> None:
+def test_pin_uses_the_cleanup_period_of_the_settings(home: Home) -> None:
     path = home.talk()
     (home.root / "settings.json").write_text('{\n  "cleanupPeriodDays": 90\n}\n')
     claude.pin_session(S, days=60)
@@ -88,7 +88,7 @@ def test_a_pin_goes_by_the_settings_of_the_home(home: Home) -> None:
         claude.pin_session(S, days=0)
 
 
-def test_without_its_pin_a_session_has_the_time_of_its_last_entry(home: Home) -> None:
+def test_unpin_restores_the_time_of_the_last_entry(home: Home) -> None:
     last = assistant("a1", "u1", timestamp="2026-01-15T10:30:00.000Z")
     home.write([user("u1", None), last, {"type": "mode", "mode": "x"}])
     claude.pin_session(S)
@@ -108,14 +108,14 @@ def test_without_its_pin_a_session_has_the_time_of_its_last_entry(home: Home) ->
         claude.trash_session,
     ],
 )
-def test_unknown_sessions_are_refused(home: Home, function) -> None:  # type: ignore[no-untyped-def] # any of them
+def test_unknown_session_is_rejected(home: Home, function) -> None:  # type: ignore[no-untyped-def] # any of them
     with pytest.raises(ValueError, match="Invalid session_id"):
         function("x")
     with pytest.raises(FileNotFoundError, match=S):
         function(S)
 
 
-def test_a_session_follows_to_no_place_that_is_not_there(home: Home, tmp_path: Path) -> None:
+def test_relocate_rejects_a_missing_directory(home: Home, tmp_path: Path) -> None:
     path = home.talk()
     held = path.read_bytes()
     for nowhere in ("relative/nowhere", str(tmp_path / "nowhere")):

@@ -1,4 +1,4 @@
-"""Names of directories, and whose sessions a directory's are."""
+"""The names of project directories, and which sessions belong to a directory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ def listed(directory: Path | str | None = None, worktrees: bool = True) -> list[
         ("", ""),
     ],
 )
-def test_a_name_has_a_dash_for_each_utf16_unit_that_is_no_ascii_letter(
-    path: str, name: str
-) -> None:
+def test_project_name_replaces_each_special_utf16_unit_by_a_dash(path: str, name: str) -> None:
     assert paths.project_key(path) == name
 
 
-def test_a_long_name_is_cut_and_gets_a_hash() -> None:
+def test_long_project_name_is_cut_and_gets_a_hash() -> None:
     path = "/" + "x" * 250
     name = paths.project_key(path)
     assert name == "-" + "x" * 199 + "-" + paths.path_hash(path)
@@ -43,7 +41,7 @@ def test_a_long_name_is_cut_and_gets_a_hash() -> None:
     assert paths.path_hash("hello") == "1n1e4y"
 
 
-def test_the_key_of_a_directory_is_that_of_its_real_path(home: Home, tmp_path: Path) -> None:
+def test_project_key_uses_the_resolved_path(home: Home, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     key = claude.project_key_for_directory(tmp_path / "link")
@@ -51,7 +49,9 @@ def test_the_key_of_a_directory_is_that_of_its_real_path(home: Home, tmp_path: P
     assert claude.project_key_for_directory() == paths.project_key(os.getcwd())
 
 
-def test_directories_that_share_a_name_do_not_share_sessions(home: Home, tmp_path: Path) -> None:
+def test_directories_with_the_same_project_name_do_not_share_sessions(
+    home: Home, tmp_path: Path
+) -> None:
     one, other = tmp_path / "a-b" / "c", tmp_path / "a" / "b-c"
     one.mkdir(parents=True)
     other.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_directories_that_share_a_name_do_not_share_sessions(home: Home, tmp_pat
     assert set(listed()) == {S, S2}
 
 
-def test_a_session_of_a_directory_that_is_gone_stays_with_the_name(
+def test_session_of_a_deleted_directory_is_listed_for_its_project_name(
     home: Home, tmp_path: Path
 ) -> None:
     one, gone = tmp_path / "a-b", tmp_path / "a" / "b"
@@ -73,15 +73,13 @@ def test_a_session_of_a_directory_that_is_gone_stays_with_the_name(
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "{}/../p", "{}/."])
-def test_a_directory_may_be_spelled_any_way(home: Home, tmp_path: Path, spelling: str) -> None:
+def test_directory_argument_is_normalised(home: Home, tmp_path: Path, spelling: str) -> None:
     (tmp_path / "p").mkdir()
     home.talk(S, paths.project_key(str(tmp_path / "p")))
     assert listed(spelling.format(tmp_path / "p")) == [S]
 
 
-def test_a_session_without_a_directory_of_its_own_gets_the_one_asked_for(
-    home: Home, tmp_path: Path
-) -> None:
+def test_session_without_cwd_gets_the_requested_directory(home: Home, tmp_path: Path) -> None:
     home.talk(S, paths.project_key(str(tmp_path)))
     assert claude.list_sessions(str(tmp_path))[0].cwd == str(tmp_path)
     assert claude.list_sessions()[0].cwd is None
@@ -94,15 +92,13 @@ def long_directory(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_long_directory_is_found_under_the_full_name_of_old_programs(
-    home: Home, tmp_path: Path
-) -> None:
+def test_long_directory_is_found_under_its_uncut_legacy_name(home: Home, tmp_path: Path) -> None:
     directory = long_directory(tmp_path)
     home.talk(S, paths.hyphenate(str(directory)))
     assert listed(directory) == [S]
 
 
-def test_and_under_another_hash_where_the_session_says_that_it_ran_there(
+def test_long_directory_is_found_under_another_hash_if_the_session_confirms_it(
     home: Home, tmp_path: Path
 ) -> None:
     directory = long_directory(tmp_path)
@@ -118,7 +114,7 @@ def git(directory: Path, *command: str) -> None:
     subprocess.run(["git", *who, "-C", str(directory), *command], check=True, capture_output=True)
 
 
-def test_worktrees_of_a_repository_are_listed_together(home: Home, tmp_path: Path) -> None:
+def test_list_includes_the_worktrees_of_a_repository(home: Home, tmp_path: Path) -> None:
     repository, tree = tmp_path / "repository", tmp_path / "tree"
     (repository / "sub").mkdir(parents=True)
     git(repository, "init", "-q")
@@ -134,7 +130,7 @@ def test_worktrees_of_a_repository_are_listed_together(home: Home, tmp_path: Pat
     assert len(claude.get_session_messages(S, str(tree))) == 2
 
 
-def test_git_is_started_only_inside_a_repository(
+def test_git_runs_only_inside_a_repository(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(*_: object, **__: object) -> None:
@@ -145,7 +141,7 @@ def test_git_is_started_only_inside_a_repository(
         listed(tmp_path)
 
 
-def test_no_hook_of_a_repository_runs_because_somebody_lists(home: Home, tmp_path: Path) -> None:
+def test_listing_runs_no_hook_of_the_repository(home: Home, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     ran = tmp_path / "ran"
     hook = tmp_path / "hook.sh"
@@ -156,7 +152,7 @@ def test_no_hook_of_a_repository_runs_because_somebody_lists(home: Home, tmp_pat
     assert not ran.exists()
 
 
-def test_the_environment_may_choose_one_name_for_all_projects(
+def test_environment_can_set_one_name_for_all_projects(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CODE_PROJECT_DIR_NAME", "chosen")
@@ -168,7 +164,7 @@ def test_the_environment_may_choose_one_name_for_all_projects(
         assert claude.project_key_for_directory(tmp_path) == paths.project_key(str(tmp_path))
 
 
-def test_without_a_setting_the_home_is_in_the_users_directory(
+def test_default_home_is_in_the_user_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -177,7 +173,7 @@ def test_without_a_setting_the_home_is_in_the_users_directory(
         assert paths.ClaudeHome.current(environ).root == str(tmp_path / ".claude")
 
 
-def test_a_linked_project_directory_counts(home: Home, tmp_path: Path) -> None:
+def test_linked_project_directory_is_listed(home: Home, tmp_path: Path) -> None:
     home.talk()
     moved = tmp_path / "moved"
     os.rename(home.projects / "-w", moved)
