@@ -39,16 +39,16 @@ def test_the_variable_comes_first_and_nothing_is_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("given", ["short", "not base64!", KEY + KEY, "é" * 32])
-def test_a_key_that_is_none_is_refused(tmp_path: Path, given: str) -> None:
+def test_an_invalid_key_in_the_variable_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(InvalidInput, match=VARIABLE):
         SecretBox(tmp_path, {VARIABLE: given}).seal("x")
 
 
-def test_another_key_is_told_apart_from_damage(tmp_path: Path) -> None:
+def test_errors_distinguish_another_key_from_damage(tmp_path: Path) -> None:
     sealed = SecretBox(tmp_path, {}).seal("x")
     with pytest.raises(StoreError, match="another key"):
         SecretBox(tmp_path, {VARIABLE: KEY}).open(sealed)
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="cannot read the encryption key"):
         SecretBox(tmp_path / "none", {}).open(sealed)
     with pytest.raises(StoreError, match="altered"):
         SecretBox(tmp_path, {}).open(sealed[:-4] + "AAAA")

@@ -1,4 +1,4 @@
-"""Sparing the garbage collector work that is in vain."""
+"""Pause the garbage collector while many long-lived values are created."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """For while thousands of values are made that all stay, and that no cycle is among.
+    """Disable garbage collection within the block.
 
-    To look through them again and again takes longer than to make them.
+    For code that creates thousands of values that stay and have no cycles: scanning them again and
+    again takes longer than creating them.
     """
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()

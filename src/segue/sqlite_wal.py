@@ -1,4 +1,4 @@
-"""What every SQLite file of ours begins with: its changes are logged, so that readers go on."""
+"""Switch a SQLite file to write-ahead logging, so that readers do not wait for writers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 def enable_wal(connection: sqlite3.Connection, seconds: float) -> None:
-    """Waits for the lock that this needs; SQLite itself does not, however long its timeout is."""
+    """Enable write-ahead logging. Waits for the lock, which SQLite's own timeout does not."""
     deadline = time.monotonic() + seconds
     while True:
         try:

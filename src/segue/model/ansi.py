@@ -1,44 +1,44 @@
-"""The codes by which programs drive terminals, and text as a terminal shows it."""
+"""Remove terminal (ANSI) codes from text."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
-ESCAPE = "\x1b"  # with which every code begins
+ESCAPE = "\x1b"  # every code begins with it
 LINE_WIDTH = 200  # characters
 
 
 @cache
 def _code() -> re.Pattern[str]:
-    """Compiled when a text first has one."""
+    """Return the pattern of a code. Compiled on first use."""
     return re.compile(
         r"\x1b(?:"
-        r"\[[0-?]*[ -/]*(?:([A-H`adef])|[@-~]|\Z)"  # colours and the like; these move the cursor
+        r"\[[0-?]*[ -/]*(?:([A-H`adef])|[@-~]|\Z)"  # colours and others; the group moves the cursor
         r"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles, links and other strings
-        r"|[#%(-/]?[0-~]?"  # all others, and what is left of a code that was cut
+        r"|[#%(-/]?[0-~]?"  # all others, and codes that are cut off
         r")"
     )
 
 
-def strip_codes(text: str, most: int | None = None) -> str:
-    """A text without them, or so many characters of that. Where one moves the cursor, a word ends.
+def strip_codes(text: str, max_chars: int | None = None) -> str:
+    """Return a text without terminal codes, at most `max_chars` of it.
 
-    No more is looked at than is needed: programs colour outputs of any length.
+    A code that moves the cursor becomes a space. The scan stops early, because outputs can be long.
     """
     if ESCAPE not in text:
-        return text[:most]
+        return text[:max_chars]
     parts: list[str] = []
     size = end = 0
     for code in _code().finditer(text):
         part = text[end : code.start()] + (" " if code[1] else "")
         parts.append(part)
         size, end = size + len(part), code.end()
-        if most is not None and size >= most:
+        if max_chars is not None and size >= max_chars:
             break
     else:
         parts.append(text[end:])
-    return "".join(parts)[:most]
+    return "".join(parts)[:max_chars]
 
 
 def strip_colors(text: str) -> str:

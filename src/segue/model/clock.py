@@ -1,6 +1,6 @@
-"""Time, as the core knows it: integer microseconds since the epoch, UTC.
+"""Times: integer microseconds since the epoch, in UTC.
 
-Everything that needs the time calls `now()` or takes it as an argument, so tests choose it.
+Code that needs the time calls `now()` or takes it as an argument, so tests can set it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ SECOND = 1_000_000
 DAY = 86_400 * SECOND
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
-# 0001-01-01 and 9999-12-31, the range that a calendar can show.
+# 0001-01-01 and 9999-12-31, the range of datetime.
 EARLIEST = -62_135_596_800 * SECOND
 LATEST = 253_402_300_799 * SECOND
 
 
 def now() -> int:
-    """The current time in microseconds."""
+    """Return the current time in microseconds."""
     return time.time_ns() // 1000
 
 
 def to_rfc3339(at: int) -> str:
-    """`1970-01-01T00:00:00.000000Z` for 0: what every dialect accepts."""
+    """Return a time as text, such as `1970-01-01T00:00:00.000000Z` for 0."""
     moment = _NAIVE_EPOCH + timedelta(0, 0, at)
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
 def to_datetime(at: int) -> datetime:
-    """The same moment as the standard library has it, in UTC."""
+    """Return a time as a datetime in UTC."""
     return _EPOCH + timedelta(0, 0, at)
 
 
 def from_rfc3339(text: str) -> int:
-    """Microseconds for an RFC 3339 or ISO 8601 time; one without a zone is taken as UTC.
+    """Return the microseconds of an RFC 3339 or ISO 8601 time; without a zone it is in UTC.
 
-    Raises ValueError for anything else.
+    Raises ValueError for other text.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:

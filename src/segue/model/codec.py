@@ -1,7 +1,7 @@
-"""Structs to stored bytes and back: JSON by msgspec, with a slower way for text that UTF-8 refuses.
+"""Encode structs as JSON bytes and decode them, also with text that is not valid UTF-8.
 
-Transcripts in the wild hold lone surrogates (a cut emoji) and NULs. Both survive here: such a
-value is written with `\\udXXX` escapes, and read back by the standard library.
+Real transcripts contain lone surrogates (a cut emoji) and NULs. Both are preserved: such a value is
+written with `\\udXXX` escapes, and decoded by the standard library, which is slower than msgspec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """The value as JSON bytes."""
+    """Return the value as JSON bytes."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -26,21 +26,21 @@ def encode(value: Any) -> bytes:
 
 
 def _read_raw(value: Any) -> Any:
-    """JSON that was encoded before, where it stands inside of something else."""
+    """Return JSON that is nested in a value and was encoded before."""
     if isinstance(value, msgspec.Raw):
         return json.loads(bytes(value))
-    raise TypeError(f"{type(value).__name__} cannot be stored")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
 
 
 class Decoder(Generic[T]):
-    """Reads what `encode` wrote as one type."""
+    """Decode what `encode` returned as one type."""
 
-    def __init__(self, type: Any) -> None:  # Any: a union is no `type[T]` to a type checker
+    def __init__(self, type: Any) -> None:  # Any: type checkers do not accept a union as type[T]
         self._type = type
 
     @cached_property
     def _fast(self) -> msgspec.json.Decoder[T]:
-        # Made for the first that is read: of most types, a command never reads one.
+        # Created on first use: most commands never decode most types.
         return msgspec.json.Decoder(self._type)
 
     def __call__(self, data: bytes) -> T:
@@ -54,18 +54,18 @@ class Decoder(Generic[T]):
 
 
 def convert(value: Any, type: Any) -> Any:
-    """A value of plain types as another type; ValidationError if it does not fit, odd text or not.
+    """Return a value of plain types as another type. Raises ValidationError if it does not fit.
 
-    msgspec looks at text that does not fit as UTF-8, and stumbles over lone surrogates itself.
+    msgspec raises UnicodeEncodeError if the text that does not fit has lone surrogates.
     """
     try:
         return msgspec.convert(value, type)
     except UnicodeEncodeError as error:
-        raise msgspec.ValidationError("text where something else belongs") from error
+        raise msgspec.ValidationError("text in place of another type") from error
 
 
 def key(text: str) -> bytes:
-    """Text as an index key: any string at all, no longer than an index takes."""
+    """Return text as an index key of limited length; the text may be any string."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= 512:
         return data

@@ -1,4 +1,4 @@
-"""Content blocks: what messages and tool results are made of."""
+"""Content blocks of messages and tool results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    # What one dialect says about a block beyond its fields, by dialect; comes back unchanged.
+    # Fields that only one protocol has, by protocol; returned to it unchanged.
     extra: dict[str, Any] = {}
 
 
@@ -35,7 +35,7 @@ class Audio(_Block, frozen=True, tag="audio"):
 
 
 class ResourceLink(_Block, frozen=True, tag="resource_link"):
-    """A resource that is named but not included."""
+    """A resource that is referred to but not included."""
 
     uri: str
     name: str = ""
@@ -55,7 +55,7 @@ class Resource(_Block, frozen=True, tag="resource"):
 
 
 class Diff(_Block, frozen=True, tag="diff"):
-    """A change to one file; no `old` means the file is new."""
+    """A change to one file; without `old`, the file is new."""
 
     path: str
     new: str
@@ -63,7 +63,7 @@ class Diff(_Block, frozen=True, tag="diff"):
 
 
 class Other(_Block, frozen=True, tag="other"):
-    """A block that only one dialect has, kept whole."""
+    """A block that only one protocol has, stored as it is."""
 
     dialect: str
     raw: Any
@@ -74,7 +74,7 @@ Content = tuple[Block, ...]
 
 
 def as_content(value: str | Block | Iterable[Block]) -> Content:
-    """A string, a block or several blocks, as content."""
+    """Return a string, a block or several blocks as content."""
     if isinstance(value, str):
         return (Text(text=value),)
     if isinstance(value, _Block):
@@ -83,7 +83,7 @@ def as_content(value: str | Block | Iterable[Block]) -> Content:
 
 
 def describe_block(block: Block) -> str:
-    """A block in words: its text or, of what is none, what it is called."""
+    """Return a block's text, or a short description of a block without text."""
     match block:
         case Text() | Resource(text=str()):
             return block.text or ""
@@ -101,7 +101,7 @@ def describe_block(block: Block) -> str:
 
 
 def plain_text(content: Sequence[Block], separator: str = "\n\n") -> str:
-    """The text in some content, blocks of other kinds left out."""
+    """Return the text in some content, without blocks of other kinds."""
     parts = []
     for block in content:
         if isinstance(block, Text | Resource) and block.text is not None:

@@ -1,10 +1,10 @@
-"""The cursor codec: a place in a list as an opaque, signed string.
+"""Encode positions in lists as opaque, signed cursors, and decode them.
 
-A cursor carries its order and position and, for lists by last activity, the change marks of the
-first page: activity moves sessions while a client pages, and once the ordinary pages are through,
-further pages sweep what changed since those marks, in id order. Signed with the store's own key
-and bound to the workspace, a cursor can be neither forged nor carried elsewhere. Lists of other
-things, which do not move, have cursors of a plainer kind, sealed alike.
+A cursor holds its order and position. In lists by last activity, sessions move while a client
+pages. So their cursors also hold the change points of the first page: after the ordinary pages,
+further pages return the sessions that changed since those points, in id order. A cursor is signed
+with the store's key and bound to its workspace, so it cannot be forged or used in another
+workspace. Lists of other things, which do not move, have simpler cursors, signed in the same way.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .errors import InvalidCursor
 from .query import Order, Position, Query
 
 _VERSION = 1
-_MAC = 16
+_MAC_BYTES = 16
 
 
 class ChangePoint(NamedTuple):
-    """A moment in a list's changes: rows with `change >= low` may have changed since, and rows
-    with `born >= high` were made after it."""
+    """A point in a list's changes: rows with `change >= low` may have changed after it, and rows
+    with `born >= high` were created after it."""
 
     low: int
     high: int
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A place between two pages. `filters` is empty where the dialect lets filters change."""
+    """A position between two pages. `filters` is empty if the protocol lets filters change."""
 
     order: Order
     descending: bool
@@ -47,7 +47,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ListPosition(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A place in another list: `of` says which one, as `events:` and the id of a session."""
+    """A position in another list: `of` identifies it, such as `events:` and a session's id."""
 
     of: str
     descending: bool
@@ -58,12 +58,12 @@ class ListPosition(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 T = TypeVar("T")
 
 _cursors = msgspec.msgpack.Decoder(Cursor)
-_places = msgspec.msgpack.Decoder(ListPosition)
+_list_positions = msgspec.msgpack.Decoder(ListPosition)
 
 
-@lru_cache(maxsize=64)  # every page of a list asks for the same one
+@lru_cache(maxsize=64)  # every page of a list needs the same one
 def fingerprint(query: Query) -> bytes:
-    """What ties a cursor to the filters of its list."""
+    """Return a hash of the query's filters, to bind a cursor to them."""
     return blake2b(codec.encode(query.filters()), digest_size=8).digest()
 
 
@@ -74,13 +74,13 @@ def encode(cursor: Cursor | ListPosition, key: bytes, workspace: str) -> str:
 
 
 def decode(token: str, key: bytes, workspace: str) -> Cursor:
-    """The cursor, or InvalidCursor for anything that `encode` did not make here."""
+    """Return the cursor of a token. Raises InvalidCursor unless `encode` made it for this list."""
     return _decode(token, key, workspace, _cursors)
 
 
 def decode_list_position(token: str, key: bytes, workspace: str) -> ListPosition:
-    """The same for a place."""
-    return _decode(token, key, workspace, _places)
+    """Return the list position of a token. Raises InvalidCursor like `decode`."""
+    return _decode(token, key, workspace, _list_positions)
 
 
 def _decode(token: str, key: bytes, workspace: str, decoder: msgspec.msgpack.Decoder[T]) -> T:
@@ -89,21 +89,21 @@ def _decode(token: str, key: bytes, workspace: str, decoder: msgspec.msgpack.Dec
         data = base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
         raise InvalidCursor("invalid page cursor") from None
-    payload, mac = data[:-_MAC], data[-_MAC:]
-    # Comparing the re-encoded token too leaves one spelling of each cursor.
+    payload, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+    # The token must also equal its re-encoding, so that each cursor has one form only.
     if (
-        len(data) <= _MAC
+        len(data) <= _MAC_BYTES
         or not hmac.compare_digest(mac, _sign(payload, key, workspace))
         or base64.urlsafe_b64encode(data).rstrip(b"=") != raw
     ):
         raise InvalidCursor("invalid page cursor")
     if payload[0] != _VERSION:
-        raise InvalidCursor("this page cursor is of another version; start from the first page")
+        raise InvalidCursor("this page cursor has another version; start from the first page")
     try:
         return decoder.decode(payload[1:])
-    except msgspec.ValidationError:  # of the other kind
+    except msgspec.ValidationError:  # a cursor of the other kind
         raise InvalidCursor("invalid page cursor") from None
 
 
 def _sign(payload: bytes, key: bytes, workspace: str) -> bytes:
-    return blake2b(workspace.encode() + b"\0" + payload, key=key, digest_size=_MAC).digest()
+    return blake2b(workspace.encode() + b"\0" + payload, key=key, digest_size=_MAC_BYTES).digest()

@@ -1,6 +1,6 @@
-"""Every error a caller can meet: one small tree, each class with its JSON-RPC code and HTTP status.
+"""All errors that callers can get, each class with its JSON-RPC code and HTTP status.
 
-Doors map a class to their dialect with these two numbers; nothing else is decided there.
+Interfaces use these two numbers and decide nothing else about errors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class SegueError(Exception):
-    """The root: catch this to catch everything segue raises on purpose."""
+    """The base class: catch it to catch every error that segue raises on purpose."""
 
     rpc_code: ClassVar[int] = -32603
     http_status: ClassVar[int] = 500
@@ -28,25 +28,25 @@ class InvalidInput(SegueError):
 
 
 class InvalidCursor(InvalidInput):
-    """The cursor was not made by this store for this list; start again from the first page."""
+    """The cursor is not one of this list in this store; start again from the first page."""
 
 
 class NotFound(SegueError):
-    """Nothing of that name exists in your workspace; list to see what does."""
+    """Your workspace has nothing with that name; list to see what it has."""
 
     rpc_code = -32002
     http_status = 404
 
 
 class Unauthorized(SegueError):
-    """No valid key was given; make one with `segue keys create`."""
+    """The request has no valid key; make one with `segue keys create`."""
 
     rpc_code = -32000
     http_status = 401
 
 
 class Conflict(SegueError):
-    """The thing changed, or exists already; read it again and decide."""
+    """The object has changed or exists already; read it again and decide."""
 
     rpc_code = -32602
     http_status = 409
@@ -59,7 +59,7 @@ class Busy(Conflict):
 
 
 class LeaseLost(Conflict):
-    """Another process took the session over; stop writing to it."""
+    """Another process has the session's lease now; stop writing to it."""
 
 
 class IllegalTransition(Conflict):
@@ -67,28 +67,28 @@ class IllegalTransition(Conflict):
 
 
 class NoAgent(SegueError):
-    """Nothing here can answer for this session's agent; open it where its agent runs."""
+    """This process cannot run the session's agent; open the session where its agent runs."""
 
     rpc_code = -32603
     http_status = 400
 
 
 class AgentFailed(SegueError):
-    """The program that answers for this session could not; its message says why."""
+    """The agent of this session failed; its message says why."""
 
     rpc_code = -32603
     http_status = 502
 
 
 class ReadOnly(SegueError):
-    """The source that keeps this session cannot take that change; fork or import the session."""
+    """The source that owns this session does not support that change; fork or import it."""
 
     rpc_code = -32602
     http_status = 400
 
 
 class StoreError(SegueError):
-    """The store could not do it; nothing of the request was kept."""
+    """The store failed; nothing of the request was kept."""
 
     http_status = 503
 
@@ -102,7 +102,7 @@ class StoreReadOnly(StoreError):
 
 
 class StoreLocked(StoreError):
-    """Another program holds the store's lock for too long; try again, or find what holds it."""
+    """Another program has held the store's lock for too long; try again or stop that program."""
 
 
 class StoreTooNew(StoreError):

@@ -1,8 +1,8 @@
-"""The event vocabulary: immutable facts, each a small struct.
+"""Events: immutable facts, each a small struct.
 
-A session's history is the list of its events. An `Event` is the envelope (position, id, time);
-its `body` says what happened. Bodies are stored as JSON with a format version beside them; a
-reader lifts older versions to today's with `UPCASTS`, and keeps what it does not know as Foreign.
+A session's history is the list of its events. An `Event` has a position, an id and a time; its
+`body` says what happened. Bodies are stored as JSON with a format version. A reader converts older
+versions with `UPCASTS`, and returns bodies of unknown formats as Foreign.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from . import codec
 from .content import Content
 from .lifecycle import Status, StopReason
 
-BODY_VERSION = 1  # of the format that bodies are written in
+BODY_VERSION = 1  # the format that bodies are written in
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens and money. `cost` is in millionths of a US dollar, so that sums are exact.
 
-    It is 0 where nobody told what the tokens cost.
+    It is 0 if the cost of the tokens is unknown.
     """
 
     input_tokens: int = 0
@@ -35,7 +35,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_priced(self) -> bool:
-        """Whether it is known what the tokens cost."""
+        """Return whether the cost of the tokens is known."""
         return self.cost > 0 or self == Usage()
 
     def __add__(self, other: Usage) -> Usage:
@@ -60,7 +60,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent a session was made with: one version of a record, and what was overridden."""
+    """The agent of a session: one version of a record, and overridden fields."""
 
     id: str
     version: int = 1
@@ -68,7 +68,7 @@ class AgentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a fork left its parent: events up to `seq` are the parent's."""
+    """Where a fork begins: events up to `seq` are copies of the parent's."""
 
     session: str
     seq: int
@@ -81,7 +81,7 @@ class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer that a permission question offers."""
+    """One answer that a permission request offers."""
 
     id: str
     name: str
@@ -89,39 +89,41 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place in a file that a tool call touches."""
+    """A file, and perhaps a line, that a tool call touches."""
 
     path: str
     line: int | None = None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all bodies share: a thread, and room for what one dialect says beyond the vocabulary."""
+    """The fields of all bodies: a thread, and fields that only one protocol has."""
 
     thread: str | None = None
     extra: dict[str, Any] = {}
 
     @property
     def is_off_branch(self) -> bool:
-        """Whether this is on a branch that the conversation had left when it was taken in."""
+        """Return whether this was not on the active branch when it was imported."""
         return "left" in self.extra
 
     @property
     def starts_turn(self) -> bool:
-        """Whether this is the prompt of a turn that was had elsewhere."""
+        """Return whether this is the prompt of a turn that ran in another tool."""
         return "begins" in self.extra
 
 
-OFF_BRANCH = {"left": True}  # the `extra` of those on such a branch
-STARTS_TURN = {"begins": True}  # and of such a prompt
-RUN_BY_OTHERS = "elsewhere"  # in the `extra` of a tool call that the agent leaves to others
+OFF_BRANCH = {"left": True}  # the `extra` of events that are not on the active branch
+STARTS_TURN = {"begins": True}  # the `extra` of prompts of turns that ran in another tool
+RUN_BY_OTHERS = (
+    "elsewhere"  # a key in the `extra` of a tool call that a client or another process runs
+)
 
 
 class Created(Body, frozen=True, tag="created"):
-    """The first event of every session: all that it was made with.
+    """The first event of every session, with its initial fields.
 
-    `real_cwd` is the directory with its links resolved, where that differs from `cwd` as given.
-    `budget` is what the session may cost, as Usage has it.
+    `real_cwd` is the directory with its links resolved, if that differs from `cwd`. `budget` is the
+    most that the session may cost, in millionths of a US dollar.
     """
 
     cwd: str
@@ -176,7 +178,7 @@ class SystemMessage(Body, frozen=True, tag="system_message"):
 
 
 class AgentMessage(Body, frozen=True, tag="agent_message"):
-    """What the agent said. `partial` marks the part that had arrived when a turn was cut off."""
+    """A message of the agent. `partial` marks the part that had arrived when a turn was cut off."""
 
     content: Content
     partial: bool = False
@@ -202,7 +204,7 @@ ToolKind = Literal[
 
 
 class ToolCall(Body, frozen=True, tag="tool_call"):
-    """A tool begins. `server` is the MCP server it belongs to; `custom` is one the client runs."""
+    """A tool call begins. `server` is the tool's MCP server; the client runs `custom` tools."""
 
     call_id: str
     name: str
@@ -216,7 +218,7 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
-    """A tool ends, and its call is closed."""
+    """A tool call ends."""
 
     call_id: str
     status: Literal["completed", "failed", "cancelled"] = "completed"
@@ -232,9 +234,9 @@ class PermissionAsked(Body, frozen=True, tag="permission_asked"):
 
 
 class PermissionAnswered(Body, frozen=True, tag="permission_answered"):
-    """`option` is the id of the chosen option; None when the question was withdrawn.
+    """`option` is the id of the chosen option; None if the request was withdrawn.
 
-    `input` is what the tool was given instead of what it was called with.
+    `input` replaces the input that the tool was called with.
     """
 
     ask_id: str
@@ -244,16 +246,16 @@ class PermissionAnswered(Body, frozen=True, tag="permission_answered"):
 
 
 class PlanChanged(Body, frozen=True, tag="plan_changed"):
-    """The whole plan as it is now."""
+    """The complete plan after the change."""
 
     entries: tuple[PlanEntry, ...]
     plan_id: str = "plan"
 
 
 class InfoChanged(Body, frozen=True, tag="info_changed"):
-    """Only what changed. A title or tag of None clears it; a metadata value of None removes it.
+    """The fields that changed. None clears a title or tag, and removes a metadata value.
 
-    `by` says who: what a person set is never replaced by what was made automatically.
+    `by` is the author of the change: an automatic title never replaces a person's.
     """
 
     title: str | UnsetType | None = UNSET
@@ -265,10 +267,7 @@ class InfoChanged(Body, frozen=True, tag="info_changed"):
 
 
 class ConfigChanged(Body, frozen=True, tag="config_changed"):
-    """Only what changed of how and where the session is run; `options` is a patch by key.
-
-    A new `cwd` is given with its links resolved.
-    """
+    """The settings that changed; `options` is a patch by key. `cwd` has its links resolved."""
 
     cwd: str | UnsetType = UNSET
     mode: str | UnsetType | None = UNSET
@@ -281,9 +280,9 @@ class ConfigChanged(Body, frozen=True, tag="config_changed"):
 
 
 class StatusChanged(Body, frozen=True, tag="status_changed"):
-    """The session moved along its lifecycle. `turn` names the turn: the id of its first prompt.
+    """The session's status changed. `turn` is the id of the turn's first prompt.
 
-    `pending` lists what an idle session with an open turn waits for.
+    `pending` lists the requests that an idle session with an open turn waits for.
     """
 
     status: Status
@@ -312,13 +311,13 @@ class ModelCalled(Body, frozen=True, tag="model_called"):
 
 
 class Interrupted(Body, frozen=True, tag="interrupted"):
-    """A turn was cut off: cancelled by somebody, or its process died."""
+    """A turn was cut off: a client cancelled it, or its process died."""
 
     reason: str = "cancelled"
 
 
 class Compacted(Body, frozen=True, tag="compacted"):
-    """Everything before is replaced, for the model, by `summary`. The history stays."""
+    """For the model, `summary` replaces all earlier events. The history keeps them."""
 
     summary: Content = ()
     trigger: Literal["auto", "manual"] = "auto"
@@ -327,7 +326,7 @@ class Compacted(Body, frozen=True, tag="compacted"):
 
 
 class Failed(Body, frozen=True, tag="failed"):
-    """Something went wrong; `retry` says what happens next, `server` with which MCP server."""
+    """An error; `retry` says what happens next, `server` is the MCP server it concerns."""
 
     message: str
     code: str = "unknown"
@@ -343,7 +342,7 @@ class OutcomeDefined(Body, frozen=True, tag="outcome_defined"):
 
 
 class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
-    """`usage` is what the grader's requests came to, each of which is a ModelCalled too."""
+    """`usage` is the sum of the grader's requests, each of which is also a ModelCalled."""
 
     outcome_id: str
     iteration: int
@@ -362,9 +361,9 @@ class OutcomeEvaluated(Body, frozen=True, tag="outcome_evaluated"):
 
 
 class Foreign(Body, frozen=True, tag="foreign"):
-    """What one dialect says and the vocabulary cannot: kept whole, shown by that dialect only.
+    """An event that only one protocol has, stored as it is and sent to that protocol only.
 
-    `words` are those by which it is found.
+    `words` is its searchable text.
     """
 
     dialect: str
@@ -398,7 +397,7 @@ AnyBody = (
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact at its place: `seq` counts from 1 in each session, `at` is in microseconds."""
+    """One event of a session: `seq` counts from 1, `at` is in microseconds."""
 
     seq: int
     id: str
@@ -411,7 +410,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """An event before it has its place. An id that the session already holds is not added twice."""
+    """An event before it has a seq. A draft with an id that the session has is not added again."""
 
     body: AnyBody
     id: str | None = None
@@ -422,7 +421,7 @@ Drafts = Sequence[AnyBody | Draft]
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a message that is still being written: `text` belongs at `offset` of it."""
+    """A piece of a message that is still being written: `text` is at `offset` of it."""
 
     session: str
     message: str
@@ -434,7 +433,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 BODIES: dict[str, type[Body]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyBody)}
 _TAGS: dict[type[Body], str] = {cls: tag for tag, cls in BODIES.items()}
 
-# (type, version) → the same body one version on. Empty until a body's format first changes.
+# (type, version) → a function that converts a body to the next version.
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _decode: codec.Decoder[AnyBody] = codec.Decoder(AnyBody)
@@ -442,18 +441,18 @@ _decode_raw: codec.Decoder[dict[str, Any]] = codec.Decoder(dict[str, Any])
 
 
 def body_type(body: Body) -> str:
-    """The name of a body's kind, as stored: `user_message` …"""
+    """Return a body's type as it is stored: `user_message` …"""
     return _TAGS[type(body)]
 
 
 def decode_body(data: bytes, version: int = BODY_VERSION) -> AnyBody:
-    """A stored body; one from an older program is lifted, one from a newer is kept as Foreign."""
+    """Return a stored body. Older versions are converted, unknown newer ones become Foreign."""
     if version == BODY_VERSION:
         return _decode(data)
     raw = _decode_raw(data)
     while version < BODY_VERSION:
-        if lift := UPCASTS.get((raw["type"], version)):
-            raw = lift(raw)
+        if upcast := UPCASTS.get((raw["type"], version)):
+            raw = upcast(raw)
         version += 1
     try:
         body: AnyBody = codec.convert(raw, AnyBody)

@@ -1,6 +1,6 @@
-"""Identity: one UUID names a thing; every dialect spells it its own way and all spellings are read.
+"""Ids: UUIDs, which each protocol formats in its own way; every format is parsed.
 
-Inside, an id is the canonical lower-case UUID string. REST writes `sesn_01` and 22 base58
+Internally, an id is the canonical lower-case UUID string. REST writes `sesn_01` and 22 base58
 characters of the same 128 bits, so no lookup table is needed in either direction.
 """
 
@@ -26,7 +26,8 @@ _last = 0
 
 
 def new_id() -> str:
-    """A UUIDv7, in a process always greater than the one before, whatever the clock does."""
+    """Return a UUIDv7 that is greater than the previous one of this process, even if the clock
+    goes back."""
     global _last
     # 48 bits of milliseconds, then 12 of sub-millisecond time: a 60-bit tick that only goes up.
     tick = (time.time_ns() * 4096) // 1_000_000
@@ -42,14 +43,14 @@ def _v7(tick: int, noise: int) -> str:
 
 
 def derived_id(*parts: str) -> str:
-    """The UUIDv5 of some names: for tools whose ids are not UUIDs, and for fixed records."""
+    """Return the UUIDv5 of some names, for tools whose ids are not UUIDs and for fixed records."""
     name = "\0".join(parts).encode("utf-8", "surrogatepass")
-    # uuid5 takes text only in 3.11; hex keeps any bytes, and is as unique.
+    # In Python 3.11, uuid5 takes text only; hex represents any bytes, and is as unique.
     return str(uuid.uuid5(_NAMESPACE, name.hex()))
 
 
 def fork_event_id(fork: str, id: str) -> str:
-    """The id that an event has in a fork. PostgreSQL makes it, too: `md5(fork || id)::uuid`."""
+    """Return an event's id in a fork. PostgreSQL computes the same: `md5(fork || id)::uuid`."""
     from hashlib import md5
 
     return _hyphenated(md5((fork + id).encode(), usedforsecurity=False).hexdigest())
@@ -71,9 +72,9 @@ def format_id(prefix: str, id: str) -> str:
 
 
 def parse(text: str, prefix: str | None = None) -> str | None:
-    """The id that a spelling names, or None when it can name nothing.
+    """Return the id that a text represents in any format, None if it is not an id.
 
-    With `prefix`, a REST spelling must carry that one.
+    With `prefix`, an id in REST's format must have that prefix.
     """
     if match := _PREFIXED.fullmatch(text):
         if prefix is not None and match[1] != prefix:
@@ -87,10 +88,10 @@ def parse(text: str, prefix: str | None = None) -> str | None:
 
 
 def prefix_range(text: str, prefix: str) -> tuple[str, str] | None:
-    """The lowest and the highest id whose spelling begins like this; None when none can.
+    """Return the lowest and the highest id that begin with a text, None if no id can.
 
-    Both spellings are read. Base 58 keeps the order of its digits, so a beginning is a range there
-    as it is in hexadecimal.
+    Both formats are understood. Base 58 keeps the order of its digits, so a prefix is a range
+    there as it is in hexadecimal.
     """
     if text.startswith(f"{prefix}_01"):
         digits = text[len(prefix) + 3 :]

@@ -1,9 +1,8 @@
-"""The life of a session, as one table.
+"""The statuses of a session and the transitions between them.
 
-A session is always in one of four states. `idle` waits for a prompt, or for the answer that its
-open turn asked for; `running` has a turn at work; `rescheduling` has a turn that waits to try its
-model again; `terminated` has ended for good. What may follow what is this table and nothing else;
-archive and trash are marks beside the state, not states.
+An `idle` session waits for a prompt, or for an answer that its open turn needs. `running` has an
+active turn. `rescheduling` has a turn that waits to call its model again. `terminated` is final.
+TRANSITIONS lists all allowed steps. Archive and trash are independent of the status.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from .errors import IllegalTransition
 Status = Literal["idle", "running", "rescheduling", "terminated"]
 STATUSES: tuple[Status, ...] = ("idle", "running", "rescheduling", "terminated")
 
-# How a turn ended. `requires_action` ends no turn: it says what an idle session waits for.
-# `budget_reached` ends one in the middle: it goes on as a new turn when the budget is changed.
+# How a turn ended. `requires_action` does not end a turn: an idle session waits for an answer.
+# `budget_reached` interrupts a turn; it is continued as a new turn when the budget is raised.
 StopReason = Literal[
     "end_turn",
     "max_tokens",

@@ -1,4 +1,4 @@
-"""Who is asking. Every hub call takes a Principal, and every query is scoped by its workspace."""
+"""The caller: every hub call takes a Principal, and every query is scoped by its workspace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace, and whether its local user is asking or a key.
+    """A caller in one workspace: the local user or an API key.
 
-    Only the local user may run tools that are not confined.
+    Only the local user may run tools without a sandbox.
     """
 
     workspace: str = "local"
@@ -26,7 +26,7 @@ LOCAL = Principal(workspace="local", local=True)
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key as the store knows it: never the key itself."""
+    """An API key as it is stored: its digest, never the key itself."""
 
     id: str
     workspace: str
@@ -42,9 +42,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_workspace(name: str) -> str:
-    """The name, if a workspace may have it."""
+    """Return the name. Raises InvalidInput if a workspace cannot have it."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} is no workspace name: 1 to 64 letters, digits, dots, dashes, underscores"
+            f"{name!r} is not a valid workspace name; use 1 to 64 letters, digits, dots, dashes,"
+            " underscores"
         )
     return name

@@ -1,7 +1,7 @@
-"""The pure fold from events to the session row.
+"""Compute the session row from its events.
 
-`start` makes the row from the first event and `apply` moves it on by one; a store writes the
-result in the transaction that writes the event. So a row never says what its events do not.
+`start` returns the row after the first event and `apply` the row after one more. A store writes the
+row in the transaction that writes the event, so a row always agrees with its events.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .session import Outcome, Session
 
 _SETTLED = frozenset({"satisfied", "max_iterations_reached", "failed", "interrupted"})
 
-# The conversation itself: these move `active_at`. Renaming or archiving a session does not.
+# Events of the conversation, which set `active_at`. Renaming or archiving a session does not.
 _ACTIVITY = frozenset(
     {
         UserMessage,
@@ -65,11 +65,11 @@ B = TypeVar("B", bound=Body)
 
 
 def project(workspace: str, id: str, events: Iterable[Event]) -> Session:
-    """The row that a whole history comes to."""
+    """Return the row after all events of a history."""
     rest = iter(events)
     first = next(rest, None)
     if first is None:
-        raise InvalidInput("a session has at least one event: its creation")
+        raise InvalidInput("a session needs at least one event, its creation")
     session = start(workspace, id, first)
     for event in rest:
         session = apply(session, event)
@@ -77,7 +77,7 @@ def project(workspace: str, id: str, events: Iterable[Event]) -> Session:
 
 
 def start(workspace: str, id: str, event: Event) -> Session:
-    """The row after its first event, which must be Created."""
+    """Return the row after the first event, which must be Created."""
     body = event.body
     if not isinstance(body, Created):
         raise InvalidInput("a session's first event must be its creation")
@@ -109,7 +109,7 @@ def start(workspace: str, id: str, event: Event) -> Session:
 
 
 def apply(session: Session, event: Event) -> Session:
-    """The row after one more event. Raises IllegalTransition for a step the lifecycle forbids."""
+    """Return the row after one more event. Raises IllegalTransition if the lifecycle forbids it."""
     body = event.body
     kind = type(body)
     changes: Changes = {}
@@ -123,12 +123,12 @@ def apply(session: Session, event: Event) -> Session:
 
 
 def _inherited(session: Session, event: Event) -> bool:
-    """True for events that a fork took over: what they cost was the parent's."""
+    """Return whether a fork copied the event from its parent, which has paid for it."""
     return session.fork is not None and event.seq <= session.fork.seq
 
 
 def _created(session: Session, event: Event, body: Created) -> Changes:
-    raise InvalidInput("a session is created once")
+    raise InvalidInput("a session has only one creation event")
 
 
 def _message(session: Session, event: Event, body: Body) -> Changes:
@@ -170,11 +170,11 @@ def _info(session: Session, event: Event, body: InfoChanged) -> Changes:
         merged = {**session.metadata, **body.metadata}
         changes["metadata"] = {name: value for name, value in merged.items() if value is not None}
     if body.archived is not UNSET:
-        kept = session.archived_at if session.archived_at is not None else event.at
-        changes["archived_at"] = kept if body.archived else None
+        since = session.archived_at if session.archived_at is not None else event.at
+        changes["archived_at"] = since if body.archived else None
     if body.deleted is not UNSET:
-        kept = session.deleted_at if session.deleted_at is not None else event.at
-        changes["deleted_at"] = kept if body.deleted else None
+        since = session.deleted_at if session.deleted_at is not None else event.at
+        changes["deleted_at"] = since if body.deleted else None
     return changes
 
 
@@ -185,11 +185,11 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
         if (value := getattr(body, name)) is not UNSET
     }
     if body.cwd is not UNSET and not _inherited(session, event):
-        # A session that moved is counted elsewhere by its own dialect; a fork has its own place.
-        told = {name: {**session.extra.get(name, {}), **more} for name, more in body.extra.items()}
-        changes |= {"cwd": body.cwd, "real_cwd": None, "extra": {**session.extra, **told}}
+        # The event may change the protocol's own fields too. A fork has its own directory.
+        extra = {name: {**session.extra.get(name, {}), **more} for name, more in body.extra.items()}
+        changes |= {"cwd": body.cwd, "real_cwd": None, "extra": {**session.extra, **extra}}
     if body.budget is not UNSET and not _inherited(session, event):
-        changes["budget"] = body.budget  # a fork has its own from the start
+        changes["budget"] = body.budget  # a fork has its own budget
     if body.options is not UNSET:
         changes["options"] = {**session.options, **body.options}
     return changes
@@ -198,7 +198,7 @@ def _config(session: Session, event: Event, body: ConfigChanged) -> Changes:
 def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
     status = body.status
     if status == "terminated" and _inherited(session, event):
-        status = "idle"  # the parent had ended; its fork goes on from there
+        status = "idle"  # the parent has ended, its fork has not
     lifecycle.check_transition(session.status, status)
     changes: Changes = {
         "status": status,
@@ -206,7 +206,7 @@ def _status(session: Session, event: Event, body: StatusChanged) -> Changes:
         "pending": body.pending,
     }
     if session.running_since is not None and status != "running":
-        # A fork's own time starts with the fork, whatever the turns that it took over.
+        # The running time of a fork starts with the fork, not with the turns it copied.
         since = max(session.running_since, session.created_at)
         changes["running_time"] = session.running_time + max(0, event.at - since)
         changes["running_since"] = None
@@ -229,8 +229,8 @@ def _model_called(session: Session, event: Event, body: ModelCalled) -> Changes:
         return {}
     changes: Changes = {"usage": session.usage + body.usage}
     if body.model is not None:
-        spent = session.models.get(body.model, Usage()) + body.usage
-        changes["models"] = {**session.models, body.model: spent}
+        usage = session.models.get(body.model, Usage()) + body.usage
+        changes["models"] = {**session.models, body.model: usage}
     return changes
 
 

@@ -1,7 +1,7 @@
-"""What a list asks for: one value for the filters and orders of every dialect.
+"""Queries for lists of sessions: filters, order and page size, for every protocol.
 
-Stores turn a Query into SQL, sources into index look-ups; `matches` says the same in Python and
-is what both are held to.
+Stores turn a Query into SQL, sources into index look-ups. `matches` defines the filters in Python,
+and tests compare both with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Order = Literal["active", "created"]
 
 
 class Position(NamedTuple):
-    """A place in a list: the order's time, and the id that breaks ties."""
+    """A position in a list: the time that the list is sorted by, and the id that breaks ties."""
 
     at: int
     id: str
@@ -28,9 +28,9 @@ class Position(NamedTuple):
 class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Filters, all of which must hold, an order and a page size.
 
-    `cwd` is matched by real path; the hub resolves it, with the worktrees of its repository where
-    `worktrees` says so, into `directories`. `archived_as` is the status that an archived session
-    counts as (the REST dialect calls it terminated). `trash` lists the trash and nothing else.
+    `cwd` is matched by real path: the hub resolves it into `directories`, with the worktrees of its
+    repository if `worktrees` is set. `archived_as` is the status that an archived session counts as
+    (terminated in REST). `trash` lists only the trash.
     """
 
     cwd: str | None = None
@@ -61,7 +61,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidInput(f"limit must be at least 1, not {self.limit}")
         for status in self.statuses:
             if status not in STATUSES:
-                raise InvalidInput(f"{status!r} is no status: one of {', '.join(STATUSES)}")
+                raise InvalidInput(f"{status!r} is not a status; use one of {', '.join(STATUSES)}")
 
     def states(self) -> tuple[SessionState, ...]:
         """Return the session states that the query selects."""
@@ -74,7 +74,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         }[self.archived]  # type: ignore[return-value]  # literals, widened by the dict
 
     def created_bounds(self) -> tuple[int | None, int | None]:
-        """The created_at window, both ends inclusive."""
+        """Return the range of created_at, both ends included."""
         low, high = self.created_gte, self.created_lte
         if self.created_gt is not None:
             low = self.created_gt + 1 if low is None else max(low, self.created_gt + 1)
@@ -83,12 +83,12 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return low, high
 
     def filters(self) -> Query:
-        """The filters alone, without page size and order: what a cursor may be bound to."""
+        """Return the filters without page size and order, to bind a cursor to."""
         return msgspec.structs.replace(self, limit=50, order="active", descending=True)
 
 
 class SearchHit(NamedTuple):
-    """A session that a search found, and the newest event in it that shows why."""
+    """A session that matches a search, and an event in it that shows why."""
 
     session: Session
     event: Event | None
@@ -96,12 +96,12 @@ class SearchHit(NamedTuple):
 
 
 def position(session: Session, order: Order) -> Position:
-    """Where a session stands in an order."""
+    """Return the position of a session in an order."""
     return Position(session.active_at if order == "active" else session.created_at, session.id)
 
 
 def matches(query: Query, session: Session) -> bool:
-    """Whether a session passes every filter but the text."""
+    """Return whether a session matches every filter; the text is not checked."""
     if session.state not in query.states():
         return False
     if query.statuses:

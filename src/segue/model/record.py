@@ -8,7 +8,10 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A named thing that sessions refer to: an agent, an environment … Each version is kept."""
+    """One version of a resource that sessions refer to: an agent, an environment …
+
+    The store keeps every version.
+    """
 
     workspace: str
     kind: str

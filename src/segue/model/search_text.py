@@ -1,8 +1,8 @@
-"""What of an event can be found by its words, and what a search means.
+"""The searchable text of events, its tokens, and the terms of a search.
 
-Text is taken from events and cut into tokens here, for every store, so that a query finds the
-same sessions everywhere: folded case, compatibility forms unified, words split at anything that
-is neither letter nor digit, and Chinese, Japanese and Korean script character by character.
+Every store uses these functions, so that a query finds the same sessions everywhere: case is
+folded, compatibility forms are unified, words are split at anything that is neither letter nor
+digit, and each character of Chinese, Japanese and Korean script is a token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .event import (
     UserMessage,
 )
 
-MAX_EVENT_CHARS = 256_000  # characters of one event that are searchable
+MAX_EVENT_CHARS = 256_000  # of one event that are searchable
 MAX_TOOL_RESULT_CHARS = 16_000  # of one tool result
 _MAX_CHARS: dict[type, int | None] = {ToolResult: MAX_TOOL_RESULT_CHARS, InfoChanged: None}
 MAX_TOKEN_CHARS = 64
@@ -48,44 +48,44 @@ _start = attrgetter("start")
 
 @cache
 def _token() -> re.Pattern[str]:
-    """Compiled when a text first needs it, which takes as long as a list of sessions."""
+    """Return the pattern of tokens. Compiled on first use: it takes as long as a session list."""
     return re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 
 
 class Term(NamedTuple):
-    """One thing that must occur: tokens in a row, the last perhaps only begun."""
+    """Tokens that must occur in sequence; with `prefix`, the last one may be a word's beginning."""
 
     tokens: tuple[str, ...]
     prefix: bool = False
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Return the words of a text, in order."""
     if text.isascii():
-        found = _ASCII_TOKEN.findall(text.lower())
+        words = _ASCII_TOKEN.findall(text.lower())
     else:
-        found = _token().findall(unicodedata.normalize("NFKC", text).casefold())
-    return [token[:MAX_TOKEN_CHARS] for token in found]
+        words = _token().findall(unicodedata.normalize("NFKC", text).casefold())
+    return [token[:MAX_TOKEN_CHARS] for token in words]
 
 
 def terms(query: str) -> list[Term]:
-    """What a search asks for.
+    """Return the terms of a search.
 
-    Every term must occur somewhere in a session. A quoted part is a phrase. The last word, when
-    it is not quoted and nothing follows it, also matches words that it begins.
+    Every term must occur somewhere in a session. A quoted part is a phrase. The last word, if it
+    is not quoted and nothing follows it, also matches longer words.
     """
-    found: list[Term] = []
+    parsed: list[Term] = []
     for match in _PART.finditer(query):
         words = tuple(tokens(match[0]))
         if words:
             open_ended = match[2] is not None and match.end() == len(query)
             long_enough = len(words[-1]) >= MIN_PREFIX_CHARS
-            found.append(Term(words, prefix=open_ended and long_enough))
-    return found
+            parsed.append(Term(words, prefix=open_ended and long_enough))
+    return parsed
 
 
 def words_have_term(term: Term, words: Sequence[str]) -> bool:
-    """Whether a term occurs in a text's words: what every store's index is held to."""
+    """Return whether a term occurs in a text's words. Tests compare every index with this."""
     size = len(term.tokens)
     *exact, last = term.tokens
     for start in range(len(words) - size + 1):
@@ -97,37 +97,37 @@ def words_have_term(term: Term, words: Sequence[str]) -> bool:
 
 
 def text_has_term(term: Term, text: str) -> bool:
-    """Whether a term occurs in a text: what `occurs` says of its words, without taking them all."""
+    """Return whether a term occurs in a text, faster than splitting it into words."""
     if not text.isascii():
         folded = unicodedata.normalize("NFKC", text).casefold()
         return all(token in folded for token in term.tokens) and words_have_term(term, tokens(text))
-    return any(_places(term, text.lower()))
+    return any(_term_ranges(term, text.lower()))
 
 
 def count_occurrences(term: Term, text: str) -> int:
-    """How often a term occurs in a text."""
+    """Return how often a term occurs in a text."""
     if text.isascii():
-        return sum(1 for _ in _places(term, text.lower()))
+        return sum(1 for _ in _term_ranges(term, text.lower()))
     size, words = len(term.tokens), tokens(text)
     return sum(words_have_term(term, words[at : at + size]) for at in range(len(words) - size + 1))
 
 
-def _places(term: Term, folded: str) -> Iterator[range]:
-    """Where a term begins in ASCII."""
+def _term_ranges(term: Term, folded: str) -> Iterator[range]:
+    """Yield the ranges of a term's first word in lower-case ASCII text."""
     first = term.tokens[0]
     if first not in folded:
         return
-    alone = len(term.tokens) == 1
-    begun = (alone and term.prefix) or len(first) == MAX_TOKEN_CHARS
-    row = None if alone else _row(term)
-    for place in _standing(first, begun, folded, len(folded)):
-        if row is None or row.match(folded, place.start):
-            yield place
+    is_single = len(term.tokens) == 1
+    is_prefix = (is_single and term.prefix) or len(first) == MAX_TOKEN_CHARS
+    pattern = None if is_single else _sequence_pattern(term)
+    for match_range in _word_ranges(first, is_prefix, folded, len(folded)):
+        if pattern is None or pattern.match(folded, match_range.start):
+            yield match_range
 
 
 @lru_cache(64)
-def _row(term: Term) -> re.Pattern[str]:
-    """The words of a term in a row, in ASCII."""
+def _sequence_pattern(term: Term) -> re.Pattern[str]:
+    """Return a pattern of the term's words in sequence, for ASCII text."""
     words = [
         token + ("[a-z0-9]*" if len(token) == MAX_TOKEN_CHARS else "") for token in term.tokens
     ]
@@ -136,9 +136,9 @@ def _row(term: Term) -> re.Pattern[str]:
 
 
 def has_word_with_prefix(prefix: str, text: str) -> bool:
-    """Whether a word of a text begins so."""
+    """Return whether a text has a word with a prefix."""
     if text.isascii():
-        return any(_standing(prefix, True, text.lower(), 0))
+        return any(_word_ranges(prefix, True, text.lower(), 0))
     return any(word.startswith(prefix) for word in tokens(text))
 
 
@@ -180,7 +180,7 @@ def _text(content: Sequence[Block]) -> str:
 
 
 def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, list[range]]:
-    """A piece of `text` around the first term found, and where in it the terms' words stand."""
+    """Return a piece of `text` around the first match, and the ranges of matches in it."""
     hits = _hits(text, _words(tuple(wanted)), width)
     first = hits[0].start if hits else 0
     start = max(0, first - width // 3)
@@ -196,14 +196,14 @@ def snippet(text: str, wanted: Sequence[Term], width: int = 160) -> tuple[str, l
         for hit in hits
         if hit.start >= start and hit.stop <= start + len(piece)
     ]
-    # One character for another, so that the marks stay where they are.
+    # One character for another, so that the ranges stay correct.
     even = piece if piece.isprintable() else _ODD_SPACE.sub(" ", piece)
     return head + even + tail, marks
 
 
 @lru_cache(64)
 def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
-    """The words of terms, each with whether others that it begins will do."""
+    """Return the words of terms, each with whether it is a prefix."""
     return frozenset(
         (token, (term.prefix and index == len(term.tokens) - 1) or len(token) == MAX_TOKEN_CHARS)
         for term in wanted
@@ -212,26 +212,33 @@ def _words(wanted: tuple[Term, ...]) -> frozenset[tuple[str, bool]]:
 
 
 def _hits(text: str, words: Collection[tuple[str, bool]], width: int) -> list[range]:
-    """Where the words stand, from the first of them on for as far as `width`."""
-    if text.isascii():  # then folding moves nothing
+    """Return the ranges of the words, from the first match on, within `width` characters."""
+    if text.isascii():  # folding does not change positions
         folded = text.lower()
         if len(words) == 1:
-            ((token, begun),) = words
-            return list(_standing(token, begun, folded, width))
-        found = {hit for token, begun in words for hit in _standing(token, begun, folded, width)}
+            ((token, is_prefix),) = words
+            return list(_word_ranges(token, is_prefix, folded, width))
+        ranges = {
+            hit
+            for token, is_prefix in words
+            for hit in _word_ranges(token, is_prefix, folded, width)
+        }
     else:
-        found = _folded_hits(text, words)
-    hits = sorted(found, key=_start)
+        ranges = _folded_hits(text, words)
+    hits = sorted(ranges, key=_start)
     return [hit for hit in hits if hit.start <= hits[0].start + width]
 
 
-def _standing(token: str, begun: bool, folded: str, width: int) -> Iterator[range]:
-    """Where a word stands in ASCII, or others that it begins, from the first on."""
+def _word_ranges(token: str, is_prefix: bool, folded: str, width: int) -> Iterator[range]:
+    """Yield the ranges of a word in lower-case ASCII text, within `width` of the first one.
+
+    With `is_prefix`, longer words match too.
+    """
     at, stop = folded.find(token), len(folded)
     while 0 <= at <= stop:
         end = at + len(token)
         if not at or not folded[at - 1].isalnum():
-            while begun and folded[end : end + 1].isalnum():
+            while is_prefix and folded[end : end + 1].isalnum():
                 end += 1
             if not folded[end : end + 1].isalnum():
                 stop = min(stop, at + width)
@@ -240,12 +247,12 @@ def _standing(token: str, begun: bool, folded: str, width: int) -> Iterator[rang
 
 
 def _folded_hits(text: str, words: Collection[tuple[str, bool]]) -> set[range]:
-    exact = {token for token, begun in words if not begun}
-    begun = tuple(token for token, begun in words if begun)
+    exact = {token for token, is_prefix in words if not is_prefix}
+    prefixes = tuple(token for token, is_prefix in words if is_prefix)
     hits: set[range] = set()
     for match in _token().finditer(text):
         # Folding word by word keeps the positions of the original text.
         for token in tokens(match[0])[:1]:
-            if token in exact or (begun and token.startswith(begun)):
+            if token in exact or (prefixes and token.startswith(prefixes)):
                 hits.add(range(match.start(), match.end()))
     return hits

@@ -1,4 +1,4 @@
-"""The session row: what a list shows, folded from the session's events."""
+"""The session row: the fields that lists show, projected from the session's events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SessionState = Literal["active", "archived", "trashed"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one outcome that was asked for."""
+    """The state of one outcome that a client has defined."""
 
     outcome_id: str
     description: str
@@ -27,8 +27,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation. Times are microseconds; `active_at` moves with the conversation only.
 
-    `models` has what each model used, where that is known; `days` the messages
-    of each day, counted from 1970 in UTC. `budget` is the most that its `usage` may cost.
+    `models` has the usage of each model, as far as it is known. `days` has the number of messages
+    by day, counted from 1970 in UTC. `budget` is the most that the session may cost.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def directory(self) -> str:
-        """The working directory as lists compare it: normalised, links resolved."""
+        """Return the working directory with links resolved, as lists compare it."""
         return self.cwd if self.real_cwd is None else self.real_cwd
 
     @property
@@ -92,31 +92,31 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_priced(self) -> bool:
-        """Whether it is known what each of its models cost."""
+        """Return whether the cost of every model it used is known."""
         return all(used.is_priced for used in self.models.values())
 
     @property
     def at_budget(self) -> bool:
-        """Whether no model may be asked any more: all is spent, or nobody knows how much is."""
+        """Return whether the budget is spent or the cost unknown; no model may be called then."""
         if self.budget is None:
             return False
         return self.usage.cost >= self.budget or not self.is_priced
 
     def active_seconds(self, now: int) -> float:
-        """How long it has been running, in all."""
+        """Return how long its turns have run in total."""
         current = 0 if self.running_since is None else max(0, now - self.running_since)
         return (self.running_time + current) / 1e6
 
     def duration_seconds(self, now: int) -> float:
-        """How old it is; frozen when it terminated."""
+        """Return its age; it does not grow after the session terminated."""
         end = now if self.terminated_at is None else self.terminated_at
         return max(0, end - self.created_at) / 1e6
 
 
 class Thread(NamedTuple):
-    """An agent that a session started: the event that began it, what it is and what for.
+    """A subagent of a session: the seq of its first event, its kind and its title.
 
-    `parent` is the thread that started it, where that is not the session's own agent.
+    `parent` is the thread that started it; None for the session's own agent.
     """
 
     id: str

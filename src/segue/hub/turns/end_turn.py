@@ -1,4 +1,4 @@
-"""Bringing a session to rest wherever its history was cut."""
+"""The events that end an open turn, and those that end a fork's history."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from segue.model.session import Session
 def end_turn_events(
     session: Session, why: str, stop_reason: StopReason = "cancelled"
 ) -> list[AnyBody]:
-    """The events that end an open turn: questions withdrawn, calls closed, outcomes settled.
+    """Return the events that end an open turn; none for a session without one.
 
-    `why` is told of whatever had to be cut short. Nothing for a session that is at rest. An outcome
-    that a budget cut short is not settled by that: it may go on.
+    They withdraw permission requests, close tool calls and settle outcomes, with `why` as the
+    reason. A reached budget does not settle outcomes, because the turn may be continued.
     """
     bodies: list[AnyBody] = [PermissionAnswered(ask_id=ask, note=why) for ask in session.open_asks]
     bodies += [
@@ -50,9 +50,9 @@ def end_turn_events(
 
 
 def fork_tail_events(session: Session) -> list[AnyBody]:
-    """What a fork adds after the events that it took over: at rest, and on no state."""
+    """Return the events that a fork adds to its copies: no open turn, and the active state."""
     bodies = end_turn_events(session, "the session was forked here")
-    if session.stop_reason == "budget_reached":  # what that cut short goes on in the parent alone
+    if session.stop_reason == "budget_reached":  # only the parent can continue that turn
         bodies.append(StatusChanged(status="idle", stop_reason="cancelled"))
     if session.archived_at is not None or session.deleted_at is not None:
         bodies.append(InfoChanged(archived=False, deleted=False))
