@@ -34,7 +34,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.model.session import Session
 from segue.store.sqlite import SQLiteStore
-from segue.store.sqlite.writer import CHECKPOINT
+from segue.store.sqlite.writer import CHECKPOINT_PAGES
 
 OVER_FLOOR = 2.0
 OVER_OPENAI = 3.0
@@ -61,7 +61,7 @@ class Floor:
         self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=512)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA cache_size = -16000")
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         sql = "SELECT pk, change FROM sessions WHERE workspace = ? AND id = ?"
         self._pk, self._change = self._connection.execute(sql, (WORKSPACE, session.id)).fetchone()
         self._session = session

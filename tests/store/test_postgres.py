@@ -143,7 +143,7 @@ async def test_an_append_is_four_round_trips_and_a_new_session_one(url: str) -> 
 async def test_more_events_than_one_statement_carries_are_written_whole(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_BATCH", 50_000)
+    monkeypatch.setattr(sessions, "_BATCH_BYTES", 50_000)
     async with opened(url) as store:
         made = await make(store, *(said(f"{number} word") for number in range(20)))
         made, _ = await store.change(
@@ -296,7 +296,7 @@ async def end_listening(connection: Any, store: PostgresStore) -> None:
 async def test_one_who_was_cut_off_hears_what_was_missed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(watching, "FIRST_PAUSE_SECONDS", 0.3)
     async with opened(url) as writer, opened(url) as reader, raw(url) as connection:
         changed, gone, asked = [await make(writer) for _ in range(3)]
         ear = Ear(reader)
@@ -337,7 +337,7 @@ async def test_one_who_was_cut_off_tells_later(url: str) -> None:
 async def test_what_a_process_did_not_live_to_tell_is_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "BEAT", 0.05)
+    monkeypatch.setattr(watching, "RESCAN_SECONDS", 0.05)
     async with opened(url) as dying, opened(url) as reader:
         ear = Ear(reader)
         monkeypatch.setattr(dying._watcher, "publish", lambda _: None)

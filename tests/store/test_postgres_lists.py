@@ -197,7 +197,12 @@ async def test_what_is_not_a_page_goes_by_indexes_too(url: str, analyzed: bool) 
 @given(st.lists(st.sampled_from("ab") | st.text("abcdefgh", min_size=1), max_size=700))
 def test_the_parts_of_a_long_text_hold_all_of_it(tokens: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("PLACES", 60), ("REPEATS", 20), ("BYTES", 900), ("OVERLAP", 5)):
+        for name, value in (
+            ("MAX_POSITIONS", 60),
+            ("MAX_REPEATS", 20),
+            ("MAX_VECTOR_BYTES", 900),
+            ("OVERLAP_TOKENS", 5),
+        ):
             patch.setattr(tsquery, name, value)
         parts = [placed(vector) for vector in tsquery.vectors(tokens)]
     whole: list[str] = []

@@ -1,6 +1,6 @@
-"""Stores: where native sessions and their events live. One interface, three of them.
+"""Stores of sessions and events: one interface, implemented for SQLite, PostgreSQL and memory.
 
-`open_store` chooses by address, and imports only the one that is used.
+`open_store` chooses by address, and imports only the store that is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def open_store(data_dir: Path, database_url: str | None = None) -> Store:
-    """The store at a PostgreSQL address, or the embedded one in `data_dir`."""
+    """Return the store at a PostgreSQL address, or the SQLite store in `data_dir`."""
     if database_url is None:
         from .sqlite import SQLiteStore
 
@@ -25,5 +25,5 @@ async def open_store(data_dir: Path, database_url: str | None = None) -> Store:
 
         return await PostgresStore.open(database_url)
     raise InvalidInput(
-        "the database URL must begin with postgresql://; leave it out for the embedded store"
+        "the database URL must begin with postgresql://; leave it out for the SQLite store"
     )

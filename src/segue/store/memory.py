@@ -1,9 +1,9 @@
-"""MemoryStore: the interface in plain dicts and lists.
+"""MemoryStore: the store interface in plain dicts and lists.
 
-Written to be obviously right rather than quick: it says what the other stores must do, and tests
-hold them to it. Nothing is awaited inside an operation, and each computes before it assigns, so
-that an operation happens whole or not at all. Values pass through the codec on their way in, as
-they do on their way to a disk, so what a caller does to a dict afterwards changes nothing here.
+It is simple rather than fast, and tests compare the other stores with it. Operations await nothing
+and compute before they assign, so each happens completely or not at all. Values are encoded and
+decoded on their way in, as on their way to a disk, so a caller that changes a dict later changes
+nothing here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _decode_checkpoint: codec.Decoder[Checkpoint] = codec.Decoder(Checkpoint)
 
 @dataclass(slots=True)
 class _Entry:
-    """A session and all that belongs to it."""
+    """A session and everything that belongs to it."""
 
     session: Session
     events: list[Event]
@@ -61,7 +61,7 @@ class _Entry:
 
 
 class MemoryStore(Store):
-    """A store that lasts as long as the object."""
+    """A store in memory, which lasts as long as the object."""
 
     def __init__(self) -> None:
         self._cursor_key = secrets.token_bytes(32)
@@ -72,7 +72,7 @@ class MemoryStore(Store):
         self._keys: dict[str, ApiKey] = {}
         self._records: dict[tuple[str, str, str], list[Record]] = {}
         self._parts: dict[tuple[str, str], dict[int, bytes]] = {}
-        self._begun: dict[tuple[str, str], int] = {}
+        self._upload_started_at: dict[tuple[str, str], int] = {}
         self._overlays: dict[tuple[str, str], dict[str, bytes]] = {}
         self._settings: dict[str, dict[str, bytes]] = {}
 
@@ -114,12 +114,14 @@ class MemoryStore(Store):
             raise errors.Conflict(f"session {session.id} exists already", session=session.id)
         change = self._change + 1
         born = change if new else 0
-        entry = _Entry(_kept_row(session), [_kept(added) for added in events], change, born=born)
+        entry = _Entry(
+            _stored_row(session), [_stored_event(added) for added in events], change, born=born
+        )
         if checkpoint is not None:
             entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
         self._change = change
         self._entries[name] = entry
-        self._tell(Signal("events", *name))
+        self._notify(Signal("events", *name))
         return session
 
     async def check(self) -> list[str]:
@@ -133,12 +135,12 @@ class MemoryStore(Store):
         return {id for id in ids if (workspace, id) in self._entries}
 
     async def in_id_range(self, workspace: str, low: str, high: str, limit: int) -> list[Session]:
-        found = [id for space, id in self._entries if space == workspace and low <= id <= high]
-        return [self._entries[workspace, id].session for id in sorted(found)[:limit]]
+        ids = [id for owner, id in self._entries if owner == workspace and low <= id <= high]
+        return [self._entries[workspace, id].session for id in sorted(ids)[:limit]]
 
     async def directories(self, workspace: str) -> set[str]:
-        mine = (entry.session for (space, _), entry in self._entries.items() if space == workspace)
-        return {session.directory for session in mine if session.state != "trashed"}
+        sessions = (entry.session for entry in self._of(workspace))
+        return {session.directory for session in sessions if session.state != "trashed"}
 
     async def change(
         self,
@@ -155,28 +157,30 @@ class MemoryStore(Store):
         if lease is not None:
             _check_lease(entry, lease, at)
         if not {item.number for item in entry.inbox}.issuperset(consume):
-            raise errors.Conflict("that request was taken by somebody else already")
-        held = {added.id for added in entry.events}
+            raise errors.Conflict("another process has already handled that request")
+        known_ids = {added.id for added in entry.events}
         drafts = [
             draft
             for draft in decide(entry.session)
-            if not isinstance(draft, Draft) or draft.id not in held
+            if not isinstance(draft, Draft) or draft.id not in known_ids
         ]
         session, events = append_drafts(entry.session, drafts, at)
         if session.last_seq > MAX_SEQ:
-            raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
-        row, kept = _kept_row(session), [_kept(added) for added in events]
+            raise errors.InvalidInput(
+                f"a session holds at most {MAX_SEQ} events; fork it to continue"
+            )
+        row, stored_events = _stored_row(session), [_stored_event(added) for added in events]
         if checkpoint is not None:
             entry.checkpoint = codec.encode(settle_checkpoint(checkpoint, session))
         entry.inbox = [item for item in entry.inbox if item.number not in consume]
         if events:
             self._change += 1
             entry.session, entry.change = row, self._change
-            entry.events += kept
+            entry.events += stored_events
             if lease is not None:
                 stored = {added.id for added in events}
                 entry.deltas = [delta for delta in entry.deltas if delta.message not in stored]
-            self._tell(Signal("events", workspace, id))
+            self._notify(Signal("events", workspace, id))
         return session, events
 
     async def fork(
@@ -185,13 +189,13 @@ class MemoryStore(Store):
         parent = self._find(workspace, id)
         if not 1 <= upto <= parent.session.last_seq:
             last = parent.session.last_seq
-            raise errors.InvalidInput(f"session {id} has events 1 to {last}, no {upto}")
+            raise errors.InvalidInput(f"session {id} has events 1 to {last}, not {upto}")
         at = clock.now()
         session, events = start_session(workspace, new_id, [created], at)
-        for taken in parent.events:
-            if 1 < taken.seq <= upto:
-                session = projection.apply(session, taken)
-                events.append(fork_event(taken, new_id))
+        for copied in parent.events:
+            if 1 < copied.seq <= upto:
+                session = projection.apply(session, copied)
+                events.append(fork_event(copied, new_id))
         session, added = append_drafts(session, tail(session), at)
         return self._insert(session, events + added)
 
@@ -205,7 +209,7 @@ class MemoryStore(Store):
         guard(self._find(workspace, id).session)
         del self._entries[workspace, id]
         self._change += 1
-        self._tell(Signal("purged", workspace, id))
+        self._notify(Signal("purged", workspace, id))
 
     async def events(
         self,
@@ -261,12 +265,12 @@ class MemoryStore(Store):
         return ChangePoint(self._change + 1, self._change + 1)
 
     async def sweep(
-        self, workspace: str, query: Query, mark: ChangePoint, after: str
+        self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
         found = [
             entry.session
             for entry in self._matching(workspace, query)
-            if entry.change >= mark.low and entry.born < mark.high and entry.session.id > after
+            if entry.change >= since.low and entry.born < since.high and entry.session.id > after
         ]
         return sorted(found, key=lambda session: session.id)[: query.limit]
 
@@ -305,7 +309,7 @@ class MemoryStore(Store):
         def since(session: Session) -> int:
             times = {"archived": session.archived_at, "trashed": session.deleted_at}
             at = times.get(state, session.active_at)
-            assert at is not None  # or it would not be on that state
+            assert at is not None  # set for every session in that state
             return at
 
         rows = [entry.session for entry in self._of(workspace) if entry.session.state == state]
@@ -326,10 +330,10 @@ class MemoryStore(Store):
     async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
         entry = self._find(workspace, id)
         at = clock.now()
-        held = entry.lease if entry.lease is not None and entry.lease.expires_at > at else None
-        if held is not None and held.holder != holder:
+        current = entry.lease if entry.lease is not None and entry.lease.expires_at > at else None
+        if current is not None and current.holder != holder:
             return None
-        if held is None:
+        if current is None:
             entry.epoch += 1
         entry.lease = Lease(
             workspace=workspace, session=id, holder=holder, epoch=entry.epoch, expires_at=at + ttl
@@ -351,7 +355,7 @@ class MemoryStore(Store):
         if entry is not None and _same(entry.lease, lease):
             entry.lease = None
             entry.deltas = []
-            self._tell(Signal("inbox", lease.workspace, lease.session))
+            self._notify(Signal("inbox", lease.workspace, lease.session))
 
     async def lease_of(self, workspace: str, id: str) -> Lease | None:
         entry = self._entries.get((workspace, id))
@@ -372,7 +376,7 @@ class MemoryStore(Store):
             number=self._number, session=id, kind=kind, id=item_id, at=clock.now(), body=kept
         )
         entry.inbox.append(item)
-        self._tell(Signal("inbox", workspace, id))
+        self._notify(Signal("inbox", workspace, id))
         return item
 
     async def inbox(self, workspace: str, id: str) -> list[InboxItem]:
@@ -404,7 +408,7 @@ class MemoryStore(Store):
         entry = self._find(lease.workspace, lease.session)
         _check_lease(entry, lease, clock.now())
         entry.deltas = [*entry.deltas, *deltas]
-        self._tell(Signal("deltas", lease.workspace, lease.session))
+        self._notify(Signal("deltas", lease.workspace, lease.session))
 
     async def deltas(self, workspace: str, id: str) -> list[Delta]:
         return self._find(workspace, id).deltas
@@ -418,15 +422,15 @@ class MemoryStore(Store):
 
         return stop
 
-    def _tell(self, signal: Signal) -> None:
-        # Listeners hear of it after the operation, and may call the store themselves.
-        def tell() -> None:
+    def _notify(self, signal: Signal) -> None:
+        # Listeners run after the operation, and may call the store themselves.
+        def notify() -> None:
             for listener in tuple(self._listeners):
                 listener(signal)
 
-        asyncio.get_running_loop().call_soon(tell)
+        asyncio.get_running_loop().call_soon(notify)
 
-    # beside the sessions
+    # rows that belong to no session
 
     async def put_key(self, key: ApiKey) -> None:
         self._keys[key.id] = key
@@ -484,17 +488,17 @@ class MemoryStore(Store):
 
     async def put_part(self, workspace: str, file: str, number: int, data: bytes) -> None:
         self._parts.setdefault((workspace, file), {})[number] = bytes(data)
-        self._begun.setdefault((workspace, file), clock.now())
+        self._upload_started_at.setdefault((workspace, file), clock.now())
 
     async def part(self, workspace: str, file: str, number: int) -> bytes | None:
         return self._parts.get((workspace, file), {}).get(number)
 
     async def drop_parts(self, workspace: str, file: str) -> None:
         self._parts.pop((workspace, file), None)
-        self._begun.pop((workspace, file), None)
+        self._upload_started_at.pop((workspace, file), None)
 
     async def drop_unfinished_uploads(self, before: int) -> None:
-        for (workspace, file), at in list(self._begun.items()):
+        for (workspace, file), at in list(self._upload_started_at.items()):
             kept = any((workspace, kind, file) in self._records for kind in ("file", "archive"))
             if at < before and not kept:
                 await self.drop_parts(workspace, file)
@@ -544,23 +548,23 @@ class MemoryStore(Store):
         return {name: _decode_any(value) for name, value in found.items()}
 
 
-def _kept_row(session: Session) -> Session:
+def _stored_row(session: Session) -> Session:
     return decode_session(codec.encode(session))
 
 
-def _kept(added: Event) -> Event:
+def _stored_event(added: Event) -> Event:
     return replace(added, body=event.decode_body(codec.encode(added.body)))
 
 
 def _mentions(wanted: Sequence[Term], entry: _Entry) -> bool:
-    """Whether every term occurs in some event. Nothing is asked by a text without words."""
+    """Return whether every term occurs in some event; False without terms."""
     texts = [_words(each) for each in entry.events]
     found = [any(search_text.words_have_term(term, words) for words in texts) for term in wanted]
     return bool(found) and all(found)
 
 
 def _score(wanted: Sequence[Term], each: Event) -> float:
-    """How much of an event is about the terms; 0 if none of them occurs in it."""
+    """Return the share of an event's words that are terms; 0 if none of them occurs in it."""
     words = _words(each)
     return (
         sum(search_text.words_have_term(term, words) for term in wanted) / len(words)
@@ -576,9 +580,10 @@ def _words(each: Event) -> list[str]:
 def _check_lease(entry: _Entry, lease: Lease, at: int) -> None:
     if entry.lease is None or not _same(entry.lease, lease) or entry.lease.expires_at <= at:
         raise errors.LeaseLost(
-            f"session {lease.session} is no longer held by this process", session=lease.session
+            f"this process no longer has the lease of session {lease.session}",
+            session=lease.session,
         )
 
 
-def _same(held: Lease | None, lease: Lease) -> bool:
-    return held is not None and (held.holder, held.epoch) == (lease.holder, lease.epoch)
+def _same(current: Lease | None, lease: Lease) -> bool:
+    return current is not None and (current.holder, current.epoch) == (lease.holder, lease.epoch)

@@ -1,4 +1,4 @@
-"""Reaching the database: connections and their settings, another try where one helps, errors."""
+"""Connect to the database: settings, retries, and its errors as the store's own."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ Connection = Any  # asyncpg.Connection
 Row = Any  # asyncpg.Record: a tuple to us
 Operation = Callable[[Connection], Awaitable[T]]
 
-POOL = 10  # connections of one process, beside the one that listens
+POOL_SIZE = 10  # connections of one process, in addition to the one that listens
 TRIES = 6
-TO_CONNECT, TO_ANSWER = 15, 60  # seconds that a server may take
+CONNECT_SECONDS, ANSWER_SECONDS = 15, 60  # that a server may take
 
 SETTINGS = {
     "application_name": "segue",
-    # Tables of our own, whatever else the database is used for.
+    # segue's own tables, whatever else the database is used for.
     "search_path": "segue",
-    # Every list is written for one plan: a walk along the index that has its order. These keep
-    # the planner to it where it has no statistics yet or would guess, and spare it the planning.
+    # Every list is written for one plan: a scan of the index that has its order. These settings
+    # make the planner use it even without statistics, and save planning time.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_sort": "off",
     "jit": "off",
-    # A process that is stopped in the middle of a change must not hold up the others for long.
+    # A process that is stopped in the middle of a change must not block others for long.
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "30s",
 }
 _OPTIONS: dict[str, Any] = {
-    # What the database refuses us by, should a newer program close it to this one.
+    # The database rejects writes if a newer program has migrated it beyond this format.
     "server_settings": {**SETTINGS, "segue.format": str(migrations.load("postgres")[-1].number)},
-    "timeout": TO_CONNECT,
-    "command_timeout": TO_ANSWER,
+    "timeout": CONNECT_SECONDS,
+    "command_timeout": ANSWER_SECONDS,
 }
 
 _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
@@ -52,7 +52,7 @@ _ERRORS: dict[str, tuple[type[errors.StoreError], str]] = {
     "42501": (errors.StoreReadOnly, "this user lacks the permission for that in"),
     "55P03": (errors.StoreLocked, "another program has been holding a lock in"),
     "57014": (errors.StoreLocked, "the request was cancelled, or took too long, in"),
-    "SG001": (errors.StoreTooNew, "a newer segue closed it to this one; upgrade segue to write to"),
+    "SG001": (errors.StoreTooNew, "a newer segue has migrated it; upgrade segue to write to"),
     "XX001": (errors.StoreCorrupt, "damaged:"),
     "XX002": (errors.StoreCorrupt, "damaged index in"),
     "28P01": (errors.StoreError, "the user name or password was refused by"),
@@ -75,26 +75,28 @@ _LOST = (
 
 
 class Database:
-    """A pool of connections to one database, with what every operation needs of it."""
+    """A pool of connections to one database, with retries and error translation."""
 
     def __init__(self, url: str, pool: Any) -> None:
         self._url = url
         self._pool = pool
         self._closed = False
         self.commits = 0
-        self.queued = 0  # writes that have been asked for and are not done
+        self.queued = 0  # writes that are not done yet
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """The database at a URL, made ours or brought up to date first."""
+        """Return the database at a URL, whose tables are created or migrated first."""
         with translated(url):
             try:
                 pool = await asyncpg.create_pool(
-                    url, min_size=1, max_size=POOL, reset=_keep_as_it_is, **_OPTIONS
+                    url, min_size=1, max_size=POOL_SIZE, reset=_skip_reset, **_OPTIONS
                 )
             except ValueError:
-                # Its words may repeat the URL, and so may the traceback.
-                raise errors.InvalidInput("the database URL cannot be understood") from None
+                # The message and the traceback may contain the URL with its password.
+                raise errors.InvalidInput(
+                    "the database URL is not valid; use postgresql://USER@HOST/DATABASE"
+                ) from None
             try:
                 async with pool.acquire() as connection:
                     await prepare(connection, describe(url))
@@ -112,16 +114,16 @@ class Database:
             self._pool.terminate()
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        """What one statement reads."""
+        """Return the rows that one statement reads."""
 
         async def attempt(_: _Progress) -> list[Row]:
             rows: list[Row] = await self._pool.fetch(sql, *args)
             return rows
 
-        return await self._persist(attempt)
+        return await self._with_retries(attempt)
 
     async def write(self, sql: str, *args: Any) -> list[Row]:
-        """What one writing statement returns: a transaction in a single round trip."""
+        """Return the rows of one writing statement: a transaction in a single round trip."""
 
         async def attempt(progress: _Progress) -> list[Row]:
             async with self._pool.acquire() as connection:
@@ -132,7 +134,7 @@ class Database:
         return await self._counted(attempt)
 
     async def transact(self, operation: Operation[T], isolation: str = "read_committed") -> T:
-        """The operation's result, once its transaction is committed. It may be run again."""
+        """Return the operation's result, once it is committed. The operation may run again."""
 
         async def attempt(progress: _Progress) -> T:
             async with self._pool.acquire() as connection:
@@ -146,14 +148,14 @@ class Database:
     async def _counted(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
         self.queued += 1
         try:
-            result = await self._persist(attempt)
+            result = await self._with_retries(attempt)
         finally:
             self.queued -= 1
         self.commits += 1
         return result
 
-    async def _persist(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
-        """Try again after a lost race, and after a lost connection if nothing can be kept yet."""
+    async def _with_retries(self, attempt: Callable[[_Progress], Awaitable[T]]) -> T:
+        """Retry after a lost race, and after a lost connection if no commit was sent yet."""
         if self._closed:
             raise errors.StoreError("the store is closed")
         for tried in range(TRIES):
@@ -177,18 +179,18 @@ class Database:
 
 
 class _Progress:
-    """How far an attempt has come: past `committing`, only the server knows what was kept."""
+    """The progress of an attempt: once `committing`, only the server knows the result."""
 
     committing = False
 
 
 async def connect(url: str) -> Connection:
-    """A connection beside the pool."""
+    """Return a connection that is not in the pool."""
     return await asyncpg.connect(url, **_OPTIONS)
 
 
-async def _keep_as_it_is(_: Connection) -> None:
-    """Nothing here changes a connection's settings, so the usual reset would only cost time."""
+async def _skip_reset(_: Connection) -> None:
+    """Reset nothing: no operation changes a connection's settings."""
 
 
 def describe(url: str) -> str:
@@ -207,15 +209,15 @@ def describe(url: str) -> str:
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """The database's errors, raised as the store's, with the place they concern."""
+    """Raise the database's errors as the store's, with the address they concern."""
     try:
         yield
     except asyncpg.PostgresError as error:
-        state, said = error.sqlstate or "", error.args[0]
+        state, message = error.sqlstate or "", error.args[0]
         if state[:2] in ("22", "54"):
-            raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {said}") from error
-        kind, words = _ERRORS.get(state, (errors.StoreError, f"the store failed ({said}):"))
-        raise kind(f"{words} {describe(url)}") from error
+            raise errors.InvalidInput(f"PostgreSQL cannot keep that value: {message}") from error
+        kind, prefix = _ERRORS.get(state, (errors.StoreError, f"the store failed ({message}):"))
+        raise kind(f"{prefix} {describe(url)}") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise errors.StoreError(f"the connection failed ({error}): {describe(url)}") from error
     except TimeoutError as error:

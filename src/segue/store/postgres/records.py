@@ -57,7 +57,7 @@ class Records:
     ) -> Record:
         async def put(connection: Connection) -> None:
             await _lock(connection, [record])
-            await _put(connection, record, amend)
+            await _put(connection, record, amend=amend)
             if drop_earlier:
                 sql = f"DELETE FROM records WHERE {_NAMED} AND version < $4"
                 await connection.execute(sql, *_name(record), record.version)
@@ -69,7 +69,7 @@ class Records:
         async def put(connection: Connection) -> None:
             await _lock(connection, [*records, *drop])
             for record in records:
-                await _put(connection, record, False)
+                await _put(connection, record, amend=False)
             for record in drop:
                 await _check_newest(connection, record, record.version)
                 await connection.execute(f"DELETE FROM records WHERE {_NAMED}", *_name(record))
@@ -167,9 +167,9 @@ def _name(record: Record) -> tuple[str, str, str]:
 
 
 async def _lock(connection: Connection, records: Iterable[Record]) -> None:
-    """Who comes second waits here, and then reads what the first one made."""
+    """Lock records, so that the second of two writers reads what the first one wrote."""
     lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-    # In one order for everybody, so that no two wait for each other.
+    # All writers lock in the same order, so that no two wait for each other.
     for name in sorted({"\t".join(_name(record)) for record in records}):
         await connection.execute(lock, name)
 
@@ -183,7 +183,7 @@ async def _check_newest(connection: Connection, record: Record, expected: int) -
         )
 
 
-async def _put(connection: Connection, record: Record, amend: bool) -> None:
+async def _put(connection: Connection, record: Record, *, amend: bool) -> None:
     newest = record.version - (not amend)
     await _check_newest(connection, record, newest)
     if not amend and record.archived_at is None:
@@ -199,5 +199,5 @@ async def _put(connection: Connection, record: Record, amend: bool) -> None:
           newest = true, archived = $5, created_at = $6, row = $7
     """
     archived = record.archived_at is not None
-    given = record.version, archived, record.created_at, codec.encode(record)
-    await connection.execute(sql, *_name(record), *given)
+    values = record.version, archived, record.created_at, codec.encode(record)
+    await connection.execute(sql, *_name(record), *values)

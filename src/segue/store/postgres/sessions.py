@@ -1,8 +1,8 @@
-"""Sessions and their history.
+"""Sessions and their events.
 
-Whoever appends locks the session's row, so the appends of one session stand in line and those of
-different sessions do not meet. What a change writes goes in one statement: with the reading of the
-row and the two ends of the transaction, an append is four round trips.
+An append locks the session's row, so appends to one session are serialized and appends to different
+sessions do not wait for each other. A change is written in one statement: with reading the row,
+BEGIN and COMMIT, an append is four round trips.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from segue.store.base import (
 from segue.store.query_sql import STATE_CODES, columns
 
 from .connection import Connection, Database, Row
-from .sql import HELD, PK, lease_lost, not_found
+from .sql import HAS_LEASE, PK, lease_lost, not_found
 from .tsquery import vectors
 from .watch import Watcher
 
-_COPIED = 2_000  # events of a fork that are fetched at a time
+_FETCHED_EVENTS = 2_000  # of a fork, at a time
 # Like `fork_event`.
 _COPY_EVENTS = """
 INSERT INTO events (session, id, seq, at, type, version, body)
@@ -41,7 +41,7 @@ FROM events WHERE session = $2 AND seq > 1 AND seq <= $3"""
 _COPY_SEARCH = """
 INSERT INTO search (session, seq, part, words) SELECT $1, seq, part, words
 FROM search WHERE session = $2 AND seq > 1 AND seq <= $3"""
-# From one directory to the next along the index, however many sessions each has.
+# Jump from one directory to the next along the index, however many sessions each has.
 _IN_ORDER = "SELECT cwd, row FROM sessions WHERE workspace = $1 AND state = $2"
 _IN_ORDER += " AND status <> 'by cwd'"
 _DIRECTORIES = f"""
@@ -121,11 +121,11 @@ class SessionHistory:
         return [decode_session(row) for (row,) in rows]
 
     async def directories(self, workspace: str) -> set[str]:
-        found = set()
+        directories = set()
         for state in (STATE_CODES["active"], STATE_CODES["archived"]):
             rows = await self._database.fetch(_DIRECTORIES, workspace, state)
-            found |= {decode_session(row).directory for (row,) in rows}
-        return found
+            directories |= {decode_session(row).directory for (row,) in rows}
+        return directories
 
     async def change(
         self,
@@ -143,17 +143,17 @@ class SessionHistory:
                 sql = "DELETE FROM inbox WHERE session = $1 AND number = ANY($2) RETURNING number"
                 dropped = {number for (number,) in await connection.fetch(sql, pk, list(consume))}
                 if dropped != set(consume):
-                    raise errors.Conflict("that request was taken by somebody else already")
-            drafts = await _unknown(connection, pk, decide(session))
+                    raise errors.Conflict("another process has already handled that request")
+            drafts = await _without_stored(connection, pk, decide(session))
             if not drafts:
                 await _put_checkpoint(connection, pk, session, checkpoint)
                 return session, []
             after, events = append_drafts(session, drafts, clock.now())
             if after.last_seq > MAX_SEQ:
                 raise errors.InvalidInput(
-                    f"a session holds at most {MAX_SEQ} events; fork it to go on"
+                    f"a session holds at most {MAX_SEQ} events; fork it to continue"
                 )
-            # A finished message takes the place of its deltas.
+            # A finished message replaces its deltas.
             spent = [added.id for added in events] if lease is not None else []
             first, *more = _batches(events)
             await connection.fetch(*_update(pk, after, first, spent))
@@ -171,26 +171,28 @@ class SessionHistory:
     ) -> Session:
         async def fork(connection: Connection) -> Session:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2"
-            parent, row = _found(await connection.fetchrow(sql, workspace, id), id)
+            parent, row = _decode_row(await connection.fetchrow(sql, workspace, id), id)
             if not 1 <= upto <= row.last_seq:
-                raise errors.InvalidInput(f"session {id} has events 1 to {row.last_seq}, no {upto}")
+                raise errors.InvalidInput(
+                    f"session {id} has events 1 to {row.last_seq}, not {upto}"
+                )
             at = clock.now()
             session, first = start_session(workspace, new_id, [created], at)
             sql = f"{_EVENTS} WHERE session = $1 AND seq > 1 AND seq <= $2 ORDER BY seq"
-            async for copied in connection.cursor(sql, parent, upto, prefetch=_COPIED):
+            async for copied in connection.cursor(sql, parent, upto, prefetch=_FETCHED_EVENTS):
                 session = projection.apply(session, as_event(copied))
             session, added = append_drafts(session, tail(session), at)
             (batch,) = _batches(first)
             insertion = _insertion(session, batch, _CHANGE)
             pk = _inserted(await connection.fetch(*insertion), session)
-            # They came here to be folded; the copies are made where the originals are.
+            # The events were read to compute the row; the server makes the copies.
             named = (pk, parent, upto)
             await connection.execute(_COPY_EVENTS, *named, new_id, TYPES_THAT_KEEP_IDS)
             await connection.execute(_COPY_SEARCH, *named)
             await _add(connection, pk, _batches(added))
             return session
 
-        # In one snapshot: the parent goes on meanwhile, and need not wait for us.
+        # In one snapshot, so that the parent can change meanwhile without waiting.
         session = await self._database.transact(fork, "repeatable_read")
         self._watcher.publish(Signal("events", workspace, new_id))
         return session
@@ -214,7 +216,7 @@ class SessionHistory:
     async def purge(self, workspace: str, id: str, guard: Callable[[Session], None]) -> None:
         async def purge(connection: Connection) -> None:
             sql = "SELECT pk, row FROM sessions WHERE workspace = $1 AND id = $2 FOR UPDATE"
-            pk, session = _found(await connection.fetchrow(sql, workspace, id), id)
+            pk, session = _decode_row(await connection.fetchrow(sql, workspace, id), id)
             guard(session)
             await connection.execute(_PURGE, pk, workspace, id)
 
@@ -250,8 +252,8 @@ class SessionHistory:
         rows = await self._database.fetch(f"{sql} LIMIT ${len(args) + 1}", *args, limit)
         if not rows:
             await self._must_exist(workspace, id)
-        found = [as_event(row) for row in rows]
-        return found[::-1] if backward else found
+        events = [as_event(row) for row in rows]
+        return events[::-1] if backward else events
 
     async def locate(self, workspace: str, id: str, event_id: str) -> int | None:
         sql = f"SELECT seq FROM events WHERE session = ({PK}) AND id = $3"
@@ -266,12 +268,12 @@ class SessionHistory:
 
 
 def as_event(row: Row) -> Event:
-    """An event from (seq, id, at, version, body)."""
+    """Return the event of a row (seq, id, at, version, body)."""
     seq, id, at, version, body = row
     return Event(seq=seq, id=id, at=at, body=event.decode_body(body, version))
 
 
-def _found(row: Row | None, id: str) -> tuple[int, Session]:
+def _decode_row(row: Row | None, id: str) -> tuple[int, Session]:
     if row is None:
         raise not_found(id)
     return row[0], decode_session(row[1])
@@ -280,20 +282,20 @@ def _found(row: Row | None, id: str) -> tuple[int, Session]:
 async def _lock(
     connection: Connection, workspace: str, id: str, lease: Lease | None
 ) -> tuple[int, Session]:
-    """The session, which nobody else changes until the transaction ends.
+    """Return the session, locked until the transaction ends.
 
-    With `lease`, that is locked as well: if it is good now, it stays good until then. The lock is
-    of the kind that lets others refer to the session, and put something in its inbox.
+    With `lease`, the lease is locked as well, so it stays valid until then. The lock still lets
+    other transactions refer to the session and add to its inbox.
     """
     sql = "SELECT s.pk, s.row FROM sessions s {} WHERE s.workspace = $1 AND s.id = $2 {}"
     if lease is None:
         sql = sql.format("", "FOR NO KEY UPDATE")
-        return _found(await connection.fetchrow(sql, workspace, id), id)
-    sql = sql.format("JOIN leases l ON l.session = s.pk", f"AND {HELD} FOR NO KEY UPDATE")
+        return _decode_row(await connection.fetchrow(sql, workspace, id), id)
+    sql = sql.format("JOIN leases l ON l.session = s.pk", f"AND {HAS_LEASE} FOR NO KEY UPDATE")
     row = await connection.fetchrow(sql, workspace, id, lease.holder, lease.epoch)
     if row is None and await connection.fetchrow(PK, workspace, id):
         raise lease_lost(lease)
-    return _found(row, id)
+    return _decode_row(row, id)
 
 
 async def _put_checkpoint(
@@ -323,24 +325,23 @@ async def _put_checkpoint(
     )
 
 
-async def _unknown(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
-    """The drafts without those whose ids the session holds already."""
+async def _without_stored(connection: Connection, pk: int, drafts: Drafts) -> Drafts:
+    """Return the drafts without those whose ids the session has already."""
     named = [draft.id for draft in drafts if isinstance(draft, Draft) and draft.id is not None]
     if not named:
         return drafts
     sql = "SELECT id FROM events WHERE session = $1 AND id = ANY($2)"
-    held = {id for (id,) in await connection.fetch(sql, pk, named)}
-    return [draft for draft in drafts if not isinstance(draft, Draft) or draft.id not in held]
+    stored = {id for (id,) in await connection.fetch(sql, pk, named)}
+    return [draft for draft in drafts if not isinstance(draft, Draft) or draft.id not in stored]
 
 
-# Writing. The statements are built of parts: each begins by saying which session it is about, as
-# `s`, and goes on with the events for it.
+# Statements that write. Each begins with a CTE `s` that names the session; _ADD then adds events.
 
-Batch = tuple[Any, ...]  # the first nine arguments of each
-_BATCH = 16_000_000  # bytes of events that one statement carries
-_OVERHEAD = 8_000  # bytes that an event counts for beside its body
+Batch = tuple[Any, ...]  # the first nine arguments of each statement
+_BATCH_BYTES = 16_000_000  # of events in one statement
+_OVERHEAD_BYTES = 8_000  # that an event counts in addition to its body
 
-# The id of the writing transaction: see `Lists.mark`.
+# The id of the writing transaction, see `SessionLists.change_point`.
 _CHANGE = "pg_current_xact_id()::text::bigint"
 
 _ADD = """
@@ -366,7 +367,7 @@ _PURGE = f"""
     )
 },
     tombstone AS (INSERT INTO purged (change, workspace, id) VALUES ({_CHANGE}, $2, $3)),
-    -- Whoever else tidies up at this moment has the rows locked, and will do.
+    -- Rows that another transaction has locked are being deleted by it.
     old AS (
       DELETE FROM purged WHERE ctid = ANY (ARRAY (
         SELECT ctid FROM purged WHERE at < now() - interval '1 day'
@@ -378,7 +379,7 @@ _PURGE = f"""
 
 
 def _insertion(session: Session, events: Batch, born: str) -> tuple[Any, ...]:
-    """A statement that makes a session with its events, unless there is one of its name."""
+    """Return a statement that creates a session with its events, unless its id exists."""
     values = {
         "workspace": session.workspace,
         "id": session.id,
@@ -412,7 +413,7 @@ def _inserted(rows: list[Row], session: Session) -> int:
 
 
 def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple[Any, ...]:
-    """A statement that adds events to a session and makes its row agree with them."""
+    """Return a statement that adds events to a session and updates its row."""
     values = {**columns(session), "row": codec.encode(session)}
     sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(values, 12))
     sql = f"""
@@ -432,24 +433,24 @@ def _update(pk: int, session: Session, events: Batch, spent: list[str]) -> tuple
 
 
 async def _add(connection: Connection, pk: int, batches: Iterable[Batch]) -> None:
-    """More events than one statement should carry."""
+    """Add the events that did not fit into the first statement."""
     sql = f"WITH s AS (SELECT $10::bigint AS pk), {_ADD} SELECT"
     for batch in batches:
         await connection.fetch(sql, *batch, pk)
 
 
 def _batches(events: Iterable[Event]) -> Iterator[Batch]:
-    """Events and their words as `_ADD` takes them, column by column."""
+    """Yield events and their words as the arguments of `_ADD`, column by column."""
     batch: list[tuple[Event, bytes]] = []
-    room = 0
+    free_bytes = 0
     for added in events:
         body = codec.encode(added.body)
-        if len(body) > room:
+        if len(body) > free_bytes:
             if batch:
                 yield _columns(batch)
-            batch, room = [], _BATCH
+            batch, free_bytes = [], _BATCH_BYTES
         batch.append((added, body))
-        room -= len(body) + _OVERHEAD
+        free_bytes -= len(body) + _OVERHEAD_BYTES
     if batch:
         yield _columns(batch)
 
@@ -458,8 +459,8 @@ def _columns(batch: Sequence[tuple[Event, bytes]]) -> Batch:
     words = [
         (added.seq, part, vector)
         for added, _ in batch
-        if (found := search_text.searchable_text(added.body))
-        for part, vector in enumerate(vectors(search_text.tokens(found)))
+        if (text := search_text.searchable_text(added.body))
+        for part, vector in enumerate(vectors(search_text.tokens(text)))
     ]
     return (
         [added.seq for added, _ in batch],

@@ -1,4 +1,4 @@
-"""A few pieces of SQL, and two errors, that several parts of the store share."""
+"""SQL fragments and errors that several parts of the PostgreSQL store use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PK = "SELECT pk FROM sessions WHERE workspace = $1 AND id = $2"
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # Of a lease `l`: held by $3 with epoch $4, and not expired.
-HELD = f"l.holder = $3 AND l.epoch = $4 AND l.expires_at > {NOW}"
+HAS_LEASE = f"l.holder = $3 AND l.epoch = $4 AND l.expires_at > {NOW}"
 
 
 def not_found(id: str) -> errors.NotFound:
@@ -20,5 +20,5 @@ def not_found(id: str) -> errors.NotFound:
 
 def lease_lost(lease: Lease) -> errors.LeaseLost:
     return errors.LeaseLost(
-        f"session {lease.session} is no longer held by this process", session=lease.session
+        f"this process no longer has the lease of session {lease.session}", session=lease.session
     )

@@ -1,7 +1,7 @@
-"""Words as PostgreSQL's text search takes them: tsvectors to find, tsqueries to ask.
+"""Write tokens as tsvectors and terms as tsqueries, for PostgreSQL's text search.
 
-Both are written out in their text form from tokens that Python made, so that no dictionary of the
-server has a say in what is found. Tokens are letters and digits only: nothing needs escaping.
+Both are written in text form from tokens that Python made, so that the server's dictionaries have
+no influence. Tokens are letters and digits only, so nothing needs escaping.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ from collections.abc import Iterator, Sequence
 
 from segue.model.search_text import Term
 
-# What one tsvector can hold is limited: places up to 16383, of each word 255, and a megabyte in
-# all. Longer texts are cut into parts that overlap, for phrases that lie across a cut.
-PLACES = 16_000
-REPEATS = 255
-BYTES = 500_000
-OVERLAP = 32
+# A tsvector is limited: positions up to 16383, 255 of each word, and one megabyte in total. Longer
+# texts are split into parts that overlap, for phrases across a split.
+MAX_POSITIONS = 16_000
+MAX_REPEATS = 255
+MAX_VECTOR_BYTES = 500_000
+OVERLAP_TOKENS = 32
 
 
 def vectors(tokens: Sequence[str]) -> Iterator[str]:
-    """The tokens with their places, as one tsvector or as many as it takes."""
+    """Yield the tokens with their positions as tsvectors, one or as many as needed."""
     start = 0
     while start < len(tokens):
-        places: dict[str, list[int]] = {}
+        positions: dict[str, list[int]] = {}
         size = 0
         end = start
-        for end in range(start, min(start + PLACES, len(tokens))):
+        for end in range(start, min(start + MAX_POSITIONS, len(tokens))):
             token = tokens[end]
-            found = places.get(token)
-            if found is None:
+            known = positions.get(token)
+            if known is None:
                 size += len(token) * 4
-                if size > BYTES:
+                if size > MAX_VECTOR_BYTES:
                     break
-                places[token] = [end - start + 1]
-            elif len(found) < REPEATS:
-                found.append(end - start + 1)
+                positions[token] = [end - start + 1]
+            elif len(known) < MAX_REPEATS:
+                known.append(end - start + 1)
             else:
                 break
         else:
             end += 1
-        yield " ".join(f"'{token}':{','.join(map(str, at))}" for token, at in places.items())
-        start = end - OVERLAP if end < len(tokens) else end
+        yield " ".join(f"'{token}':{','.join(map(str, at))}" for token, at in positions.items())
+        start = end - OVERLAP_TOKENS if end < len(tokens) else end
 
 
 def query(term: Term) -> str:
-    """A term as a tsquery."""
+    """Return a term as a tsquery."""
     words = " <-> ".join(f"'{token}'" for token in term.tokens)
     return f"({words}{':*' if term.prefix else ''})"
 
 
 def any_of(terms: Sequence[Term]) -> str:
-    """Some terms as a tsquery that any one of them satisfies."""
+    """Return a tsquery that matches any of the terms."""
     return " | ".join(map(query, terms))

@@ -1,8 +1,8 @@
-"""What turns need: leases, the inbox, deltas.
+"""The state of turns: leases, the inbox, deltas and acknowledgements.
 
-Leases go by the server's clock, so that machines whose clocks differ agree on who holds what. An
-acquisition and an append under a lease both lock the lease's row: a holder who lost it writes
-nothing more.
+Leases use the server's clock, so that machines whose clocks differ agree on who has a lease.
+Acquiring a lease and appending under it both lock the lease's row, so a process that lost its lease
+writes nothing more.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from segue.model.event import Delta
 from segue.store.base import InboxItem, InboxKind, Lease, Signal
 
 from .connection import Database, Row
-from .sql import HELD, NOW, PK, lease_lost, not_found
+from .sql import HAS_LEASE, NOW, PK, lease_lost, not_found
 from .watch import Watcher
 
-# For what need not survive a crash of the server: its commit does not wait for the disk.
-_SOON = "set_config('synchronous_commit', 'off', true)"
+# For changes that need not survive a crash of the server: the commit does not wait for the disk.
+_NO_SYNC = "set_config('synchronous_commit', 'off', true)"
 
 _LEASES = (
     "SELECT s.workspace, s.id, l.holder, l.epoch, l.expires_at"
@@ -37,7 +37,7 @@ class TurnState:
         self._watcher = watcher
 
     async def acquire(self, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
-        # The key lock keeps the session from being purged meanwhile.
+        # The lock prevents that the session is purged meanwhile.
         sql = f"""
             WITH s AS ({PK} FOR KEY SHARE),
             taken AS (
@@ -66,7 +66,7 @@ class TurnState:
               UPDATE leases SET expires_at = {NOW} + $2
               WHERE holder = $1 AND holder <> '' AND expires_at > {NOW} RETURNING session
             )
-            SELECT s.workspace, s.id, {_SOON} FROM renewed r JOIN sessions s ON s.pk = r.session
+            SELECT s.workspace, s.id, {_NO_SYNC} FROM renewed r JOIN sessions s ON s.pk = r.session
         """
         rows = await self._database.write(sql, holder, ttl)
         return {(workspace, id) for workspace, id, _ in rows}
@@ -78,7 +78,7 @@ class TurnState:
               WHERE session = ({PK}) AND holder = $3 AND epoch = $4 RETURNING session
             ),
             cleared AS (DELETE FROM deltas d USING released r WHERE d.session = r.session)
-            SELECT {_SOON} FROM released
+            SELECT {_NO_SYNC} FROM released
         """
         name = lease.workspace, lease.session
         if await self._database.write(sql, *name, lease.holder, lease.epoch):
@@ -89,7 +89,7 @@ class TurnState:
         return next(map(_lease, await self._database.fetch(sql, workspace, id)), None)
 
     async def expired_leases(self) -> list[Lease]:
-        # The time is taken once, as an index needs it.
+        # In a subselect, the time is computed once and an index can be used.
         sql = _LEASES + f" AND l.expires_at <= (SELECT {NOW})"
         return [_lease(row) for row in await self._database.fetch(sql)]
 
@@ -116,7 +116,7 @@ class TurnState:
         sql = "SELECT number, kind, id, at, body FROM inbox"
         return [
             InboxItem(number=number, session=id, kind=kind, id=item, at=at, body=_decode_any(body))
-            for number, kind, item, at, body in await self._belongings(workspace, id, sql)
+            for number, kind, item, at, body in await self._rows_of_session(workspace, id, sql)
         ]
 
     async def drop_inbox(self, workspace: str, id: str, numbers: Sequence[int]) -> set[int]:
@@ -154,11 +154,11 @@ class TurnState:
         return [(workspace, id) for workspace, id in await self._database.fetch(sql, before)]
 
     async def put_deltas(self, lease: Lease, deltas: Sequence[Delta]) -> None:
-        # The lock keeps the lease, and with it the session, from going meanwhile.
+        # The lock prevents that the lease or the session is deleted meanwhile.
         sql = f"""
             WITH held AS (
               SELECT l.session FROM sessions s JOIN leases l ON l.session = s.pk
-              WHERE s.workspace = $1 AND s.id = $2 AND {HELD} FOR KEY SHARE OF l
+              WHERE s.workspace = $1 AND s.id = $2 AND {HAS_LEASE} FOR KEY SHARE OF l
             ),
             put AS (
               INSERT INTO deltas (session, message, kind, "offset", text)
@@ -167,7 +167,7 @@ class TurnState:
                 WITH ORDINALITY AS d (message, kind, place, text, number)
               ORDER BY d.number
             )
-            SELECT {_SOON} FROM held
+            SELECT {_NO_SYNC} FROM held
         """
         name = lease.workspace, lease.session
         rows = await self._database.write(
@@ -195,11 +195,11 @@ class TurnState:
                 offset=offset,
                 text=data.decode("utf-8", "surrogatepass"),
             )
-            for _, message, kind, offset, data in await self._belongings(workspace, id, sql)
+            for _, message, kind, offset, data in await self._rows_of_session(workspace, id, sql)
         ]
 
-    async def _belongings(self, workspace: str, id: str, sql: str) -> list[Row]:
-        """The rows that belong to a session, in the order of their numbers."""
+    async def _rows_of_session(self, workspace: str, id: str, sql: str) -> list[Row]:
+        """Return the rows that belong to a session, in the order of their numbers."""
         sql = f"""
             WITH s AS ({PK})
             SELECT t.* FROM s LEFT JOIN LATERAL ({sql} WHERE session = s.pk) t ON true

@@ -1,10 +1,10 @@
-"""Signals between processes: one connection that listens and notifies.
+"""Signals between processes, over one connection that listens and notifies.
 
-A notification that is part of a change would hold up every other commit until this one is on disk,
-since the server queues notifications one transaction at a time. So it is sent right after, for many
-changes at once. What is said while a connection is broken, or what a process did not live to say,
-is made good: from time to time, and after each new connection, all that may have changed of late
-is told again. Too much rather than too little.
+A notification within a change would delay every other commit until this one is on disk, because the
+server queues notifications one transaction at a time. So notifications are sent right after, for
+many changes at once. Signals can be lost while a connection is broken or when a process dies. So
+from time to time, and after each new connection, recent changes are signalled again. A listener may
+get a signal twice.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from segue.store.base import Signal
 from .connection import Connection, connect, translated
 
 CHANNEL = "segue"
-BEAT = 10.0  # seconds between looks for what was not told
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between tries to connect again
+RESCAN_SECONDS = 10.0  # between searches for changes without a signal
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 5.0  # between tries to connect again
 
-# Waiting for the disk would be of no use: nothing is kept.
+# A notification is not stored, so its commit need not wait for the disk.
 _NOTIFY = f"""
     SELECT pg_notify('{CHANNEL}', payload), set_config('synchronous_commit', 'off', true)
     FROM unnest($1::text[]) AS t (payload)
 """
-_MARK = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-# Whatever is in an inbox, or still being written, is told: it is little, and bears no number.
+_OLDEST_RUNNING = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+# All sessions with inbox items or deltas: these are few, and have no change number.
 _SINCE = """
     SELECT 'events', workspace, id FROM sessions WHERE change >= $1
     UNION ALL SELECT 'purged', workspace, id FROM purged p WHERE change >= $1
@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(Signal)
 
 
 class Watcher:
-    """Tells this process's listeners of every change, and other processes of ours."""
+    """Signal every change to this process's listeners, and its own changes to other processes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -56,22 +56,22 @@ class Watcher:
         self._closing = False
         self._connection: Connection = None
         self._task: asyncio.Task[None] | None = None
-        # What transactions below `_low` did has been told. It stays a beat behind, for what was
-        # committed by then and notified a moment later.
+        # Changes of transactions below `_low` have been signalled. It lags one rescan behind, for
+        # changes that were committed by then and notified a moment later.
         self._low = self._next = 0
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """A watcher that hears all that commits from now on."""
+        """Return a watcher that signals every commit from now on."""
         watcher = cls(url)
         with translated(url):
             await watcher._connect()
-            watcher._low = watcher._next = await watcher._connection.fetchval(_MARK)
+            watcher._low = watcher._next = await watcher._connection.fetchval(_OLDEST_RUNNING)
         watcher._task = asyncio.get_running_loop().create_task(watcher._run())
         return watcher
 
     async def close(self) -> None:
-        """Stop, after saying what is still to be said."""
+        """Send the remaining signals, then stop."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -91,23 +91,25 @@ class Watcher:
         return stop
 
     def publish(self, signal: Signal) -> None:
-        """Tell of something that was committed here."""
+        """Signal a change that this process has committed."""
         self._outgoing[signal] = None
         self._wake.set()
-        asyncio.get_running_loop().call_soon(self._tell, signal)
+        asyncio.get_running_loop().call_soon(self._notify, signal)
 
-    def _tell(self, signal: Signal) -> None:
+    def _notify(self, signal: Signal) -> None:
         for listener in tuple(self._listeners):
             listener(signal)
 
-    def _heard(self, connection: Connection, pid: int, _channel: str, payload: str) -> None:
+    def _on_notification(
+        self, connection: Connection, pid: int, _channel: str, payload: str
+    ) -> None:
         if pid == connection.get_server_pid():
-            return  # our own words
+            return  # our own notification
         try:
             signal = _decoder.decode(payload)
         except msgspec.DecodeError:
-            return  # of another program, or a newer one
-        self._tell(signal)
+            return  # from another program, or a newer segue
+        self._notify(signal)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -118,43 +120,43 @@ class Watcher:
                 await self._reconnect()
 
     async def _serve(self) -> None:
-        """Pass on what is published, and see to what was missed, while the connection lasts."""
+        """Send signals and rescan from time to time, until the connection is lost."""
         clock = asyncio.get_running_loop().time
-        due = clock() + BEAT
+        due = clock() + RESCAN_SECONDS
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._wake.wait()
             self._wake.clear()
             if self._outgoing or self._connection.is_closed():
-                await self._send()  # which fails, as it should, on a connection that is lost
+                await self._send()  # raises if the connection is lost
             if self._closing:
                 return
             if clock() >= due:
-                await self._catch_up()
-                due = clock() + BEAT
+                await self._signal_missed()
+                due = clock() + RESCAN_SECONDS
 
     async def _send(self) -> None:
         batch, self._outgoing = self._outgoing, {}
         try:
             payloads = [msgspec.json.encode(signal).decode() for signal in batch]
-            await self._connection.fetch(_NOTIFY, payloads, timeout=BEAT)
+            await self._connection.fetch(_NOTIFY, payloads, timeout=RESCAN_SECONDS)
         except BaseException:
             self._outgoing = {**batch, **self._outgoing}
             raise
 
-    async def _catch_up(self) -> None:
-        mark = await self._connection.fetchval(_MARK, timeout=BEAT)
-        missed = await self._connection.fetch(_SINCE, self._low, timeout=BEAT)
-        self._low, self._next = self._next, mark
+    async def _signal_missed(self) -> None:
+        oldest = await self._connection.fetchval(_OLDEST_RUNNING, timeout=RESCAN_SECONDS)
+        missed = await self._connection.fetch(_SINCE, self._low, timeout=RESCAN_SECONDS)
+        self._low, self._next = self._next, oldest
         for row in missed:
-            # Not from here: what a listener raises is not this task's end.
-            asyncio.get_running_loop().call_soon(self._tell, Signal(*row))
+            # Not called directly: an error of a listener must not end this task.
+            asyncio.get_running_loop().call_soon(self._notify, Signal(*row))
 
     async def _connect(self) -> None:
         self._connection = await connect(self._url)
         self._connection.add_termination_listener(lambda _: self._wake.set())
-        await self._connection.add_listener(CHANNEL, self._heard)
+        await self._connection.add_listener(CHANNEL, self._on_notification)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -166,15 +168,15 @@ class Watcher:
                 connection.terminate()
 
     async def _reconnect(self) -> None:
-        """A new connection, however long it takes; then what was missed."""
-        pause = FIRST_PAUSE
+        """Connect again, however long it takes, and signal the missed changes."""
+        pause = FIRST_PAUSE_SECONDS
         while not self._closing:
             await self._disconnect()
             try:
                 with translated(self._url):
                     await self._connect()
-                    await self._catch_up()
+                    await self._signal_missed()
                 return
             except errors.SegueError:
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""SQLiteStore: the interface, reads answered inline and writes handed to the writer."""
+"""SQLiteStore: reads run in the calling thread, writes in the writer's thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .writer import Writer
 
 
 class SQLiteStore(Store):
-    """The embedded store, in one file."""
+    """The store in one SQLite file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class SQLiteStore(Store):
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """The store in a file, which is made or brought up to date first."""
+        """Return the store in a file, which is created or migrated first."""
         path = Path(path)
         prepare(path)
         return cls(path)
@@ -114,10 +114,10 @@ class SQLiteStore(Store):
             return self.reader.change_point(workspace)
 
     async def sweep(
-        self, workspace: str, query: Query, mark: ChangePoint, after: str
+        self, workspace: str, query: Query, since: ChangePoint, after: str
     ) -> list[Session]:
         with translated(self.path):
-            return self.reader.sweep(workspace, query, mark, after)
+            return self.reader.sweep(workspace, query, since, after)
 
     async def ranked(self, workspace: str, query: Query) -> list[SearchHit]:
         with translated(self.path):

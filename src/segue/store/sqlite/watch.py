@@ -1,8 +1,8 @@
-"""Noticing what other processes commit.
+"""Notice what other processes commit.
 
-SQLite tells a connection that the file changed (`PRAGMA data_version`), not what. A short timer
-asks that, and only then looks past the numbers it saw last: the change counter, the newest inbox
-item, the newest delta. Our own writer's signals come directly, without waiting for the timer.
+`PRAGMA data_version` shows that another connection changed the file, but not what. A short timer
+reads it, and after a change reads the rows above the last known numbers: the change counter, the
+newest inbox item, the newest delta. Signals of this process's writer come without the timer.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from segue.store.base import Signal
 
 from .reads import Reader
 
-INTERVAL = 0.02
+INTERVAL_SECONDS = 0.02
 
 
 class Watcher:
-    """Polls while anybody listens."""
+    """Poll the store while it has listeners."""
 
     def __init__(self, reader: Callable[[], Reader]) -> None:
         self._open = reader
@@ -30,9 +30,9 @@ class Watcher:
         self._listeners.append(listener)
         if self._task is None:
             self._loop = asyncio.get_running_loop()
-            # The marks are taken before this returns, so nothing committed later can be missed.
+            # The numbers are read before this returns, so no later commit can be missed.
             reader = self._open()
-            self._task = self._loop.create_task(self._poll(_Marks(reader)))
+            self._task = self._loop.create_task(self._poll(_LastSeen(reader)))
             # Not in the task itself, which may be cancelled before it begins.
             self._task.add_done_callback(lambda _: reader.close())
 
@@ -51,27 +51,27 @@ class Watcher:
             self._task = None
 
     def publish(self, signals: list[Signal]) -> None:
-        """What our own writer did; called from its thread."""
+        """Pass on signals of this process's writer; called from its thread."""
         if self._listeners and self._loop is not None:
             try:
-                self._loop.call_soon_threadsafe(self._tell, signals)
+                self._loop.call_soon_threadsafe(self._notify, signals)
             except RuntimeError:
-                return  # the loop has ended, and its listeners with it
+                return  # the loop has ended, so no listener is left
 
-    def _tell(self, signals: list[Signal]) -> None:
+    def _notify(self, signals: list[Signal]) -> None:
         for signal in signals:
             for listener in tuple(self._listeners):
                 listener(signal)
 
-    async def _poll(self, marks: _Marks) -> None:
+    async def _poll(self, last_seen: _LastSeen) -> None:
         while True:
-            if signals := marks.news():
-                self._tell(signals)
-            await asyncio.sleep(INTERVAL)
+            if signals := last_seen.new_signals():
+                self._notify(signals)
+            await asyncio.sleep(INTERVAL_SECONDS)
 
 
-class _Marks:
-    """The newest numbers seen, and what lies beyond them."""
+class _LastSeen:
+    """The newest numbers seen, to find the rows above them."""
 
     def __init__(self, reader: Reader) -> None:
         self._execute = reader.execute
@@ -83,7 +83,7 @@ class _Marks:
     def _one(self, sql: str) -> int:
         return int(self._execute(sql).fetchone()[0])
 
-    def news(self) -> list[Signal]:
+    def new_signals(self) -> list[Signal]:
         version = self._one("PRAGMA data_version")
         if version == self._version:
             return []

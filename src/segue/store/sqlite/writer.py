@@ -1,9 +1,9 @@
-"""The one writer: a thread that takes queued operations and commits them in groups.
+"""The writer: a thread that commits queued operations in groups.
 
-While one group is being synced to disk the next one gathers, so many writers share each sync.
-Every operation stands alone: one that fails leaves nothing behind and the rest commit.
-Operations that need not survive a crash (deltas) are committed without a sync of their own.
-Between writes the thread merges what the full-text index has piled up, a little at a time.
+While one group is synced to disk the next one gathers, so many writers share each sync. An
+operation that fails changes nothing, and the rest of its group is committed. Operations that need
+not survive a crash (deltas) are committed without a sync. While the thread is idle, it merges
+segments of the full-text index, a few pages at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_GROUP = 512
-PAUSE = 0.1  # seconds without a write before, and between, steps of merging
-STEP = 64  # pages of the full-text index that one step merges
-CHECKPOINT = 4000  # pages in the log before they are moved; many of them are the same page again
+IDLE_SECONDS = 0.1  # without a write, before and between merge steps
+MERGE_PAGES = 64  # of the full-text index, in one step
+CHECKPOINT_PAGES = 4000  # in the log before a checkpoint; many are versions of the same page
 
 
 class Transaction:
-    """What an operation works with: the connection, the time, the change counter, its signals."""
+    """The connection, time, change counter and signals that an operation uses."""
 
     def __init__(self, connection: sqlite3.Connection, change: int) -> None:
         self.connection = connection
@@ -41,7 +41,7 @@ class Transaction:
         self.signals: list[Signal] = []
 
     def touch(self) -> int:
-        """The next value of the store's change counter."""
+        """Return the next value of the store's change counter."""
         self.change += 1
         return self.change
 
@@ -66,7 +66,7 @@ class _Job:
     def settle(self) -> None:
         if self.future.done():
             return
-        if isinstance(self.error, StopIteration):  # which no future can carry
+        if isinstance(self.error, StopIteration):  # which a future cannot hold
             self.future.set_exception(RuntimeError("an operation raised StopIteration"))
         elif self.error is not None:
             self.future.set_exception(self.error)
@@ -75,7 +75,7 @@ class _Job:
 
 
 class Writer:
-    """Runs operations in the order they came. `published` is told each group's signals."""
+    """Run operations in the order they arrive. `published` is called with each group's signals."""
 
     def __init__(self, path: Path, published: Callable[[list[Signal]], None]) -> None:
         self._path = path
@@ -88,11 +88,11 @@ class Writer:
 
     @property
     def queued(self) -> int:
-        """How many operations wait."""
+        """Return how many operations wait."""
         return len(self._queue)
 
     async def run(self, operation: Callable[[Transaction], T], *, durable: bool = True) -> T:
-        """The operation's result, once it is committed."""
+        """Return the operation's result, once it is committed."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -104,11 +104,11 @@ class Writer:
                 self._thread = threading.Thread(target=self._work, name="segue-writer", daemon=True)
                 self._thread.start()
             self._queue.append(_Job(operation, durable, loop, future))
-        # Not at once: whoever else runs in this round of the loop gets into the same group.
-        loop.call_soon(self._stir)
+        # Not at once: other tasks of this iteration of the loop join the same group.
+        loop.call_soon(self._wake_thread)
         return await future
 
-    def _stir(self) -> None:
+    def _wake_thread(self) -> None:
         with self._wake:
             self._wake.notify()
 
@@ -129,7 +129,7 @@ class Writer:
                     if connection is None:
                         with translated(self._path):
                             connection = connect(self._path, writable=True)
-                            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+                            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
                     signals = self._commit(connection, group)
                 except Exception as error:
                     signals = []
@@ -139,7 +139,7 @@ class Writer:
                     self._published(signals)
                 _deliver(group)
                 if connection is not None:
-                    self._tidy(connection)
+                    self._merge_index(connection)
         finally:
             if connection is not None:
                 connection.close()
@@ -150,32 +150,34 @@ class Writer:
                 self._wake.wait()
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
 
-    def _tidy(self, connection: sqlite3.Connection) -> None:
-        """Merge the full-text index's pieces until few are left or something is to be written.
+    def _merge_index(self, connection: sqlite3.Connection) -> None:
+        """Merge segments of the full-text index until few are left or a write arrives.
 
-        Every commit adds a piece and every search looks into all of them. Left to itself the index
-        merges many at once, inside the write that happens to bring one too many.
+        Every commit adds a segment, and every search reads all of them. Without this, FTS5 merges
+        many at once, within the write that exceeds its limit.
         """
-        while self._rests():
+        while self._is_idle():
             before = connection.total_changes
             try:
                 check_compat(connection, self._path)
                 connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (STEP,))
+                connection.execute(
+                    "INSERT INTO search (search, rank) VALUES ('merge', ?)", (MERGE_PAGES,)
+                )
             except (sqlite3.Error, errors.StoreError):
-                return  # whatever ails the store, the next write will say so to somebody
-            if connection.total_changes - before < 2:  # FTS5's way to say that this is done
+                return  # the next write reports the error to its caller
+            if connection.total_changes - before < 2:  # FTS5 reports that nothing is left to merge
                 return
 
-    def _rests(self) -> bool:
+    def _is_idle(self) -> bool:
         with self._wake:
-            return not self._wake.wait_for(lambda: self._queue or self._closing, PAUSE)
+            return not self._wake.wait_for(lambda: self._queue or self._closing, IDLE_SECONDS)
 
     def _commit(self, connection: sqlite3.Connection, group: list[_Job]) -> list[Signal]:
         while jobs := [job for job in group if job.error is None]:
             try:
                 return self._transact(connection, jobs)
-            except _Torn:
+            except _PartlyWritten:
                 continue
         return []
 
@@ -203,11 +205,11 @@ class Writer:
         return transaction.signals
 
 
-class _Torn(Exception):
-    """An operation failed when it had written something: the others begin again without it.
+class _PartlyWritten(Exception):
+    """An operation failed after it had written; the others are run again without it.
 
-    A savepoint for each would do as well, but the full-text index writes a piece of its own at
-    every savepoint, and those pieces cost more than all the rest.
+    A savepoint for each operation would work as well, but FTS5 writes a segment at every
+    savepoint, which costs more than everything else.
     """
 
 
@@ -218,13 +220,13 @@ def _attempt(transaction: Transaction, job: _Job) -> None:
         job.result = job.operation(transaction)
     except Exception as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
-            # An id given twice, a value too large: the operation's fault, not the database's.
+            # A duplicate id or a value too large: the operation is wrong, not the database.
             error = errors.InvalidInput(f"the store cannot keep that: {error}")
         elif isinstance(error, sqlite3.Error):
-            raise  # the database's own trouble: the whole group fails with it
+            raise  # the database failed, and the whole group with it
         job.error = error
         if transaction.connection.total_changes != written:
-            raise _Torn from None
+            raise _PartlyWritten from None
         del transaction.signals[signals:]
         transaction.change = change
 
@@ -237,7 +239,7 @@ def _deliver(group: list[_Job]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, jobs)
         except RuntimeError:
-            continue  # that loop has ended, and with it everybody who waited
+            continue  # that loop has ended, so no task waits any more
 
 
 def _settle(jobs: list[_Job]) -> None:

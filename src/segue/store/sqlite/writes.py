@@ -1,4 +1,4 @@
-"""The write operations, each run inside the writer's transaction."""
+"""The store's writes, each run in a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from segue.store.query_sql import columns
 from . import fts_index
 from .writer import Transaction
 
-_KEPT_TOMBSTONES = 100_000
+_MAX_TOMBSTONES = 100_000
 
 
 def create(
@@ -104,14 +104,14 @@ def change(
     if consume:
         gone = set(consume) - drop_inbox(tx, workspace, id, consume)
         if gone:
-            raise errors.Conflict("that request was taken by somebody else already")
-    drafts = [draft for draft in decide(session) if not _held(tx, pk, draft)]
+            raise errors.Conflict("another process has already handled that request")
+    drafts = [draft for draft in decide(session) if not _is_stored(tx, pk, draft)]
     if not drafts:
         _put_checkpoint(tx, pk, session, checkpoint)
         return session, []
     after, events = append_drafts(session, drafts, tx.at)
     if after.last_seq > MAX_SEQ:
-        raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to go on")
+        raise errors.InvalidInput(f"a session holds at most {MAX_SEQ} events; fork it to continue")
     _add_events(tx, pk, events)
     _update(tx, pk, session, after)
     _put_checkpoint(tx, pk, after, checkpoint)
@@ -146,10 +146,10 @@ def _put_checkpoint(
 
 def find(tx: Transaction, workspace: str, id: str) -> tuple[int, Session]:
     sql = "SELECT pk, row FROM sessions WHERE workspace = ? AND id = ?"
-    found = tx.execute(sql, (workspace, id)).fetchone()
-    if found is None:
+    row = tx.execute(sql, (workspace, id)).fetchone()
+    if row is None:
         raise errors.NotFound(f"no session {id}", session=id)
-    return found[0], decode_session(found[1])
+    return row[0], decode_session(row[1])
 
 
 def fork(
@@ -163,13 +163,13 @@ def fork(
 ) -> Session:
     pk, parent = find(tx, workspace, id)
     if not 1 <= upto <= parent.last_seq:
-        raise errors.InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {upto}")
+        raise errors.InvalidInput(f"session {id} has events 1 to {parent.last_seq}, not {upto}")
     session, events = start_session(workspace, new_id, [created], tx.at)
     sql = "SELECT key, id, at, version, body FROM events WHERE key > ? AND key <= ? ORDER BY key"
     for key, event_id, at, version, body in tx.execute(sql, (pk << 24 | 1, pk << 24 | upto)):
-        taken = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
-        session = projection.apply(session, taken)
-        events.append(fork_event(taken, new_id))
+        copied = Event(seq=key & MAX_SEQ, id=event_id, at=at, body=event.decode_body(body, version))
+        session = projection.apply(session, copied)
+        events.append(fork_event(copied, new_id))
     session, added = append_drafts(session, tail(session), tx.at)
     insert(tx, session, events + added)
     return session
@@ -188,13 +188,13 @@ def purge(tx: Transaction, workspace: str, id: str, guard: Callable[[Session], N
     tx.execute("DELETE FROM sessions WHERE pk = ?", (pk,))
     number = tx.touch()
     tx.execute("INSERT INTO purged VALUES (?, ?, ?)", (number, workspace, id))
-    tx.execute("DELETE FROM purged WHERE change < ?", (number - _KEPT_TOMBSTONES,))
+    tx.execute("DELETE FROM purged WHERE change < ?", (number - _MAX_TOMBSTONES,))
     tx.signals.append(Signal("purged", workspace, id))
 
 
 def _update(tx: Transaction, pk: int, before: Session, after: Session) -> None:
     old, new = columns(before), columns(after)
-    # Naming only what changed spares SQLite the indexes of all the rest.
+    # Only the changed columns, so that SQLite leaves the indexes of all others alone.
     values = {name: value for name, value in new.items() if value != old[name]}
     if values and after.memory_store_ids:
         sql = "UPDATE links SET state = ?, active_at = ? WHERE session = ?"
@@ -215,7 +215,7 @@ def _add_events(tx: Transaction, pk: int, events: Iterable[Event]) -> None:
         fts_index.add(tx.execute, key, added.body)
 
 
-def _held(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
+def _is_stored(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
     if not isinstance(draft, Draft) or draft.id is None:
         return False
     sql = "SELECT 1 FROM events WHERE key >> 24 = ? AND id = ?"
@@ -227,20 +227,21 @@ def _held(tx: Transaction, pk: int, draft: event.AnyBody | Draft) -> bool:
 
 def _check_lease(tx: Transaction, pk: int, lease: Lease) -> None:
     sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
-    found = tx.execute(sql, (pk,)).fetchone()
-    if found is None or found[:2] != (lease.holder, lease.epoch) or found[2] <= tx.at:
+    row = tx.execute(sql, (pk,)).fetchone()
+    if row is None or row[:2] != (lease.holder, lease.epoch) or row[2] <= tx.at:
         raise errors.LeaseLost(
-            f"session {lease.session} is no longer held by this process", session=lease.session
+            f"this process no longer has the lease of session {lease.session}",
+            session=lease.session,
         )
 
 
 def acquire(tx: Transaction, workspace: str, id: str, holder: str, ttl: int) -> Lease | None:
     pk, _ = find(tx, workspace, id)
     sql = "SELECT holder, epoch, expires_at FROM leases WHERE session = ?"
-    found = tx.execute(sql, (pk,)).fetchone()
+    row = tx.execute(sql, (pk,)).fetchone()
     epoch = 1
-    if found is not None:
-        owner, epoch, expires_at = found
+    if row is not None:
+        owner, epoch, expires_at = row
         if expires_at > tx.at and owner != holder:
             return None
         if owner != holder or expires_at <= tx.at:
@@ -255,19 +256,19 @@ def acquire(tx: Transaction, workspace: str, id: str, holder: str, ttl: int) -> 
 
 
 def renew(tx: Transaction, holder: str, ttl: int) -> set[tuple[str, str]]:
-    found = tx.execute(
+    rows = tx.execute(
         "UPDATE leases SET expires_at = ? WHERE holder = ? AND expires_at > ? RETURNING session",
         (tx.at + ttl, holder, tx.at),
     ).fetchall()
     sql = "SELECT workspace, id FROM sessions WHERE pk = ?"
-    return {tx.execute(sql, row).fetchone() for row in found}
+    return {tx.execute(sql, row).fetchone() for row in rows}
 
 
 def release(tx: Transaction, lease: Lease) -> None:
     try:
         pk, _ = find(tx, lease.workspace, lease.session)
     except errors.NotFound:
-        return  # purged, and the lease with it
+        return  # the session was purged, with its lease
     sql = "UPDATE leases SET holder = '', expires_at = 0"
     sql += " WHERE session = ? AND holder = ? AND epoch = ?"
     if not tx.execute(sql, (pk, lease.holder, lease.epoch)).rowcount:
@@ -309,7 +310,7 @@ def ack(tx: Transaction, workspace: str, id: str, seq: int) -> None:
         raise errors.NotFound(f"no session {id}", session=id)
 
 
-# Beside the sessions.
+# Rows that belong to no session.
 
 
 def put_key(tx: Transaction, key: ApiKey) -> None:
@@ -356,7 +357,7 @@ def put_records(tx: Transaction, records: Sequence[Record], drop: Sequence[Recor
 
 
 def _newest(tx: Transaction, record: Record, expected: int) -> int:
-    """The newest version of a record, which must be the expected one."""
+    """Return the newest version of a record. Raises Conflict unless it is the expected one."""
     sql = f"SELECT coalesce(max(version), 0) FROM records WHERE {_NAMED}"
     (newest,) = tx.execute(sql, (record.workspace, record.kind, record.id)).fetchone()
     if newest != expected:
