@@ -117,7 +117,7 @@ async def single(bench: Bench, directory: Path) -> None:
 
     async def append() -> None:
         body = UserMessage(content=(Text(text=next(others)),))
-        await hub.append(LOCAL, session.id, body)
+        await hub.editor.append(LOCAL, session.id, body)
 
     rounds, warm = 100 if bench.quick else 1_500, 50
     messages = [words.text(chance) for _ in range(rounds + warm)]
@@ -126,7 +126,7 @@ async def single(bench: Bench, directory: Path) -> None:
     cases = {"floor": bare, "store": change, "hub": append}
     times = await interleaved(cases, rounds, warm)
     least = times["floor"].median
-    for name, label in (("store", "store.change"), ("hub", "hub.append")):
+    for name, label in (("store", "store.change"), ("hub", "hub.editor.append")):
         ratio = times[name].median / least
         bench.row(
             f"one append of 20 to 200 words, {label}",
@@ -147,10 +147,10 @@ async def single(bench: Bench, directory: Path) -> None:
 
 async def ours(directory: Path) -> Append:
     hub = Hub(SQLiteStore.open(directory / "segue.db"), directory)
-    made = [await hub.create(LOCAL, cwd="/home/ada/src/project") for _ in range(WRITERS)]
+    made = [await hub.editor.create(LOCAL, cwd="/home/ada/src/project") for _ in range(WRITERS)]
 
     async def append(writer: int, message: str) -> None:
-        await hub.append(LOCAL, made[writer].id, UserMessage(content=(Text(text=message),)))
+        await hub.editor.append(LOCAL, made[writer].id, UserMessage(content=(Text(text=message),)))
 
     return append
 

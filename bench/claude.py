@@ -106,7 +106,7 @@ async def lists(bench: Bench, home: Path, directory: Path) -> None:
 
         async def indexed(limit: int) -> int:
             if limit:
-                return len((await hub.list(LOCAL, Query(limit=limit))).sessions)
+                return len((await hub.sessions.list(LOCAL, Query(limit=limit))).sessions)
             await source.refresh()
             return len(await source.page(Query(limit=1_000_000)))
 
@@ -162,7 +162,7 @@ async def searches(bench: Bench, hub: Hub, source: ClaudeSource) -> None:
     if find_spec("watchfiles") is None:
         bench.note("watchfiles is not there: searches were not measured")
         return
-    changes = hub.changes(LOCAL)
+    changes = hub.history.changes(LOCAL)
     waiting = asyncio.ensure_future(anext(changes))
     while not source.watched:
         await asyncio.sleep(0.05)
@@ -172,7 +172,7 @@ async def searches(bench: Bench, hub: Hub, source: ClaudeSource) -> None:
         for word in words[first : first + 40]:
             await source.refresh()  # not in the way of what is measured
             begun = time.perf_counter()
-            await hub.search(LOCAL, Query(text=word, limit=20))
+            await hub.sessions.search(LOCAL, Query(text=word, limit=20))
             took.append(time.perf_counter() - begun)
         bench.row(f"a search with snippets, a {name} word", segue=Times(took).median * 1e3)
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""Following across processes: how long until `hub.follow` shows what another process appended.
+"""Following across processes: the delay until a follower sees another process's append.
 
 A child process appends to one session of a store file at irregular moments, and says when it asked
 for each append and when it had been committed. This process follows that session.
@@ -33,18 +33,18 @@ async def write(path: Path, id: str, count: int) -> None:
             await asyncio.sleep(chance.uniform(0.01, 0.15))
             asked = time.monotonic_ns()
             body = UserMessage(content=(Text(text=f"message {number}"),))
-            (event,) = await hub.append(LOCAL, id, body)
+            (event,) = await hub.editor.append(LOCAL, id, body)
             print(event.seq, asked, time.monotonic_ns(), flush=True)
 
 
 async def follow(path: Path, count: int) -> tuple[Times, Times]:
     """Seconds from the other process's call, and from its commit, until the event is seen here."""
     async with Hub(SQLiteStore.open(path), path.parent) as hub:
-        session = await hub.create(LOCAL, cwd="/home/ada/src/project")
+        session = await hub.editor.create(LOCAL, cwd="/home/ada/src/project")
         command = [sys.executable, __file__, "--write", str(path), session.id, str(count)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         seen: dict[int, int] = {}
-        async for event in hub.follow(LOCAL, session.id, session.last_seq):
+        async for event in hub.history.follow(LOCAL, session.id, session.last_seq):
             assert isinstance(event, Event)
             seen[event.seq] = time.monotonic_ns()
             if len(seen) == count:

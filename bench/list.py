@@ -129,14 +129,14 @@ async def places(hub: Hub, query: Query) -> list[Place]:
     stops: list[Place] = [Place(None, None)]
     cursor: str | None = None
     while True:
-        page = await hub.list(LOCAL, replace(query, limit=50), cursor)
+        page = await hub.sessions.list(LOCAL, replace(query, limit=50), cursor)
         if page.next is None or len(page.sessions) < 50:
             break
         stops.append(Place(position(page.sessions[-1], query.order), page.next))
         cursor = page.next
         # From here on quicker: only the places are of interest.
         query = replace(query, limit=1000)
-        page = await hub.list(LOCAL, query, cursor)
+        page = await hub.sessions.list(LOCAL, query, cursor)
         if page.next is None or len(page.sessions) < 1000:
             break
         stops.append(Place(position(page.sessions[-1], query.order), page.next))
@@ -176,7 +176,10 @@ class Opened:
             assert len(await self.store.page(WORKSPACE, wanted.query, place.after)) == 50
 
         async def list_() -> None:
-            assert len((await self.hub.list(LOCAL, wanted.query, place.cursor)).sessions) == 50
+            assert (
+                len((await self.hub.sessions.list(LOCAL, wanted.query, place.cursor)).sessions)
+                == 50
+            )
 
         return {"floor": floor, "store": page, "hub floor": hub_floor, "hub": list_}
 

@@ -415,7 +415,7 @@ async def adk(bench: Bench, directory: Path, ours: Opened, size: int, stack: Exi
 async def streamed(bench: Bench, ours: Opened) -> None:
     """From another process's commit to the frame on an open stream."""
     async with Hub(SQLiteStore.open(ours.path), ours.path.parent) as hub:
-        session = await hub.create(LOCAL, cwd="/home/ada/src/project")
+        session = await hub.editor.create(LOCAL, cwd="/home/ada/src/project")
         path = f"/v1/sessions/{ids.format_id('sesn', session.id)}/events/stream"
         reader, writer = await asyncio.open_connection("127.0.0.1", ours.port)
         writer.write(get(ours.port, path, ours.key).request)
@@ -432,7 +432,9 @@ async def streamed(bench: Bench, ours: Opened) -> None:
         for number in range(20 if bench.quick else 200):
             # Irregular, so that nothing falls in step with a timer of the server.
             await asyncio.sleep(chance.uniform(0.01, 0.15))
-            await hub.append(LOCAL, session.id, UserMessage(content=(Text(text=f"m{number}"),)))
+            await hub.editor.append(
+                LOCAL, session.id, UserMessage(content=(Text(text=f"m{number}"),))
+            )
             committed = time.monotonic()
             while b"m%d" % number not in seen:
                 await asyncio.sleep(0.001)

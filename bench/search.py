@@ -93,7 +93,9 @@ def cases(store: SQLiteStore, hub: Hub, name: str, texts: list[str]) -> dict[str
         assert await store.page(WORKSPACE, Query(text=next(turns))) or "two" in name
 
     async def search() -> None:
-        assert (await hub.search(LOCAL, Query(text=next(hub_turns)))).found or "two" in name
+        assert (
+            await hub.sessions.search(LOCAL, Query(text=next(hub_turns)))
+        ).matches or "two" in name
 
     return {f"{name}|store": page, f"{name}|hub": search}
 

@@ -63,7 +63,7 @@ async def followed(hub: Hub, id: str) -> tuple[str, list[Event]]:
     """What a follower sees of a turn: the pieces together, and the events."""
     pieces: list[str] = []
     events: list[Event] = []
-    async for item in hub.follow(LOCAL, id, deltas=True):
+    async for item in hub.history.follow(LOCAL, id, deltas=True):
         if isinstance(item, Delta):
             pieces.append(item.text)
             continue
@@ -90,11 +90,11 @@ async def chunk(directory: Path, count: int) -> tuple[float, float]:
     stream = speaking(count)
     model = FunctionModel(stream_function=stream)
     async with opened(directory, stream) as hub:
-        session = await hub.create(LOCAL, cwd=str(directory))
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
         reader = asyncio.create_task(followed(hub, session.id))
         gc.collect()
         began = time.perf_counter()
-        await hub.run(LOCAL, session.id, "Speak")
+        await hub.turns.run(LOCAL, session.id, "Speak")
         took = time.perf_counter() - began
         _, events = await reader
         (said,) = [e.body for e in events if isinstance(e.body, AgentMessage)]
@@ -127,12 +127,12 @@ async def call(directory: Path, count: int) -> tuple[float, float]:
     stream = calling(count, str(file))
     model = FunctionModel(stream_function=stream)
     async with opened(directory, stream) as hub:
-        session = await hub.create(LOCAL, cwd=str(directory))
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
         gc.collect()
         began = time.perf_counter()
-        await hub.run(LOCAL, session.id, "Read")
+        await hub.turns.run(LOCAL, session.id, "Read")
         took = time.perf_counter() - began
-        events = await hub.events(LOCAL, session.id, limit=100_000)
+        events = await hub.history.events(LOCAL, session.id, limit=100_000)
         calls = [e.body.call_id for e in events if isinstance(e.body, ToolCall)]
         results = [e.body.call_id for e in events if isinstance(e.body, ToolResult)]
         assert calls == results and len(calls) == count
@@ -150,10 +150,10 @@ async def call(directory: Path, count: int) -> tuple[float, float]:
 async def appends(directory: Path, count: int) -> float:
     """Seconds for three appends, one after the other, as each call makes."""
     async with opened(directory, speaking(1)) as hub:
-        session = await hub.create(LOCAL, cwd=str(directory))
+        session = await hub.editor.create(LOCAL, cwd=str(directory))
         began = time.perf_counter()
         for _ in range(3 * count):
-            await hub.append(LOCAL, session.id, ModelAsked(model="function:any"))
+            await hub.editor.append(LOCAL, session.id, ModelAsked(model="function:any"))
         return (time.perf_counter() - began) / count
 
 
@@ -163,10 +163,10 @@ async def appends(directory: Path, count: int) -> float:
 async def crowd(directory: Path, turns: int, chunks: int) -> float:
     """Seconds for so many turns at once, each followed; nothing lost, nothing out of order."""
     async with opened(directory, speaking(chunks)) as hub:
-        sessions = [await hub.create(LOCAL, cwd=str(directory)) for _ in range(turns)]
+        sessions = [await hub.editor.create(LOCAL, cwd=str(directory)) for _ in range(turns)]
         readers = [asyncio.create_task(followed(hub, each.id)) for each in sessions]
         began = time.perf_counter()
-        await asyncio.gather(*(hub.run(LOCAL, each.id, "Speak") for each in sessions))
+        await asyncio.gather(*(hub.turns.run(LOCAL, each.id, "Speak") for each in sessions))
         took = time.perf_counter() - began
         whole = "".join(f"word{number} " for number in range(chunks))
         for seen, events in await asyncio.gather(*readers):
@@ -191,14 +191,14 @@ async def cancel(directory: Path, rounds: int) -> list[float]:
     found = []
     async with opened(directory, endless) as hub:
         for _ in range(rounds):
-            session = await hub.create(LOCAL, cwd=str(directory))
-            turn = await hub.prompt(LOCAL, session.id, "Speak")
-            async for item in hub.follow(LOCAL, session.id, deltas=True):
+            session = await hub.editor.create(LOCAL, cwd=str(directory))
+            turn = await hub.turns.submit(LOCAL, session.id, "Speak")
+            async for item in hub.history.follow(LOCAL, session.id, deltas=True):
                 if isinstance(item, Delta):
                     break
             began = time.perf_counter()
-            await hub.cancel(LOCAL, session.id)
-            assert await hub.wait(LOCAL, session.id, turn) == "cancelled"
+            await hub.turns.cancel(LOCAL, session.id)
+            assert await hub.turns.wait(LOCAL, session.id, turn) == "cancelled"
             found.append(time.perf_counter() - began)
     return found
 

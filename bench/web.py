@@ -133,7 +133,7 @@ async def long_session(data: Path, messages: int) -> str:
             said = words.text(chance, 30, 300)
             bodies.append(AgentMessage(content=(Text(text=f"**{number}** {said}\n\n- {said}"),)))
         for start in range(0, len(bodies), 2000):
-            await hub.append(LOCAL, id, *bodies[start : start + 2000])
+            await hub.editor.append(LOCAL, id, *bodies[start : start + 2000])
     return id
 
 
@@ -146,7 +146,7 @@ async def untrash(data: Path) -> None:
         back = InfoChanged(deleted=False)
         for start in range(0, len(gone), 2000):
             batch = gone[start : start + 2000]
-            await asyncio.gather(*(hub.append(LOCAL, id, back) for id in batch))
+            await asyncio.gather(*(hub.editor.append(LOCAL, id, back) for id in batch))
 
 
 # The servers.
@@ -252,7 +252,7 @@ class Answer:
 async def sign_in(data: Path, port: int) -> str:
     """A browser's cookie."""
     async with await open_hub(data, sources="none") as hub:
-        token = await hub.visits.enter(await hub.visits.invite(LOCAL))
+        token = await hub.logins.enter(await hub.logins.invite(LOCAL))
     return f"segue-{port}={token}"
 
 

@@ -51,7 +51,6 @@ KNOWN_CYCLES = {
     "interfaces.cli": 7,
     "interfaces.rest": 27,
     "interfaces.web": 14,
-    "hub.sessions": 2,
     "sources.claude": 4,
     "sources.index": 3,
 }
@@ -100,7 +99,8 @@ KNOWN_INTERFACE_IMPORTS = {
 
 # Modules of the core and of interfaces that know Claude Code by name.
 KNOWN_TO_NAME_CLAUDE = {
-    "hub/sessions/catalog.py",
+    "hub/history/reader.py",
+    "hub/turns/agents.py",
     "hub/sync/importer.py",
     "hub/sync/mirror.py",
     "interfaces/cli/command_list.py",  # `segue claude` is a command
@@ -271,18 +271,18 @@ def test_the_public_names_are_these() -> None:
         "AssistantMessage",
         "Block",
         "Event",
-        "Found",
         "Hub",
         "LOCAL",
         "Message",
         "Page",
         "PartialMessage",
-        "Policy",
         "Principal",
         "Query",
         "ResultMessage",
-        "Results",
+        "RetentionPolicy",
         "SDKSession",
+        "SearchMatch",
+        "SearchPage",
         "SegueError",
         "Session",
         "SessionInfo",
@@ -334,7 +334,7 @@ from segue.model.principal import LOCAL
 from segue.store.sqlite import SQLiteStore
 hub = Hub(SQLiteStore.open(Path({str(tmp_path)!r}) / "segue.db"), Path("/"))
 try:
-    hub.list(LOCAL).send(None)
+    hub.sessions.list(LOCAL).send(None)
 except StopIteration as done:
     assert done.value.sessions == []
 """
@@ -358,7 +358,7 @@ root = Path({str(tmp_path)!r})
 source = ClaudeSource(root / "index", ClaudeHome(str(root / "claude")))
 hub = Hub(SQLiteStore.open(root / "segue.db"), root, sources=[source])
 try:
-    hub.list(LOCAL).send(None)
+    hub.sessions.list(LOCAL).send(None)
 except StopIteration as done:
     assert len(done.value.sessions) == 1
 """

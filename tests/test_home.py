@@ -111,6 +111,6 @@ async def test_a_hub_that_lasts_shows_what_a_tool_begins_that_was_never_used_bef
     monkeypatch.delenv("SEGUE_DATABASE_URL", raising=False)
     assert await shown(tmp_path) == []
     async with await open_hub(tmp_path, lasting=True) as hub:
-        assert (await hub.list(LOCAL)).sessions == []
+        assert (await hub.sessions.list(LOCAL)).sessions == []
         home.talk()
-        assert [session.id for session in (await hub.list(LOCAL)).sessions] == [S]
+        assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [S]

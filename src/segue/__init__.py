@@ -4,9 +4,9 @@
 
     async def main() -> None:
         async with await segue.open_hub() as hub:
-            session = await hub.create(segue.LOCAL, cwd="/home/me/project")
-            await hub.run(segue.LOCAL, session.id, "What does this project do?")
-            async for event in hub.history(segue.LOCAL, session.id):
+            session = await hub.editor.create(segue.LOCAL, cwd="/home/me/project")
+            await hub.turns.run(segue.LOCAL, session.id, "What does this project do?")
+            async for event in hub.history.read(segue.LOCAL, session.id):
                 print(event.type, event.body)
 
     asyncio.run(main())
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from segue.agents.base import Agent, Answer, Turn
     from segue.agents.registry import AgentRegistry
     from segue.factory import data_dir, open_hub
-    from segue.hub import Found, Hub, Page, Policy, Results
+    from segue.hub import Hub, Page, SearchMatch, SearchPage
+    from segue.hub.sessions.retention import RetentionPolicy
     from segue.interfaces.acp.serve import serve_acp
     from segue.interfaces.python import (
         AssistantMessage,
@@ -86,7 +87,8 @@ _HOMES = {
         "unstable_v2_resume_session",
     ),
     "factory": ("data_dir", "open_hub"),
-    "hub": ("Found", "Hub", "Page", "Policy", "Results"),
+    "hub": ("Hub", "Page", "SearchMatch", "SearchPage"),
+    "hub.sessions.retention": ("RetentionPolicy",),
     "model": ("content", "errors", "event"),
     "model.content": ("Block", "Text"),
     "model.errors": ("SegueError",),
@@ -107,17 +109,17 @@ __all__ = [
     "AssistantMessage",
     "Block",
     "Event",
-    "Found",
     "Hub",
     "Message",
     "Page",
     "PartialMessage",
-    "Policy",
     "Principal",
     "Query",
     "ResultMessage",
-    "Results",
+    "RetentionPolicy",
     "SDKSession",
+    "SearchMatch",
+    "SearchPage",
     "SegueError",
     "Session",
     "SessionInfo",

@@ -70,7 +70,7 @@ async def open_hub(
         sources = os.environ.get(SOURCES) or ("none" if url else "claude")
     if isinstance(sources, str):
         sources = _sources(sources, where, lasting, progress)
-    return Hub(await open_store(where, url), where, sources=sources, database=url, **options)
+    return Hub(await open_store(where, url), where, sources=sources, database_url=url, **options)
 
 
 def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:

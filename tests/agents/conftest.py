@@ -49,7 +49,7 @@ class House:
 
     async def session(self, **made: Any) -> Session:
         made.setdefault("cwd", str(self.place))
-        return await self.hub.create(LOCAL, **made)
+        return await self.hub.editor.create(LOCAL, **made)
 
     async def play(
         self,
@@ -61,19 +61,19 @@ class House:
     ) -> list[Any]:
         """Prompt, answer what is asked, and give the bodies of the turn's events."""
         session = session or await self.session()
-        seq = (await self.hub.get(LOCAL, session.id)).last_seq
-        await self.hub.prompt(principal, session.id, text)
+        seq = (await self.hub.sessions.get(LOCAL, session.id)).last_seq
+        await self.hub.turns.submit(principal, session.id, text)
         return await self.rest(session.id, seq, answer)
 
     async def rest(self, id: str, seq: int, answer: str = "allow") -> list[Any]:
         """The bodies of events after a seq until the turn is over."""
         bodies: list[Any] = []
         async with asyncio.timeout(PATIENCE):
-            async for item in self.hub.follow(LOCAL, id, seq):
+            async for item in self.hub.history.follow(LOCAL, id, seq):
                 assert isinstance(item, Event)
                 bodies.append(item.body)
                 if isinstance(item.body, PermissionAsked):
-                    await self.hub.answer(LOCAL, id, item.body.ask_id, answer)
+                    await self.hub.turns.answer(LOCAL, id, item.body.ask_id, answer)
                 if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                     break
         return bodies

@@ -38,7 +38,7 @@ def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def said(hub: segue.Hub) -> list[str]:
-    bodies = [event.body async for event in hub.history(segue.LOCAL, ID)]
+    bodies = [event.body async for event in hub.history.read(segue.LOCAL, ID)]
     return [
         plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
     ]
@@ -47,9 +47,9 @@ async def said(hub: segue.Hub) -> list[str]:
 async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) -> None:
     before = transcript.read_bytes()
     async with await segue.open_hub() as hub:
-        assert await hub.keeper(segue.LOCAL, ID) == "claude"
-        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
-        assert await hub.keeper(segue.LOCAL, ID) is None
+        assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
+        assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert await hub.sessions.owner(segue.LOCAL, ID) is None
         assert await said(hub) == ["first words", "/say more", "more"]
     assert transcript.read_bytes() == before
 
@@ -57,8 +57,8 @@ async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) 
 async def refused(hub: segue.Hub, why: str) -> None:
     """A prompt is refused, and nothing is left of it."""
     with pytest.raises(segue.errors.NoAgent, match=why):
-        await hub.prompt(segue.LOCAL, ID, "more")
-    assert await hub.keeper(segue.LOCAL, ID) == "claude"
+        await hub.turns.submit(segue.LOCAL, ID, "more")
+    assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
     assert await hub.store.get("local", ID) is None
     assert await said(hub) == ["first words"]
 
@@ -66,22 +66,22 @@ async def refused(hub: segue.Hub, why: str) -> None:
 async def test_without_the_sdk_a_prompt_says_what_to_install() -> None:
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        hold = await hub.hold(segue.LOCAL, ID)  # to look at it, nothing is needed
+        hold = await hub.turns.lease(segue.LOCAL, ID)  # to look at it, nothing is needed
         await refused(hub, "pip install claude-agent-sdk")
         await hold.close()
 
 
 async def test_without_the_sdk_a_turn_of_what_was_taken_in_says_so_too() -> None:
     async with await segue.open_hub() as hub:
-        await hub.run(segue.LOCAL, ID, "/say more")
+        await hub.turns.run(segue.LOCAL, ID, "/say more")
         agent = await hub.records.agent_of("local", "claude")
-        await hub.configure(segue.LOCAL, ID, ConfigChanged(agent=agent))
+        await hub.editor.configure(segue.LOCAL, ID, ConfigChanged(agent=agent))
         await hub.config.set("local", "claude.continue", "true")
-        assert await hub.run(segue.LOCAL, ID, "more") == "error"
-        events = [event async for event in hub.history(segue.LOCAL, ID)]
+        assert await hub.turns.run(segue.LOCAL, ID, "more") == "error"
+        events = [event async for event in hub.history.read(segue.LOCAL, ID)]
         (failed,) = [event.body for event in events if isinstance(event.body, Failed)]
         assert "pip install claude-agent-sdk" in failed.message
-        assert (await hub.get(segue.LOCAL, ID)).status == "idle"
+        assert (await hub.sessions.get(segue.LOCAL, ID)).status == "idle"
 
 
 @pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "openai:gpt-5", "nobody:none"])
@@ -99,17 +99,17 @@ async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_copied(
         async with segue.resume_session(ID, model=model):
             pass
     async with await segue.open_hub() as hub:
-        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+        assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
         await hub.config.unset("local", "model")
-        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
     assert transcript.read_bytes() == before
 
 
 async def test_an_empty_prompt_copies_nothing() -> None:
     async with await segue.open_hub() as hub:
         with pytest.raises(segue.errors.InvalidInput):
-            await hub.prompt(segue.LOCAL, ID, "  ")
-        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+            await hub.turns.submit(segue.LOCAL, ID, "  ")
+        assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
 
 
 async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
@@ -117,7 +117,7 @@ async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
         await hub.config.set("local", "claude.continue", "true")
         await refused(hub, "claude-agent-sdk")
         await hub.config.set("local", "claude.continue", "false")
-        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
 
 
 async def test_it_resumes_what_came_from_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +136,10 @@ async def test_it_resumes_what_came_from_its_files(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", sdk)
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        await hub.run(segue.LOCAL, ID, "more")
+        await hub.turns.run(segue.LOCAL, ID, "more")
         agent = await hub.records.agent_of("local", "claude")
-        new = await hub.create(segue.LOCAL, agent=agent)
-        await hub.run(segue.LOCAL, new.id, "begin")
+        new = await hub.editor.create(segue.LOCAL, agent=agent)
+        await hub.turns.run(segue.LOCAL, new.id, "begin")
     resumed, begun = asked
     assert resumed["resume"] == ID and "session_id" not in resumed
     assert begun["session_id"] == new.id and "resume" not in begun
@@ -154,7 +154,7 @@ async def test_a_program_s_own_model_answers_whatever_is_continued(transcript: P
         assert [each.type async for each in session.stream()][-1] == "result"
     async with await segue.open_hub() as hub:
         assert await said(hub) == ["first words", "/say more", "more"]
-        agent = (await hub.get(segue.LOCAL, ID)).agent
+        agent = (await hub.sessions.get(segue.LOCAL, ID)).agent
         assert agent is not None and agent.overrides["kind"] == "default"
     assert transcript.read_bytes() == before
 
@@ -165,7 +165,7 @@ async def test_a_program_takes_up_nothing_that_claude_code_works_on(transcript: 
         async with segue.resume_session(ID, model="demo"):
             pass
     async with await segue.open_hub() as hub:
-        assert await hub.keeper(segue.LOCAL, ID) == "claude"
+        assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
 
 
 async def test_a_prompt_in_the_directory_of_its_files_finds_them(
@@ -174,15 +174,15 @@ async def test_a_prompt_in_the_directory_of_its_files_finds_them(
     transcript.with_suffix("").mkdir()  # where what belongs to the session lies
     monkeypatch.chdir(transcript.parent)
     async with await segue.open_hub() as hub:
-        lines = [line async for line in hub.claude_transcript(segue.LOCAL, ID)]
+        lines = [line async for line in hub.sync.claude_transcript(segue.LOCAL, ID)]
         assert b"".join(lines) == transcript.read_bytes()
-        assert await hub.run(segue.LOCAL, ID, "/say more") == "end_turn"
-        assert (await hub.import_claude(segue.LOCAL, ID))[1] == 0
+        assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
+        assert (await hub.sync.import_claude(segue.LOCAL, ID))[1] == 0
 
 
 async def test_it_runs_for_the_local_user_alone() -> None:
     other = segue.Principal(workspace="local", local=False)
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        assert await hub.run(other, ID, "/say more") == "end_turn"
+        assert await hub.turns.run(other, ID, "/say more") == "end_turn"
         assert await said(hub) == ["first words", "/say more", "more"]

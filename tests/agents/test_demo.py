@@ -23,18 +23,18 @@ def hub(tmp_path: Path) -> Hub:
 
 async def play(hub: Hub, script: str, answer: str = "allow", **made: Any) -> list[Any]:
     """Run a script in a new session, answering what it asks; the bodies of its events."""
-    session = await hub.create(LOCAL, **made)
-    turn = await hub.prompt(LOCAL, session.id, script)
+    session = await hub.editor.create(LOCAL, **made)
+    turn = await hub.turns.submit(LOCAL, session.id, script)
     bodies = []
     async with asyncio.timeout(20):
-        async for item in hub.follow(LOCAL, session.id):
+        async for item in hub.history.follow(LOCAL, session.id):
             assert isinstance(item, Event)
             bodies.append(item.body)
             if isinstance(item.body, PermissionAsked):
-                await hub.answer(LOCAL, session.id, item.body.ask_id, answer)
+                await hub.turns.answer(LOCAL, session.id, item.body.ask_id, answer)
             if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                 break
-    assert await hub.wait(LOCAL, session.id, turn)
+    assert await hub.turns.wait(LOCAL, session.id, turn)
     await hub.close()
     return bodies
 
@@ -142,11 +142,11 @@ async def test_mcp_calls_go_to_the_session_s_servers(hub: Hub) -> None:
             called.append((server, tool, arguments))
             return ToolResult(call_id="", content=as_content("four"))
 
-    session = await hub.create(LOCAL)
-    await hub.hold(LOCAL, session.id, tools=Servers())
-    await hub.run(LOCAL, session.id, '/mcp tools add {"a": 2, "b": 2}\n/mcp tools add {oops')
+    session = await hub.editor.create(LOCAL)
+    await hub.turns.lease(LOCAL, session.id, tools=Servers())
+    await hub.turns.run(LOCAL, session.id, '/mcp tools add {"a": 2, "b": 2}\n/mcp tools add {oops')
     assert called == [("tools", "add", {"a": 2, "b": 2})]
-    (result,) = [e.body for e in await hub.events(LOCAL, session.id, types=["tool_result"])]
+    (result,) = [e.body for e in await hub.history.events(LOCAL, session.id, types=["tool_result"])]
     assert result.content == as_content("four")
     await hub.close()
 

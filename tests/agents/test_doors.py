@@ -103,7 +103,7 @@ async def clicked(site: Site, place: Path) -> str:
     page = made.headers["location"]
     id = page.rpartition("/")[2]
     await site.post(f"{page}/prompt", text=ASK)
-    async for event in site.hub.follow(LOCAL, id):
+    async for event in site.hub.history.follow(LOCAL, id):
         assert isinstance(event, Event)
         if isinstance(event.body, PermissionAsked):
             choice = f"{event.body.ask_id} allow"
@@ -129,10 +129,10 @@ async def test_every_door_stores_the_same(tmp_path: Path, monkeypatch: pytest.Mo
             await hub.config.set("local", "model.base_url", provider.url)
 
             async def seen(id: str) -> list[Any]:
-                cwd = (await hub.get(LOCAL, id)).cwd
+                cwd = (await hub.sessions.get(LOCAL, id)).cwd
                 assert Path(cwd, "b.txt").read_text() == "x"
                 Path(cwd, "b.txt").unlink()
-                return told([event async for event in hub.history(LOCAL, id)], cwd)
+                return told([event async for event in hub.history.read(LOCAL, id)], cwd)
 
             async def allow(name: str, given: Any) -> bool:
                 return name == "write"
@@ -153,13 +153,13 @@ async def test_every_door_stores_the_same(tmp_path: Path, monkeypatch: pytest.Mo
                     histories[f"acp {version}"] = await seen(id)
 
             await typed(place, acp.data)
-            newest = (await hub.list(LOCAL)).sessions[0]
+            newest = (await hub.sessions.list(LOCAL)).sessions[0]
             histories["cli"] = await seen(newest.id)
 
             async with open_api(tmp_path, store=SQLiteStore.open(acp.data / "segue.db")) as api:
                 made = await api.session()
                 id = ids.parse(made["id"]) or ""
-                (Path((await hub.get(LOCAL, id)).cwd) / "a.txt").write_text("one\ntwo\n")
+                (Path((await hub.sessions.get(LOCAL, id)).cwd) / "a.txt").write_text("one\ntwo\n")
                 events = await answered(api, made["id"])
                 use = next(each for each in events if each["type"] == "agent.tool_use")
                 assert use["evaluated_permission"] == "allow"

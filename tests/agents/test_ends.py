@@ -64,8 +64,8 @@ def well_formed(request: dict[str, Any]) -> None:
 
 async def goes_on(house: House, session: str) -> list[Event]:
     """The session is at rest, and a next prompt is answered; its events before that."""
-    row = await house.hub.get(LOCAL, session)
-    events = [event async for event in house.hub.history(LOCAL, session)]
+    row = await house.hub.sessions.get(LOCAL, session)
+    events = [event async for event in house.hub.history.read(LOCAL, session)]
     at_rest(row, events)
     house.provider.scripts.clear()
     bodies = await house.play("And now?", row)
@@ -77,10 +77,10 @@ async def goes_on(house: House, session: str) -> list[Event]:
 @asynccontextmanager
 async def answering(hub: Hub, session: str) -> AsyncIterator[None]:
     async def answer() -> None:
-        async for event in hub.follow(LOCAL, session):
+        async for event in hub.history.follow(LOCAL, session):
             if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
                 with suppress(NotFound):  # withdrawn meanwhile
-                    await hub.answer(LOCAL, session, event.body.ask_id, "allow")
+                    await hub.turns.answer(LOCAL, session, event.body.ask_id, "allow")
 
     task = asyncio.create_task(answer())
     try:
@@ -169,7 +169,7 @@ async def test_a_turn_cancelled_at_every_step_leaves_a_session_that_goes_on(
             store.changes, store.at = 0, step
 
             async def cancel(id: str = session.id) -> None:
-                await house.hub.cancel(LOCAL, id)
+                await house.hub.turns.cancel(LOCAL, id)
 
             store.act = cancel
             await house.play("Go", session)
@@ -204,12 +204,12 @@ async def test_a_model_that_is_slow_can_be_cancelled(house: House, moment: str) 
             await house.play("First", session)
             house.provider.input_tokens = 10
         house.answers(*scripts)
-        turn = await house.hub.prompt(LOCAL, session.id, "Second")
+        turn = await house.hub.turns.submit(LOCAL, session.id, "Second")
         await wait.reached.wait()
         if "sentence" in moment:
             await _shown(house, session.id, "Once upon")
-        await house.hub.cancel(LOCAL, session.id)
-        assert await house.hub.wait(LOCAL, session.id, turn) == "cancelled"
+        await house.hub.turns.cancel(LOCAL, session.id)
+        assert await house.hub.turns.wait(LOCAL, session.id, turn) == "cancelled"
         await house.hub.config.unset("local", "model.context")
         events = await goes_on(house, session.id)
     bodies = [event.body for event in events]
@@ -225,7 +225,7 @@ async def test_a_model_that_is_slow_can_be_cancelled(house: House, moment: str) 
 
 async def _shown(house: House, session: str, text: str) -> None:
     seen = ""
-    async for item in house.hub.follow(LOCAL, session, deltas=True):
+    async for item in house.hub.history.follow(LOCAL, session, deltas=True):
         seen += getattr(item, "text", "")
         if text in seen:
             return
@@ -244,14 +244,14 @@ async def test_a_tool_that_is_slow_can_be_cancelled(house: House, call: Use) -> 
     async with house, asyncio.timeout(PATIENCE):
         house.answers([call])
         session = await house.session()
-        await house.hub.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
-        turn = await house.hub.prompt(LOCAL, session.id, "Work")
-        while not (await house.hub.get(LOCAL, session.id)).open_calls or (
+        await house.hub.editor.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
+        turn = await house.hub.turns.submit(LOCAL, session.id, "Work")
+        while not (await house.hub.sessions.get(LOCAL, session.id)).open_calls or (
             call.name == "bash" and not (house.place / "begun").exists()
         ):
             await asyncio.sleep(0.01)
-        await house.hub.cancel(LOCAL, session.id)
-        assert await house.hub.wait(LOCAL, session.id, turn) == "cancelled"
+        await house.hub.turns.cancel(LOCAL, session.id)
+        assert await house.hub.turns.wait(LOCAL, session.id, turn) == "cancelled"
         events = await goes_on(house, session.id)
     (result,) = of([event.body for event in events], "tool_result")
     assert result.status == "cancelled"
@@ -266,12 +266,12 @@ async def test_a_question_and_a_pause_can_be_cancelled(house: House) -> None:
         ):
             house.answers(*scripts)
             session = await house.session(agent=await spec(house, backoff=60))
-            turn = await house.hub.prompt(LOCAL, session.id, "Work")
+            turn = await house.hub.turns.submit(LOCAL, session.id, "Work")
             while True:
-                row = await house.hub.get(LOCAL, session.id)
+                row = await house.hub.sessions.get(LOCAL, session.id)
                 if row.status == awaited and (row.open_asks or awaited != "idle"):
                     break
                 await asyncio.sleep(0.01)
-            await house.hub.cancel(LOCAL, session.id)
-            assert await house.hub.wait(LOCAL, session.id, turn) == "cancelled"
+            await house.hub.turns.cancel(LOCAL, session.id)
+            assert await house.hub.turns.wait(LOCAL, session.id, turn) == "cancelled"
             await goes_on(house, session.id)

@@ -44,7 +44,7 @@ async def test_the_model_calls_a_tool_of_a_server_that_the_client_brought(house:
         servers, failures = await McpServers.connect([stdio()], str(house.place), local=True)
         assert failures == {}
         session = await house.session()
-        await house.hub.hold(LOCAL, session.id, tools=servers)
+        await house.hub.turns.lease(LOCAL, session.id, tools=servers)
         house.answers([Use("adder__add", {"a": 2, "b": 40})])
         bodies = await house.play("Add", session)
         await house.play("Add", session, principal=STRANGER)

@@ -46,8 +46,8 @@ async def test_pieces_are_on_followers_screens_before_the_message_is_whole(house
         house.answers([Say("first half"), wait, Say(" and the rest")])
         session = await house.session()
         seen = []
-        await house.hub.prompt(LOCAL, session.id, "Hi")
-        async for item in house.hub.follow(LOCAL, session.id, deltas=True):
+        await house.hub.turns.submit(LOCAL, session.id, "Hi")
+        async for item in house.hub.history.follow(LOCAL, session.id, deltas=True):
             if isinstance(item, Delta):
                 seen.append(item.text)
                 if "".join(seen) == "first half":
@@ -94,7 +94,7 @@ async def test_the_next_turn_has_the_whole_conversation(house: House) -> None:
         session = await house.session()
         await house.play("First", session)
         picture = [Text(text="And this?"), Image(data=PIXEL)]
-        await house.hub.run(LOCAL, session.id, picture)
+        await house.hub.turns.run(LOCAL, session.id, picture)
     asked, answered, result, done, again = house.provider.requests[-1]["messages"]
     assert [m["role"] for m in (asked, answered, result, done, again)] == [
         *("user", "assistant", "user", "assistant", "user")
@@ -209,12 +209,12 @@ async def test_a_server_that_starts_meanwhile_answers(house: House) -> None:
         url = await _closed()
         await house.hub.config.set("local", "model.base_url", url)
         session = await house.session()
-        turn = await house.hub.prompt(LOCAL, session.id, "Hi")
-        async for item in house.hub.follow(LOCAL, session.id):
+        turn = await house.hub.turns.submit(LOCAL, session.id, "Hi")
+        async for item in house.hub.history.follow(LOCAL, session.id):
             if isinstance(item, Event) and item.type == "failed":
                 break
         async with Provider(port=int(url.rpartition(":")[2])) as late:
-            assert await house.hub.wait(LOCAL, session.id, turn) == "end_turn"
+            assert await house.hub.turns.wait(LOCAL, session.id, turn) == "end_turn"
     assert len(late.requests) == 1
 
 
@@ -277,11 +277,11 @@ async def test_what_is_said_meanwhile_joins_the_turn_before_the_next_request(hou
         wait = Wait()
         house.answers([wait, Use("glob", {"pattern": "*"})])
         session = await house.session()
-        turn = await house.hub.prompt(LOCAL, session.id, "Go")
+        turn = await house.hub.turns.submit(LOCAL, session.id, "Go")
         await wait.reached.wait()
-        await house.hub.prompt(LOCAL, session.id, "And hurry")
+        await house.hub.turns.submit(LOCAL, session.id, "And hurry")
         wait.event.set()
-        assert await house.hub.wait(LOCAL, session.id, turn) == "end_turn"
+        assert await house.hub.turns.wait(LOCAL, session.id, turn) == "end_turn"
     last = house.provider.requests[-1]["messages"][-1]["content"]
     assert [block["type"] for block in last] == ["tool_result", "text"]
     assert last[1]["text"] == "And hurry"
@@ -297,7 +297,7 @@ async def test_a_conversation_that_outgrows_the_context_is_summed_up(house: Hous
         await house.play("Begin", session)
         house.provider.input_tokens = 100
         bodies = await house.play("Go on", session)
-        history = [event async for event in house.hub.history(LOCAL, session.id)]
+        history = [event async for event in house.hub.history.read(LOCAL, session.id)]
     (compacted,) = of(bodies, "compacted")
     assert compacted.tokens_before > 8000
     _, summing, going_on = house.provider.requests
@@ -326,9 +326,9 @@ async def test_what_was_summed_up_is_not_read_again(
         told = [*long, Compacted(summary=as_content("IN SHORT")), AgentMessage(content=())]
         await store.change("local", session.id, lambda _: told)
         monkeypatch.setattr(store, "events", counted)
-        assert await house.hub.run(LOCAL, session.id, "Go on") == "end_turn"
+        assert await house.hub.turns.run(LOCAL, session.id, "Go on") == "end_turn"
         history, read = read, 0
-        await house.hub.run(LOCAL, session.id, "And on")
+        await house.hub.turns.run(LOCAL, session.id, "And on")
     first, second = (request["messages"] for request in house.provider.requests)
     assert "IN SHORT" in str(first) and "old" not in str(first)
     assert "IN SHORT" in str(second) and "done" in str(second)
@@ -418,7 +418,7 @@ async def test_modes_say_what_is_asked_first(
     async with house:
         house.answers([Use(name, given)])
         session = await house.session()
-        await house.hub.configure(LOCAL, session.id, ConfigChanged(mode=mode))
+        await house.hub.editor.configure(LOCAL, session.id, ConfigChanged(mode=mode))
         bodies = await house.play("Go", session)
     assert bool(of(bodies, "permission_asked")) is asked
     assert [body.status for body in of(bodies, "tool_result")] == [status]
@@ -467,15 +467,15 @@ async def test_two_questions_of_one_answer_are_asked_together(house: House) -> N
     async with house:
         house.answers([Use("bash", {"command": "true"}), Use("bash", {"command": "echo two"})])
         session = await house.session()
-        await house.hub.prompt(LOCAL, session.id, "Go")
+        await house.hub.turns.submit(LOCAL, session.id, "Go")
         async with asyncio.timeout(PATIENCE):
-            async for item in house.hub.follow(LOCAL, session.id):
+            async for item in house.hub.history.follow(LOCAL, session.id):
                 assert isinstance(item, Event)
                 if len(getattr(item.body, "pending", ())) == 2:
                     break
-        open_asks = (await house.hub.get(LOCAL, session.id)).open_asks
+        open_asks = (await house.hub.sessions.get(LOCAL, session.id)).open_asks
         for ask in reversed(open_asks):
-            await house.hub.answer(LOCAL, session.id, ask, "allow")
+            await house.hub.turns.answer(LOCAL, session.id, ask, "allow")
         bodies = await house.rest(session.id, 0)
     assert [body.content[0].text for body in of(bodies, "tool_result")] == ["(no output)", "two\n"]
 
@@ -488,16 +488,16 @@ async def test_a_stranger_s_prompt_has_a_stranger_s_tools(house: House) -> None:
     async with house:
         house.answers(look)
         session = await house.session()
-        await house.hub.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
+        await house.hub.editor.configure(LOCAL, session.id, ConfigChanged(mode="bypassPermissions"))
         mine = await house.play("Look", session)
         house.answers(look)
         theirs = await house.play("Look", session, principal=STRANGER)
         wait = Wait()
         house.answers([wait, Use("glob", {"pattern": "*"})], look)
-        seq = (await house.hub.get(LOCAL, session.id)).last_seq
-        await house.hub.prompt(LOCAL, session.id, "Wait")
+        seq = (await house.hub.sessions.get(LOCAL, session.id)).last_seq
+        await house.hub.turns.submit(LOCAL, session.id, "Wait")
         await wait.reached.wait()
-        await house.hub.prompt(STRANGER, session.id, "And look")
+        await house.hub.turns.submit(STRANGER, session.id, "And look")
         wait.event.set()
         joined = await house.rest(session.id, seq)
     assert of(mine, "tool_result")[0].content[0].text == "SECRET"

@@ -23,9 +23,9 @@ def tag(body: Any) -> str:
 async def reach(house: House, most: int = 3) -> tuple[list[Any], Session]:
     session = await house.session()
     rubric = {"type": "text", "content": "It has two lines."}
-    await house.hub.define_outcome(LOCAL, session.id, "Write a poem", rubric, most)
+    await house.hub.turns.define_outcome(LOCAL, session.id, "Write a poem", rubric, most)
     bodies = await house.rest(session.id, 0)
-    return bodies, await house.hub.get(LOCAL, session.id)
+    return bodies, await house.hub.sessions.get(LOCAL, session.id)
 
 
 def steps(bodies: list[Any]) -> list[tuple[int, str]]:
@@ -108,12 +108,14 @@ async def test_what_is_cancelled_is_interrupted(house: House, where: str) -> Non
         wait = Wait()
         house.answers(*([[wait]] if where == "work" else [[Say("Done.")], [wait]]))
         session = await house.session()
-        await house.hub.define_outcome(LOCAL, session.id, "Go", {"type": "text", "content": "x"})
+        await house.hub.turns.define_outcome(
+            LOCAL, session.id, "Go", {"type": "text", "content": "x"}
+        )
         async with asyncio.timeout(PATIENCE):
             await wait.reached.wait()
-        await house.hub.cancel(LOCAL, session.id)
+        await house.hub.turns.cancel(LOCAL, session.id)
         bodies = await house.rest(session.id, 0)
-        after = await house.hub.get(LOCAL, session.id)
+        after = await house.hub.sessions.get(LOCAL, session.id)
     assert steps(bodies)[-1] == (0, "interrupted")
     assert after.outcomes[0].completed_at is not None and after.status == "idle"
 
@@ -147,16 +149,16 @@ async def test_a_prompt_sent_meanwhile_waits_for_an_outcome_before_it(house: Hou
         wait = Wait()
         house.answers([wait, Use("glob", {"pattern": "*"})])
         session = await house.session()
-        await house.hub.prompt(LOCAL, session.id, "First")
+        await house.hub.turns.submit(LOCAL, session.id, "First")
         await wait.reached.wait()
         rubric = {"type": "text", "content": "x"}
-        await house.hub.define_outcome(LOCAL, session.id, "Second", rubric)
-        last = await house.hub.prompt(LOCAL, session.id, "Third")
+        await house.hub.turns.define_outcome(LOCAL, session.id, "Second", rubric)
+        last = await house.hub.turns.submit(LOCAL, session.id, "Third")
         house.answers([Say("first done")], [Say("second done")], verdict("satisfied"))
         wait.event.set()
         async with asyncio.timeout(PATIENCE):
-            await house.hub.wait(LOCAL, session.id, last)
-        bodies = [event.body async for event in house.hub.history(LOCAL, session.id)]
+            await house.hub.turns.wait(LOCAL, session.id, last)
+        bodies = [event.body async for event in house.hub.history.read(LOCAL, session.id)]
     kinds = [b.__struct_config__.tag for b in bodies]
     assert [k for k in kinds if k in ("user_message", "outcome_defined")] == [
         *("user_message", "outcome_defined", "user_message")

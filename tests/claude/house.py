@@ -31,7 +31,7 @@ async def opened(home: Home, **options: Any) -> AsyncIterator[tuple[Hub, ClaudeS
 
 
 async def listed(hub: Hub, **query: Any) -> list[str]:
-    return [session.id for session in (await hub.list(LOCAL, Query(**query))).sessions]
+    return [session.id for session in (await hub.sessions.list(LOCAL, Query(**query))).sessions]
 
 
 def text(*parts: str) -> tuple[Text, ...]:

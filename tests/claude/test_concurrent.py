@@ -62,26 +62,26 @@ async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Hom
         with writing(path, count) as writer:
             while writer.poll() is None or rounds < 3:
                 rounds += 1
-                await hub.set_title(LOCAL, S, f"title {rounds}")
-                await hub.set_tag(LOCAL, S, f"tag-{rounds}")
-                await hub.archive(LOCAL, S)
-                await hub.unarchive(LOCAL, S)
-                fork = await hub.fork(LOCAL, S)
+                await hub.editor.set_title(LOCAL, S, f"title {rounds}")
+                await hub.editor.set_tag(LOCAL, S, f"tag-{rounds}")
+                await hub.editor.archive(LOCAL, S)
+                await hub.editor.unarchive(LOCAL, S)
+                fork = await hub.editor.fork(LOCAL, S)
                 forked = home.projects / "-w" / f"{fork.id}.jsonl"
                 assert len(uuids(forked)) >= 2
-                copy = await hub.fork(LOCAL, S, here=True)
-                events = [event async for event in hub.history(LOCAL, copy.id)]
+                copy = await hub.editor.fork(LOCAL, S, in_store=True)
+                events = [event async for event in hub.history.read(LOCAL, copy.id)]
                 assert events[-1].seq == copy.last_seq == len(events)
-                await hub.purge(LOCAL, copy.id)
+                await hub.editor.purge(LOCAL, copy.id)
                 assert S in await listed(hub, text="written", archived="include")
-                session = await hub.get(LOCAL, S)
+                session = await hub.sessions.get(LOCAL, S)
                 assert (session.title, session.tag) == (f"title {rounds}", f"tag-{rounds}")
         assert [each for each in uuids(path) if each[0] == "w"] == [f"w{n}" for n in range(count)]
-        assert (await hub.get(LOCAL, S)).messages == 2 + count
+        assert (await hub.sessions.get(LOCAL, S)).messages == 2 + count
         # And what was taken over is what was there.
-        session, _ = await hub.import_claude(LOCAL, S)
+        session, _ = await hub.sync.import_claude(LOCAL, S)
         assert session.messages == 2 + count
-        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
         assert copied == path.read_bytes()
 
 
@@ -91,13 +91,13 @@ async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Ho
     async with opened(home) as (hub, _):
         with writing(path, count) as writer:
             while writer.poll() is None:
-                session, new = await hub.import_claude(LOCAL, S)
+                session, new = await hub.sync.import_claude(LOCAL, S)
                 taken += new
-                events = [event async for event in hub.history(LOCAL, S)]
+                events = [event async for event in hub.history.read(LOCAL, S)]
                 assert events[-1].seq == session.last_seq == len(events)
-        taken += (await hub.import_claude(LOCAL, S))[1]
+        taken += (await hub.sync.import_claude(LOCAL, S))[1]
         assert taken == len(path.read_bytes().splitlines())
-        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
         assert copied == path.read_bytes()
 
 
@@ -107,11 +107,11 @@ async def test_a_session_that_comes_back_while_it_is_in_the_trash_costs_neither(
     path = home.talk()
     before = path.read_bytes()
     async with opened(home) as (hub, _):
-        await hub.trash(LOCAL, S)
+        await hub.editor.trash(LOCAL, S)
         with writing(path, 3):
             pass
         assert await listed(hub) == [S]  # one that is there is there
-        await hub.restore(LOCAL, S)  # and needs no more
+        await hub.editor.restore(LOCAL, S)  # and needs no more
         assert uuids(path) == ["w0", "w1", "w2"]
         (kept,) = home.root.glob("segue-trash/*/0")
         assert kept.read_bytes() == before
@@ -152,8 +152,8 @@ async def main():
         source = ClaudeSource(Path(root).parent / "data" / "index.db", ClaudeHome(root))
         async with Hub(MemoryStore(), Path(root).parent, sources=[source]) as hub:
             for _ in range(3):
-                found = (await hub.list(LOCAL, Query(limit=1000))).sessions
-                hits = (await hub.search(LOCAL, Query(text="needle", limit=1000))).found
+                found = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
+                hits = (await hub.sessions.search(LOCAL, Query(text="needle", limit=1000))).found
                 print(len(found), len(hits), flush=True)
 asyncio.run(main())
 """

@@ -25,6 +25,12 @@ from tests.claude.entries import (
 from tests.claude.house import Within, append, opened, said, text
 
 
+async def opened_session(hub: Hub, id: str) -> Session:
+    """Return a session as an interface opens it: current, with what its tool has added."""
+    await hub.sync.ensure_current(LOCAL, id)
+    return await hub.sessions.get(LOCAL, id)
+
+
 def moved_session(home: Home, tmp_path: Path) -> str:
     """A session whose project moved; where it is."""
     old, new = tmp_path / "old", tmp_path / "new"
@@ -40,10 +46,10 @@ def test_what_followed_its_project_is_there_in_the_store_too(
     new = moved_session(home, tmp_path)
 
     async def through(hub: Hub) -> None:
-        assert (await hub.get(LOCAL, S)).cwd == new
-        await hub.run(LOCAL, S, "/say more")
-        assert (await hub.get(LOCAL, S)).cwd == new
-        session, count = await hub.import_claude(LOCAL, S)
+        assert (await opened_session(hub, S)).cwd == new
+        await hub.turns.run(LOCAL, S, "/say more")
+        assert (await opened_session(hub, S)).cwd == new
+        session, count = await hub.sync.import_claude(LOCAL, S)
         assert (session.cwd, count) == (new, 0)
 
     within(through)
@@ -55,15 +61,15 @@ def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_pa
     again.mkdir()
 
     async def through(hub: Hub) -> None:
-        await hub.import_claude(LOCAL, S)
+        await hub.sync.import_claude(LOCAL, S)
         claude.relocate_session(S, str(again))
-        session, count = await hub.import_claude(LOCAL, S)
+        session, count = await hub.sync.import_claude(LOCAL, S)
         assert (session.id, session.cwd, count) == (S, str(again), 1)
-        assert await hub.import_claude(LOCAL, S) == (session, 0)
+        assert await hub.sync.import_claude(LOCAL, S) == (session, 0)
         path = next(home.projects.rglob(f"{S}.jsonl"))
         held = path.read_bytes()
         path.unlink()
-        assert await hub.export_claude(LOCAL, S) == str(path)
+        assert await hub.sync.export_claude(LOCAL, S) == str(path)
         assert path.read_bytes() == held
 
     within(through)
@@ -73,8 +79,8 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
     path = home.talk(say="at first")
 
     async def heard(hub: Hub) -> list[str]:
-        await hub.get(LOCAL, S)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
+        await opened_session(hub, S)
+        events = [event.body async for event in hub.history.conversation(LOCAL, S)]
         return [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
 
     def more(number: int, parent: str) -> None:
@@ -83,20 +89,20 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         append(path, asked, assistant(f"a{number}", f"u{number}", timestamp=at))
 
     async with opened(home) as (hub, source):
-        await hub.run(LOCAL, S, "/say here")
+        await hub.turns.run(LOCAL, S, "/say here")
         conversation = ["at first", "a1", "/say here", "here"]
         assert await heard(hub) == conversation
         more(2, "a1")
         conversation += ["and 2", "a2"]
         assert await heard(hub) == conversation
-        held = (await hub.get(LOCAL, S)).last_seq
+        held = (await opened_session(hub, S)).last_seq
         more(3, "a2")
-        await hub.run(LOCAL, S, "/say again")  # after what was said there
+        await hub.turns.run(LOCAL, S, "/say again")  # after what was said there
         conversation += ["and 3", "a3", "/say again", "again"]
         assert await heard(hub) == conversation
-        assert (await hub.named(LOCAL, "at first")).last_seq > held
-        last = (await hub.get(LOCAL, S)).last_seq
-        async with aclosing(hub.follow(LOCAL, S, last)) as following:
+        assert (await hub.sessions.resolve(LOCAL, "at first")).last_seq > held
+        last = (await opened_session(hub, S)).last_seq
+        async with aclosing(hub.history.follow(LOCAL, S, last)) as following:
             waiting = asyncio.ensure_future(anext(following))
             while not source.watched:
                 await asyncio.sleep(0.01)
@@ -114,7 +120,7 @@ async def test_what_a_copy_has_is_looked_for_once(
 ) -> None:
     home.talk(say="at first")
     async with opened(home) as (hub, _):
-        await hub.import_claude(LOCAL, S)
+        await hub.sync.import_claude(LOCAL, S)
         looks = []
         events = hub.store.events
 
@@ -124,7 +130,7 @@ async def test_what_a_copy_has_is_looked_for_once(
 
         monkeypatch.setattr(hub.store, "events", counted)
         for _ in range(3):
-            await hub.get(LOCAL, S)
+            await opened_session(hub, S)
         # From the end, where it is: a history may be long.
         assert [each["backward"] for each in looks] == [True]
 
@@ -135,13 +141,13 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
     path = home.talk(say="at first")
     read = transcripts_of_hub._of
     async with opened(home) as (hub, _):
-        await hub.run(LOCAL, S, "/say here")
+        await hub.turns.run(LOCAL, S, "/say here")
         other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
         loop = asyncio.get_running_loop()
 
         async def begin() -> None:
-            asked = await other.prompt(LOCAL, S, "/ask May I?")
-            assert await other.begun(LOCAL, S, asked)
+            asked = await other.turns.submit(LOCAL, S, "/ask May I?")
+            assert await other.turns.wait_started(LOCAL, S, asked)
 
         def slowly(session: Session) -> bundle.SessionBundle:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
@@ -152,14 +158,15 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(transcripts_of_hub, "_of", slowly)
             async with asyncio.timeout(60):
-                assert (await hub.get(LOCAL, S)).messages == 4
-        await other.cancel(LOCAL, S)
-        await other.turns.rest()
-        await hub.get(LOCAL, S)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
+                # With the prompt of the turn that began, without the file's new messages.
+                assert (await opened_session(hub, S)).messages == 5
+        await other.turns.cancel(LOCAL, S)
+        await other.turns.engine.rest()
+        await opened_session(hub, S)
+        events = [event.body async for event in hub.history.conversation(LOCAL, S)]
         heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage)]
         assert heard == ["at first", "/say here", "/ask May I?", "and 2"]
-        await other.leave()
+        await other.detach()
 
 
 async def test_what_is_being_read_for_another_comes_before_the_next_turn(
@@ -176,18 +183,18 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
         return found
 
     async with opened(home) as (hub, _):
-        await hub.run(LOCAL, S, "/say here")
+        await hub.turns.run(LOCAL, S, "/say here")
         at = "2026-02-02T00:00:00Z"
         append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         monkeypatch.setattr(transcripts_of_hub, "_of", slowly)
-        gone, other = (asyncio.ensure_future(hub.get(LOCAL, S)) for _ in range(2))
+        gone, other = (asyncio.ensure_future(opened_session(hub, S)) for _ in range(2))
         await asyncio.to_thread(reading.wait, 60)
         gone.cancel()
-        asked = asyncio.ensure_future(hub.run(LOCAL, S, "/say again"))
+        asked = asyncio.ensure_future(hub.turns.run(LOCAL, S, "/say again"))
         await asyncio.wait([asked], timeout=0.2)
         go.set()
         await asyncio.gather(asked, other)
-        events = [event.body async for event in hub.conversation(LOCAL, S)]
+        events = [event.body async for event in hub.history.conversation(LOCAL, S)]
     heard = [plain_text(e.content) for e in events if isinstance(e, UserMessage | AgentMessage)]
     assert heard == ["at first", "a1", "/say here", "here", "and 2", "a2", "/say again", "again"]
 
@@ -200,14 +207,14 @@ def test_a_fork_of_what_moved_is_written_to_its_own_project(
     place = str(tmp_path) if elsewhere else new
 
     async def through(hub: Hub) -> None:
-        await hub.import_claude(LOCAL, S)
-        fork = await hub.fork(LOCAL, S, cwd=place if elsewhere else None)
+        await hub.sync.import_claude(LOCAL, S)
+        fork = await hub.editor.fork(LOCAL, S, cwd=place if elsewhere else None)
         assert fork.cwd == place
-        path = Path(await hub.export_claude(LOCAL, fork.id))
+        path = Path(await hub.sync.export_claude(LOCAL, fork.id))
         assert path.parent.name == claude.project_key_for_directory(place)
         (found,) = [each for each in claude.list_sessions(place) if each.session_id == fork.id]
         assert found.cwd == place
-        again, count = await hub.import_claude(LOCAL, fork.id)
+        again, count = await hub.sync.import_claude(LOCAL, fork.id)
         assert (again.cwd, count) == (place, 0)
 
     within(through)
@@ -219,9 +226,9 @@ def test_an_odd_directory_in_a_transcript_keeps_nobody_from_a_fork(
     home.write([user("u1", None, "hello"), {"type": "relocated", "relocatedCwd": "x"}])
 
     async def through(hub: Hub) -> None:
-        fork = await hub.fork(LOCAL, S, here=True)
+        fork = await hub.editor.fork(LOCAL, S, in_store=True)
         assert fork.cwd == "x" and fork.messages == 1
         with pytest.raises(errors.InvalidInput, match="absolute"):
-            await hub.fork(LOCAL, S, here=True, cwd="y")
+            await hub.editor.fork(LOCAL, S, in_store=True, cwd="y")
 
     within(through)

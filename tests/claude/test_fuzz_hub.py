@@ -184,64 +184,69 @@ async def check(directory: Path, datas: Sequence[bytes]) -> None:
     store = SQLiteStore.open(directory / "store.db")
     async with Hub(store, directory, sources=[source]) as hub:
         before = contents(home)
-        listed = [one.id for one in (await hub.list(LOCAL, Query(limit=1000))).sessions]
+        listed = [one.id for one in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions]
         assert GOOD in listed
         for ranked in (False, True):
-            results = await hub.search(LOCAL, Query(text="lighthouse"), ranked=ranked)
-            assert [one.session.id for one in results.found] == [GOOD]
-            await hub.search(LOCAL, Query(text="word"), ranked=ranked)
+            results = await hub.sessions.search(LOCAL, Query(text="lighthouse"), ranked=ranked)
+            assert [one.session.id for one in results.matches] == [GOOD]
+            await hub.sessions.search(LOCAL, Query(text="word"), ranked=ranked)
         for id in paths:
             if id in listed:
                 await read(hub, id)
         assert contents(home) == before  # nothing of that writes
         for id, path in paths.items():
             await change(hub, id, path, id in listed)
-        assert GOOD in [one.id for one in (await hub.list(LOCAL, Query(limit=1000))).sessions]
+        assert GOOD in [
+            one.id for one in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
+        ]
 
 
 async def change(hub: Hub, id: str, path: Path, listed: bool) -> None:
     """All that is done to a session, and to copies of it."""
     data = path.read_bytes()
-    forks = [await tried(hub.fork(LOCAL, id)), await tried(hub.fork(LOCAL, id, here=True))]
+    forks = [
+        await tried(hub.editor.fork(LOCAL, id)),
+        await tried(hub.editor.fork(LOCAL, id, in_store=True)),
+    ]
     assert (forks[1] is not None) == listed
     for fork in filter(None, forks):
         await read(hub, fork.id)
     if listed:
-        await hub.set_title(LOCAL, id, "mine")
-        await hub.set_tag(LOCAL, id, "yours")
-        await hub.archive(LOCAL, id)
-        now = await hub.get(LOCAL, id)
+        await hub.editor.set_title(LOCAL, id, "mine")
+        await hub.editor.set_tag(LOCAL, id, "yours")
+        await hub.editor.archive(LOCAL, id)
+        now = await hub.sessions.get(LOCAL, id)
         assert (now.title, now.tag) == ("mine", "yours")
         assert path.read_bytes().startswith(data)
-        await hub.trash(LOCAL, id)
+        await hub.editor.trash(LOCAL, id)
         await read(hub, id)
-        await hub.restore(LOCAL, id)
+        await hub.editor.restore(LOCAL, id)
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip(BLANK_BYTES)]
-    if taken := await tried(hub.import_claude(LOCAL, str(path))):
+    if taken := await tried(hub.sync.import_claude(LOCAL, str(path))):
         await read(hub, taken[0].id)
-        assert (await hub.import_claude(LOCAL, str(path)))[1] == 0
-        copied = [line async for line in hub.claude_transcript(LOCAL, taken[0].id)]
+        assert (await hub.sync.import_claude(LOCAL, str(path)))[1] == 0
+        copied = [line async for line in hub.sync.claude_transcript(LOCAL, taken[0].id)]
         assert copied == [line + b"\n" for line in lines]
-        await hub.purge(LOCAL, taken[0].id)
+        await hub.editor.purge(LOCAL, taken[0].id)
 
 
 async def read(hub: Hub, id: str) -> None:
     """All that readers ask of a session."""
-    session = await hub.get(LOCAL, id)
-    events = [event async for event in hub.history(LOCAL, id)]
+    session = await hub.sessions.get(LOCAL, id)
+    events = [event async for event in hub.history.read(LOCAL, id)]
     assert events[-1].seq == session.last_seq
     assert [event.seq for event in events] == sorted({event.seq for event in events})
-    said = [event async for event in hub.conversation(LOCAL, id)]
+    said = [event async for event in hub.history.conversation(LOCAL, id)]
     assert {event.id for event in said} <= {event.id for event in events}
-    assert await hub.events(LOCAL, id, backward=True, limit=3) == events[-3:]
-    for found in await hub.find(LOCAL, id, "word"):
+    assert await hub.history.events(LOCAL, id, backward=True, limit=3) == events[-3:]
+    for found in await hub.history.find(LOCAL, id, "word"):
         assert found.event is not None
-    for thread in await hub.threads(LOCAL, id):
-        [event async for event in hub.thread(LOCAL, id, thread.id)]
-    exported = [line async for line in hub.export(LOCAL, id)]
-    copy = await hub.import_session(LOCAL, exported, new_id=True)
+    for thread in await hub.history.threads(LOCAL, id):
+        [event async for event in hub.history.thread_events(LOCAL, id, thread.id)]
+    exported = [line async for line in hub.exchange.export(LOCAL, id)]
+    copy = await hub.exchange.import_session(LOCAL, exported, new_id=True)
     assert copy.last_seq >= len(events)
-    await hub.purge(LOCAL, copy.id)
+    await hub.editor.purge(LOCAL, copy.id)
 
 
 def contents(home: Home) -> dict[str, bytes]:

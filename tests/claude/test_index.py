@@ -118,7 +118,7 @@ async def test_whatever_happens_to_a_transcript_is_in_the_next_list(
             assert set(await listed(hub)) == {S, S2}
         change(path)
         for _ in range(3):
-            found = (await hub.list(LOCAL, Query())).sessions
+            found = (await hub.sessions.list(LOCAL, Query())).sessions
             assert {one.title for one in found} == {"beside", *([left] if left else [])}
 
 
@@ -162,7 +162,7 @@ async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatc
         await listed(hub)
         assert [name for name in looks if name.endswith(".jsonl")] == [f"{S}.jsonl"]
         looks.clear()
-        await hub.get(LOCAL, S)
+        await hub.sessions.get(LOCAL, S)
         assert not any(name.endswith(".jsonl") for name in looks)  # it looks at that one by path
 
 
@@ -185,7 +185,7 @@ async def test_a_transcript_that_grew_is_read_from_where_it_ended(
         monkeypatch.setattr(os, "pread", counting)
         assert await listed(hub, text="fresh") == [S]
         assert taken < 200_000 < path.stat().st_size
-        assert (await hub.get(LOCAL, S)).messages == 501
+        assert (await hub.sessions.get(LOCAL, S)).messages == 501
 
 
 def spoil(path: Path, how: str) -> None:
@@ -221,9 +221,9 @@ async def test_an_index_that_is_spoilt_is_made_anew(home: Home, how: str) -> Non
     async with opened(home) as (hub, source):
         assert len(await listed(hub)) == 3
         assert await listed(hub, text="22222222") == [S2]
-        await hub.set_title(LOCAL, S, "Goes on")
+        await hub.editor.set_title(LOCAL, S, "Goes on")
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).title == "Goes on"
+        assert (await hub.sessions.get(LOCAL, S)).title == "Goes on"
 
 
 @pytest.mark.parametrize("how", ["gone", "garbage", "pages"])
@@ -245,9 +245,9 @@ async def test_several_hubs_share_one_index(home: Home) -> None:
         append(path, title("Seen by both"))
         home.talk(S2)
         assert sorted(await listed(one)) == sorted(await listed(two)) == [S, S2]
-        assert (await two.get(LOCAL, S)).title == "Seen by both"
-        await one.set_title(LOCAL, S2, "Other")
-        assert (await two.get(LOCAL, S2)).title == "Other"
+        assert (await two.sessions.get(LOCAL, S)).title == "Seen by both"
+        await one.editor.set_title(LOCAL, S2, "Other")
+        assert (await two.sessions.get(LOCAL, S2)).title == "Other"
 
 
 async def test_texts_of_sessions_that_are_gone_are_not_kept(home: Home) -> None:
@@ -277,7 +277,7 @@ async def test_reading_much_leaves_the_loop_to_others(
     monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
     home.talk()
     async with opened(home) as (hub, _):
-        lists = await asyncio.gather(listed(hub), listed(hub), hub.get(LOCAL, S))
+        lists = await asyncio.gather(listed(hub), listed(hub), hub.sessions.get(LOCAL, S))
         assert lists[:2] == [[S], [S]]
         assert isinstance(lists[2], Session)
 
@@ -292,7 +292,7 @@ async def test_odd_text_is_kept_and_found(home: Home) -> None:
     async with opened(home) as (hub, _):
         assert await listed(hub, text="café") == [S]
         assert await listed(hub, text="漢字") == [S]
-        assert (await hub.get(LOCAL, S)).title == "T"
+        assert (await hub.sessions.get(LOCAL, S)).title == "T"
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,19 @@ async def test_a_session_that_claude_code_works_on_is_running(home: Home) -> Non
     for id in (S, S2):
         home.talk(id)
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).status == "idle"
+        assert (await hub.sessions.get(LOCAL, S)).status == "idle"
         home.busy()
-        one, two = (await hub.list(LOCAL, Query(descending=False))).sessions
+        one, two = (await hub.sessions.list(LOCAL, Query(descending=False))).sessions
         assert (one.id, one.status, one.running_since) == (S, "running", 1_700_000_000_000_000)
         assert (two.id, two.status) == (S2, "idle")
-        assert (await hub.get(LOCAL, S)).status == "running"
-        (found,) = (await hub.search(LOCAL, Query(text="hi", statuses=("running",)))).found
+        assert (await hub.sessions.get(LOCAL, S)).status == "running"
+        (found,) = (
+            await hub.sessions.search(LOCAL, Query(text="hi", statuses=("running",)))
+        ).matches
         assert found.session.status == "running"
         (best,) = (
-            await hub.search(LOCAL, Query(text="hi", statuses=("running",)), ranked=True)
-        ).found
+            await hub.sessions.search(LOCAL, Query(text="hi", statuses=("running",)), ranked=True)
+        ).matches
         assert best.session.id == S
 
 
@@ -40,8 +42,8 @@ async def test_while_claude_code_works_on_it_a_session_takes_no_prompt_here(home
     async with opened(home) as (hub, _):
         home.busy()
         with pytest.raises(Busy):
-            await hub.prompt(LOCAL, S, "/say Yes.")
-        assert await hub.keeper(LOCAL, S) == "claude"
+            await hub.turns.submit(LOCAL, S, "/say Yes.")
+        assert await hub.sessions.owner(LOCAL, S) == "claude"
 
 
 async def test_lists_by_status_tell_them_apart(home: Home) -> None:
@@ -54,7 +56,7 @@ async def test_lists_by_status_tell_them_apart(home: Home) -> None:
         assert await listed(hub, statuses=("idle",)) == [S3, S]
         assert await listed(hub, statuses=("idle", "running")) == [S3, S2, S]
         assert await listed(hub, statuses=("terminated",)) == []
-        await hub.archive(LOCAL, S2)
+        await hub.editor.archive(LOCAL, S2)
         # To some an archived session has ended, whatever Claude Code does with it.
         asked: dict[str, Any] = {"archived": "include", "archived_as": "terminated"}
         assert await listed(hub, statuses=("running",), **asked) == []
@@ -75,9 +77,9 @@ async def test_one_whose_process_is_gone_is_idle(home: Home) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     home.busy(pid=child.pid)
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).status == "running"
+        assert (await hub.sessions.get(LOCAL, S)).status == "running"
         child.communicate(b"\n")
-        assert (await hub.get(LOCAL, S)).status == "idle"
+        assert (await hub.sessions.get(LOCAL, S)).status == "idle"
         home.busy(procStart="1")  # the number went to another process
         assert await listed(hub, statuses=("running",)) == []
 
@@ -90,14 +92,14 @@ async def test_whoever_watches_hears_when_it_begins_and_ends(
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     async with opened(home) as (hub, _):
         await listed(hub)
-        changes = hub.changes(LOCAL)
+        changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
         home.busy(pid=child.pid)
         async with asyncio.timeout(20):
             assert (await waiting).session == S
-            assert (await hub.get(LOCAL, S)).status == "running"
+            assert (await hub.sessions.get(LOCAL, S)).status == "running"
             child.communicate(b"\n")  # which leaves its file behind
             assert (await anext(changes)).session == S
-            assert (await hub.get(LOCAL, S)).status == "idle"
+            assert (await hub.sessions.get(LOCAL, S)).status == "idle"
         await changes.aclose()  # type: ignore[attr-defined]

@@ -20,27 +20,27 @@ def peak():
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 async def main():
     async with await open_hub(tempfile.mkdtemp(), sources="claude") as hub:
-        await hub.import_claude(LOCAL, small)
-        await hub.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
+        await hub.sync.import_claude(LOCAL, small)
+        await hub.sessions.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
         counts, before = [], peak()
-        counts.append(len([1 async for _ in hub.conversation(LOCAL, id)]))
-        fork = await hub.fork(LOCAL, id, here=True)
+        counts.append(len([1 async for _ in hub.history.conversation(LOCAL, id)]))
+        fork = await hub.editor.fork(LOCAL, id, in_store=True)
         counts.append(fork.messages)
         with open(os.path.join(tempfile.mkdtemp(), "export"), "wb+") as file:
-            async for line in hub.export(LOCAL, fork.id):
+            async for line in hub.exchange.export(LOCAL, fork.id):
                 file.write(line)
             file.seek(0)
-            counts.append((await hub.import_session(LOCAL, file, new_id=True)).messages)
-        _, new = await hub.import_claude(LOCAL, id)
+            counts.append((await hub.exchange.import_session(LOCAL, file, new_id=True)).messages)
+        _, new = await hub.sync.import_claude(LOCAL, id)
         counts.append(new)
-        _, new = await hub.import_claude(LOCAL, id)
+        _, new = await hub.sync.import_claude(LOCAL, id)
         counts.append(new)
         n = 0
-        async for _ in hub.history(LOCAL, id):
+        async for _ in hub.history.read(LOCAL, id):
             n += 1
         counts.append(n)
         os.environ["CLAUDE_CONFIG_DIR"] = tempfile.mkdtemp()
-        path = await hub.export_claude(LOCAL, id)
+        path = await hub.sync.export_claude(LOCAL, id)
         counts.append(os.path.getsize(path))
         print(*counts, (peak() - before) // 1024)
 asyncio.run(main())

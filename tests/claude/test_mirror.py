@@ -45,7 +45,7 @@ class Room:
         """What was said in a session, as the hub tells."""
         return [
             plain_text(event.body.content)
-            async for event in self.hub.history(LOCAL, id)
+            async for event in self.hub.history.read(LOCAL, id)
             if isinstance(event.body, UserMessage | AgentMessage)
         ]
 
@@ -112,16 +112,16 @@ def test_entries_come_back_equal_and_in_order(run: Run) -> None:
 def test_a_mirrored_session_is_listed_read_and_found_like_any_other(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
-        (session,) = (await room.hub.list(LOCAL, Query(cwd="/w"))).sessions
+        (session,) = (await room.hub.sessions.list(LOCAL, Query(cwd="/w"))).sessions
         assert (session.id, session.cwd) == (S, "/w")
         assert (session.source, session.origin) == ("segue", "claude")
         assert (session.title, session.git_branch) == ("Why is the sky blue?", "main")
         assert (session.status, session.open_calls, session.mode) == ("idle", (), "plan")
         assert await room.texts() == ["Why is the sky blue?", "A", "Rayleigh."]
-        bodies = [event.body async for event in room.hub.history(LOCAL, S)]
+        bodies = [event.body async for event in room.hub.history.read(LOCAL, S)]
         assert [each.name for each in bodies if isinstance(each, ToolCall)] == ["Bash"]
         assert [each.call_id for each in bodies if isinstance(each, ToolResult)] == ["t1"]
-        found = (await room.hub.search(LOCAL, Query(text="rayleigh"))).found
+        found = (await room.hub.sessions.search(LOCAL, Query(text="rayleigh"))).matches
         assert [each.session.id for each in found] == [S]
 
     run(body)
@@ -131,9 +131,9 @@ def test_a_title_takes_the_place_of_the_first_prompt(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
         await room.append({"type": "ai-title", "aiTitle": "Light", "sessionId": S})
-        assert (await room.hub.get(LOCAL, S)).title == "Light"
+        assert (await room.hub.sessions.get(LOCAL, S)).title == "Light"
         await room.append(title("Optics"), {"type": "tag", "tag": "physics", "sessionId": S})
-        session = await room.hub.get(LOCAL, S)
+        session = await room.hub.sessions.get(LOCAL, S)
         assert (session.title, session.tag) == ("Optics", "physics")
 
     run(body)
@@ -143,9 +143,9 @@ def test_a_title_takes_the_place_of_the_first_prompt(run: Run) -> None:
 def test_an_entry_that_is_sent_again_is_kept_once_but_lines_without_ids_each_time(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
-        before = [event async for event in room.hub.history(LOCAL, S)]
+        before = [event async for event in room.hub.history.read(LOCAL, S)]
         await room.append(*talk()[1:5])
-        assert [event async for event in room.hub.history(LOCAL, S)] == before
+        assert [event async for event in room.hub.history.read(LOCAL, S)] == before
         await room.append(talk()[5], *talk()[3:5])
         assert await room.load() == [*talk(), talk()[5]]
 
@@ -159,7 +159,7 @@ def test_what_a_response_cost_is_counted_once_however_its_lines_arrive(run: Run)
             line = assistant(U + number, None, [{"type": "text", "text": number}], "msg_1")
             line["message"] |= {"usage": usage, "model": "m"}
             await room.append(line)
-        assert (await room.hub.get(LOCAL, S)).usage.input_tokens == 100
+        assert (await room.hub.sessions.get(LOCAL, S)).usage.input_tokens == 100
 
     run(body)
 
@@ -167,9 +167,9 @@ def test_what_a_response_cost_is_counted_once_however_its_lines_arrive(run: Run)
 def test_a_session_that_began_before_it_said_where_gets_its_directory(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(talk()[0])
-        assert (await room.hub.get(LOCAL, S)).cwd == "/"
+        assert (await room.hub.sessions.get(LOCAL, S)).cwd == "/"
         await room.append(*talk()[1:])
-        assert (await room.hub.list(LOCAL, Query(cwd="/w"))).sessions[0].id == S
+        assert (await room.hub.sessions.list(LOCAL, Query(cwd="/w"))).sessions[0].id == S
 
     run(body)
 
@@ -210,7 +210,7 @@ def test_the_same_id_in_two_projects_is_two_sessions(run: Run) -> None:
         await room.append(user("b", None, "two"), key=other)
         assert [entry["uuid"] for entry in await room.load()] == ["a"]
         assert [entry["uuid"] for entry in await room.load(other)] == ["b"]
-        assert len((await room.hub.list(LOCAL)).sessions) == 2
+        assert len((await room.hub.sessions.list(LOCAL)).sessions) == 2
         await room.store.delete(KEY)
         assert await room.load() is None
         assert [each["session_id"] for each in await room.store.list_sessions("-v")] == [S]
@@ -259,8 +259,8 @@ def test_a_list_reads_only_what_came_since_the_last_one(
 def test_what_the_hub_changes_is_in_the_transcript(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
-        await room.hub.set_title(LOCAL, S, "From the hub")
-        await room.hub.set_tag(LOCAL, S, "mine")
+        await room.hub.editor.set_title(LOCAL, S, "From the hub")
+        await room.hub.editor.set_tag(LOCAL, S, "mine")
         assert (await room.load())[-2:] == [
             {"type": "custom-title", "customTitle": "From the hub", "sessionId": S},
             {"type": "tag", "tag": "mine", "sessionId": S},
@@ -276,7 +276,7 @@ def test_a_turn_of_the_hub_goes_on_where_the_transcript_ended(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
         async with room.hub as hub:
-            await hub.run(LOCAL, S, "And at night?")
+            await hub.turns.run(LOCAL, S, "And at night?")
             messages = await claude.get_session_messages_from_store(room.store, S, "/w")
             said = [each.message["content"] for each in messages if each.type == "user"]
             assert said[-1] == "And at night?"
@@ -296,8 +296,8 @@ def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
 ) -> None:
     async def body(room: Room) -> None:
         async with room.hub as hub:
-            session = await hub.create(LOCAL, cwd=str(tmp_path))
-            await hub.run(LOCAL, session.id, "Hello")
+            session = await hub.editor.create(LOCAL, cwd=str(tmp_path))
+            await hub.turns.run(LOCAL, session.id, "Hello")
             project = claude.project_key_for_directory(tmp_path)
             key: SessionKey = {"project_key": project, "session_id": session.id}
             entries = await room.load(key)
@@ -305,7 +305,7 @@ def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
             assert entries[0]["message"]["content"] == "Hello"
             assert entries[2]["parentUuid"] == entries[0]["uuid"]
             assert await room.load({**key, "project_key": "-other"}) is None
-            await hub.create(LOCAL, cwd=str(tmp_path))  # nothing was said in this one
+            await hub.editor.create(LOCAL, cwd=str(tmp_path))  # nothing was said in this one
             (listed,) = await room.store.list_sessions(project)
             assert listed["session_id"] == session.id
             (info,) = await claude.list_sessions_from_store(room.store, str(tmp_path))
@@ -323,11 +323,11 @@ def test_a_session_of_the_hub_loads_as_a_transcript_of_its_directory(
 def test_the_trash_hides_a_session_and_gives_it_back(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
-        await room.hub.trash(LOCAL, S)
+        await room.hub.editor.trash(LOCAL, S)
         assert await room.load() is None
         assert await room.store.list_sessions("-w") == []
         await room.append(title("Late"))  # what still arrives is not lost
-        await room.hub.restore(LOCAL, S)
+        await room.hub.editor.restore(LOCAL, S)
         assert await room.load() == [*talk(), title("Late")]
 
     run(body)
@@ -336,9 +336,9 @@ def test_the_trash_hides_a_session_and_gives_it_back(run: Run) -> None:
 def test_a_fork_has_the_transcript_under_its_own_id_with_calls_closed(run: Run) -> None:
     async def body(room: Room) -> None:
         await room.append(*talk())
-        events = [event async for event in room.hub.history(LOCAL, S)]
+        events = [event async for event in room.hub.history.read(LOCAL, S)]
         at = next(event.seq for event in events if isinstance(event.body, ToolCall))
-        fork = await room.hub.fork(LOCAL, S, at=at)
+        fork = await room.hub.editor.fork(LOCAL, S, at=at)
         project = claude.project_key_for_directory("/w")
         loaded = await room.load({"project_key": project, "session_id": fork.id})
         own = {"sessionId": fork.id}
@@ -376,7 +376,7 @@ def test_forks_of_forks_have_ids_of_their_own_and_the_whole_conversation(run: Ru
             await room.append(user(U + str(number), messages[-1].uuid, "More", cwd="/w"), key=key)
             told.append("More")
             seen |= {*ids, U + str(number)}
-            id = (await room.hub.fork(LOCAL, id)).id
+            id = (await room.hub.editor.fork(LOCAL, id)).id
 
     run(body)
 
@@ -385,7 +385,7 @@ def test_the_transcript_of_an_agent_under_a_key_of_its_own_is_in_no_list(run: Ru
     async def body(room: Room) -> None:
         key: SessionKey = {"project_key": "-w", "session_id": "agent-1"}
         await room.append(user("x", None, isSidechain=True), key=key)
-        assert (await room.hub.list(LOCAL)).sessions == []
+        assert (await room.hub.sessions.list(LOCAL)).sessions == []
         assert await claude.list_sessions_from_store(room.store, "/w") == []
         assert len(await room.load(key)) == 1
 
@@ -396,7 +396,7 @@ def test_compaction_is_told(run: Run) -> None:
     async def body(room: Room) -> None:
         summary = user("c1", "b1", "So far: light.", isCompactSummary=True)
         await room.append(*talk(), boundary("b1"), summary)
-        types = [event.type async for event in room.hub.history(LOCAL, S)]
+        types = [event.type async for event in room.hub.history.read(LOCAL, S)]
         assert "compacted" in types
         assert (await room.load())[-1] == summary
 
@@ -458,7 +458,7 @@ def test_a_session_that_another_makes_meanwhile_is_the_same_session(
         await room.append(user("ours", None))
         assert len(seen) > looks
         assert [entry["uuid"] for entry in await room.load()] == ["theirs", "ours"]
-        assert len((await room.hub.list(LOCAL)).sessions) == 1
+        assert len((await room.hub.sessions.list(LOCAL)).sessions) == 1
 
     run(body)
 

@@ -155,7 +155,7 @@ async def _page_through(start: list[Any], query: Query, between: list[list[Any]]
             seen: list[str] = []
             token: str | None = None
             for number in range(200):
-                page = await world.hub.list(LOCAL, query, token)
+                page = await world.hub.sessions.list(LOCAL, query, token)
                 assert len(page.sessions) <= query.limit
                 assert page.sessions or page.next is None, "an empty page must be the last"
                 seen += [session.id for session in page.sessions]
@@ -183,13 +183,13 @@ async def test_a_session_begun_after_its_index_was_thrown_away_is_new_to_lists(
             await world.make(at, "/a", None)
         old = set(world.paths)
         query = Query(limit=3, descending=descending)
-        first = await world.hub.list(LOCAL, query)
+        first = await world.hub.sessions.list(LOCAL, query)
         os.unlink(tmp_path / "index")
         await world.make(LATER, "/a", None)
         (new,) = world.paths.keys() - old
         seen, token = [*first.sessions], first.next
         while token is not None:
-            page = await world.hub.list(LOCAL, query, token)
+            page = await world.hub.sessions.list(LOCAL, query, token)
             seen, token = [*seen, *page.sessions], page.next
         assert [session.id for session in seen].count(new) == (0 if descending else 1)
 

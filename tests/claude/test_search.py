@@ -70,10 +70,10 @@ async def test_every_way_finds_the_same(
     for name, value in ways.items():
         monkeypatch.setattr(terms, name, value)
     async with filled(home) as (hub, _):
-        sessions = (await hub.list(LOCAL, Query(limit=100))).sessions
+        sessions = (await hub.sessions.list(LOCAL, Query(limit=100))).sessions
         told = {}
         for session in sessions:
-            events = [event async for event in hub.history(LOCAL, session.id)]
+            events = [event async for event in hub.history.read(LOCAL, session.id)]
             spoken = [(event, search_text.searchable_text(event.body)) for event in events]
             told[session.id] = [
                 (event, search_text.tokens(shown)) for event, shown in spoken if shown
@@ -89,7 +89,7 @@ async def test_every_way_finds_the_same(
                 )
             ]
             assert await listed(hub, text=query, limit=100) == right
-            page = await hub.search(LOCAL, Query(text=query, limit=100))
+            page = await hub.sessions.search(LOCAL, Query(text=query, limit=100))
             for found in page.found:
                 assert found.event == next(
                     event
@@ -114,7 +114,7 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
         await listed(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
-        assert len((await hub.search(LOCAL, Query(text="common", limit=5))).found) == 5
+        assert len((await hub.sessions.search(LOCAL, Query(text="common", limit=5))).matches) == 5
         assert len(read) <= 2 * 2 * 6  # two texts of each of six sessions, to find and to show it
         assert not any("FROM search" in sql and "LIMIT" not in sql for sql in statements)
 
@@ -149,19 +149,19 @@ async def test_what_is_shown_is_read_from_its_own_line(
         monkeypatch.setattr(
             reading, "parse_entries", lambda line: read.append(line) or entries(line)
         )
-        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
         assert found.event is not None and isinstance(found.event.body, UserMessage)
         assert read == [as_line(user("u", None, "needle")).strip()]
-        assert (await hub.events(LOCAL, S, after=found.event.seq - 1))[0] == found.event
+        assert (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0] == found.event
 
 
 async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Home) -> None:
     late = {"timestamp": "2026-01-02T00:00:00.000Z"}
     home.write([user("u1", None, "hi"), assistant("a1", "u1", **late), title("needle")])
     async with opened(home) as (hub, _):
-        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
         assert found.event is not None
-        assert found.event == (await hub.events(LOCAL, S, after=found.event.seq - 1))[0]
+        assert found.event == (await hub.history.events(LOCAL, S, after=found.event.seq - 1))[0]
 
 
 @pytest.fixture
@@ -194,8 +194,8 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         await listed(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
-        page = await hub.search(LOCAL, Query(text="needle", limit=5))
-        assert len(page.found) == min(5, 400 // every + (400 % every > 0))
+        page = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
+        assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
         whole = [
             sql for sql in statements if sql.startswith(terms._HITS[:40]) and "LIMIT" not in sql
@@ -203,8 +203,8 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         assert len(whole) <= 1  # and the snippets know what the list found
         assert bool(whole) == (every > 1)
         before = len(texts_read)
-        more = await hub.search(LOCAL, Query(text="needle", limit=5))
-        assert [one.session.id for one in more.found] == [one.session.id for one in page.found]
+        more = await hub.sessions.search(LOCAL, Query(text="needle", limit=5))
+        assert [one.session.id for one in more.matches] == [one.session.id for one in page.matches]
         assert len(texts_read) - before <= 60  # the same again is known
 
 
@@ -222,7 +222,9 @@ async def test_a_ranked_search_for_few_hits_ranks_them_all(home: Home) -> None:
     for number in range(30):
         home.talk(f"{number:08x}-0000-4000-8000-000000000000", say="hay " * number + "needle")
     async with opened(home) as (hub, _):
-        found = (await hub.search(LOCAL, Query(text="needle", limit=5), ranked=True)).found
+        found = (
+            await hub.sessions.search(LOCAL, Query(text="needle", limit=5), ranked=True)
+        ).matches
         assert [int(one.session.id[:8], 16) for one in found] == [0, 1, 2, 3, 4]
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
@@ -242,16 +244,22 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
         await listed(hub)
         statements: list[str] = []
         source.index._reader.set_trace_callback(statements.append)
-        found = (await hub.search(LOCAL, Query(text="common", limit=3), ranked=True)).found
+        found = (
+            await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
+        ).matches
         # The best three of the newest twenty.
         assert [int(one.session.id[:8], 16) for one in found] == [293, 286, 299]
         assert all(one.event is not None and "common" in one.snippet for one in found)
         assert len(texts_read) <= 2 * 3 * 20
         assert not any("ORDER BY rank" in sql for sql in statements)
         monkeypatch.setattr(ranking, "READ", 10)
-        found = (await hub.search(LOCAL, Query(text="common", limit=3), ranked=True)).found
+        found = (
+            await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
+        ).matches
         assert all(int(one.session.id[:8], 16) >= 296 for one in found)
-        both = (await hub.search(LOCAL, Query(text="rare common", limit=9), ranked=True)).found
+        both = (
+            await hub.sessions.search(LOCAL, Query(text="rare common", limit=9), ranked=True)
+        ).matches
         assert {int(one.session.id[:8], 16) for one in both} == {7, 107, 207}
 
 
@@ -273,7 +281,7 @@ async def test_words_are_found_and_shown_without_the_codes_of_terminals(home: Ho
     home.write([user("u1", None, "go"), user("u2", "u1", output)])
     async with opened(home) as (hub, _):
         for words, marked in (("failed", "failed"), ('"2 failed"', "2"), ("7 pass", "7")):
-            (hit,) = (await hub.search(LOCAL, Query(text=words))).found
+            (hit,) = (await hub.sessions.search(LOCAL, Query(text=words))).matches
             assert hit.snippet == "2 failed, 7 passed"
             assert hit.snippet[hit.marks[0].start : hit.marks[0].stop] == marked
-        assert (await hub.search(LOCAL, Query(text="31mfailed"))).found == []
+        assert (await hub.sessions.search(LOCAL, Query(text="31mfailed"))).matches == []

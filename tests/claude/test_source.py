@@ -36,12 +36,12 @@ async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
         rows = {row["sessionId"]: row for row in golden(homes, version, "ts")["list"]}
-        found = (await hub.list(LOCAL, Query(limit=1000))).sessions
+        found = (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions
         assert {session.id for session in found} == rows.keys()
         assert found == sorted(found, key=lambda one: (one.active_at, one.id), reverse=True)
         for session in found:
             assert (session.source, session.workspace) == ("claude", "local")
-            history = [event async for event in hub.history(LOCAL, session.id)]
+            history = [event async for event in hub.history.read(LOCAL, session.id)]
             assert history[-1].seq == session.last_seq
             prompts = [e.body for e in history if isinstance(e.body, UserMessage)]
             words = (
@@ -50,8 +50,8 @@ async def test_every_session_of_a_real_home_is_listed_and_found_by_its_words(
                 else ""
             )
             if any(char.isalnum() for char in words):
-                results = await hub.search(LOCAL, Query(text=f'"{words}"', limit=1000))
-                assert session.id in {one.session.id for one in results.found}
+                results = await hub.sessions.search(LOCAL, Query(text=f'"{words}"', limit=1000))
+                assert session.id in {one.session.id for one in results.matches}
 
 
 async def test_filters_and_orders(home: Home) -> None:
@@ -85,7 +85,7 @@ async def test_a_file_with_nothing_but_a_summary_stands_behind_all_sessions(home
     home.write([said("u1", None, "old", "2025-06-01T00:00:00Z")], S)
     async with opened(home) as (hub, _):
         assert await listed(hub) == await listed(hub, order="created") == [S, S2]
-        await hub.set_title(LOCAL, S2, "Named")
+        await hub.editor.set_title(LOCAL, S2, "Named")
         assert await listed(hub) == [S, S2]
     assert claude.list_sessions()[0].session_id == S2  # where the files' times decide
 
@@ -94,9 +94,9 @@ async def test_another_workspace_sees_nothing_of_it(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
         other = Principal(workspace="other")
-        assert (await hub.list(other, Query())).sessions == []
+        assert (await hub.sessions.list(other, Query())).sessions == []
         with pytest.raises(NotFound):
-            await hub.get(other, S)
+            await hub.sessions.get(other, S)
 
 
 async def test_worktrees_are_listed_with_their_repository(home: Home, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_titles_and_tags_are_found_wherever_they_stand(home: Home) -> None
     tag = {"type": "tag", "tag": "deep", "sessionId": S}
     home.write([*long, title("Between"), tag, *long])
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).title == "Between"
+        assert (await hub.sessions.get(LOCAL, S)).title == "Between"
         assert await listed(hub, tag="deep") == [S]
 
 
@@ -124,12 +124,12 @@ async def test_a_search_shows_where_the_words_are(home: Home) -> None:
     home.write([user("u1", None, "find the needle here"), assistant("a1", "u1"), user("u2", "a1")])
     home.talk(S2, say="hay")
     async with opened(home) as (hub, _):
-        (found,) = (await hub.search(LOCAL, Query(text="needle"))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="needle"))).matches
         assert found.session.id == S and found.snippet == "find the needle here"
         assert [found.snippet[mark.start : mark.stop] for mark in found.marks] == ["needle"]
-        (best,) = (await hub.search(LOCAL, Query(text="needle"), ranked=True)).found
+        (best,) = (await hub.sessions.search(LOCAL, Query(text="needle"), ranked=True)).matches
         assert (best.session.id, best.event) == (S, found.event)
-        assert (await hub.search(LOCAL, Query(text="needle hay"))).found == []
+        assert (await hub.sessions.search(LOCAL, Query(text="needle hay"))).matches == []
 
 
 async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) -> None:
@@ -140,20 +140,20 @@ async def test_what_is_written_between_two_lists_is_in_the_second(home: Home) ->
         home.talk(S2)
         assert await listed(hub) == [S, S2]
         assert await listed(hub, text="later") == [S]
-        session = await hub.get(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
         assert (session.title, session.messages) == ("Named", 3)
         append(path, title("Again"))
-        assert (await hub.get(LOCAL, S)).title == "Again"
+        assert (await hub.sessions.get(LOCAL, S)).title == "Again"
         (home.projects / "-w" / f"{S2}.jsonl").unlink()
         assert await listed(hub) == [S]
         with pytest.raises(NotFound):
-            await hub.get(LOCAL, S2)
+            await hub.sessions.get(LOCAL, S2)
 
 
 async def test_a_session_is_got_before_any_list(home: Home) -> None:
     home.talk(S.replace("1", "A"))
     async with opened(home) as (hub, _):
-        found = await hub.get(LOCAL, S.replace("1", "a"))
+        found = await hub.sessions.get(LOCAL, S.replace("1", "a"))
         assert found.native_id == S.replace("1", "A")
 
 
@@ -162,10 +162,10 @@ async def test_of_several_copies_the_newest_is_shown(home: Home) -> None:
     home.talk(say="new", project="-b")
     home.touch(S, 1_000_000_000, "-a")
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).title == "new"
+        assert (await hub.sessions.get(LOCAL, S)).title == "new"
         assert await listed(hub) == [S]
         (home.projects / "-b" / f"{S}.jsonl").unlink()
-        assert (await hub.get(LOCAL, S)).title == "old"
+        assert (await hub.sessions.get(LOCAL, S)).title == "old"
 
 
 async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
@@ -182,11 +182,11 @@ async def test_a_session_that_went_on_in_another_is_hidden(home: Home) -> None:
 async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
-        lines = [line async for line in hub.export(LOCAL, S)]
-        copy = await hub.import_session(LOCAL, lines)
+        lines = [line async for line in hub.exchange.export(LOCAL, S)]
+        copy = await hub.exchange.import_session(LOCAL, lines)
         assert copy.id == S
         assert await listed(hub) == [S]
-        renamed = await hub.set_title(LOCAL, S, "The copy")
+        renamed = await hub.editor.set_title(LOCAL, S, "The copy")
         assert renamed.title == "The copy"
         assert claude.get_session_info(S).custom_title is None  # type: ignore[union-attr]
 
@@ -194,28 +194,28 @@ async def test_a_copy_in_the_store_stands_before_the_file(home: Home) -> None:
 async def test_names_tags_and_marks_are_written_as_claude_code_writes_them(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
-        assert (await hub.set_title(LOCAL, S, "Mine")).title == "Mine"
-        assert (await hub.set_tag(LOCAL, S, "exp")).tag == "exp"
+        assert (await hub.editor.set_title(LOCAL, S, "Mine")).title == "Mine"
+        assert (await hub.editor.set_tag(LOCAL, S, "exp")).tag == "exp"
         info = claude.get_session_info(S)
         assert info and (info.custom_title, info.tag) == ("Mine", "exp")
-        assert (await hub.set_tag(LOCAL, S, None)).tag is None
-        assert (await hub.set_title(LOCAL, S, None)).title == "hi"
-        assert (await hub.archive(LOCAL, S)).archived_at is not None
+        assert (await hub.editor.set_tag(LOCAL, S, None)).tag is None
+        assert (await hub.editor.set_title(LOCAL, S, None)).title == "hi"
+        assert (await hub.editor.archive(LOCAL, S)).archived_at is not None
         assert claude.get_session_info(S).archived is True  # type: ignore[union-attr]
         assert await listed(hub) == []
         assert await listed(hub, archived="only") == [S]
-        assert (await hub.unarchive(LOCAL, S)).archived_at is None
+        assert (await hub.editor.unarchive(LOCAL, S)).archived_at is None
         assert await listed(hub) == [S]
         with pytest.raises(InvalidInput):
-            await hub.set_title(LOCAL, S, "\x1b[0m\x07")
+            await hub.editor.set_title(LOCAL, S, "\x1b[0m\x07")
         with pytest.raises(ReadOnly):
-            await hub.set_metadata(LOCAL, S, {"a": "b"})
+            await hub.editor.set_metadata(LOCAL, S, {"a": "b"})
 
 
 async def test_a_prompt_takes_a_session_out_of_the_archive(home: Home) -> None:
     path = home.talk()
     async with opened(home) as (hub, _):
-        await hub.archive(LOCAL, S)
+        await hub.editor.archive(LOCAL, S)
         append(path, said("u2", "a1", "again", "2099-01-01T00:00:00Z"))
         assert await listed(hub) == [S]
 
@@ -224,7 +224,7 @@ async def test_renaming_does_not_move_a_session_in_the_list(home: Home) -> None:
     home.write([said("u1", None, "one", "2026-01-01T00:00:00Z")], S)
     home.write([said("u1", None, "two", "2026-01-02T00:00:00Z")], S2)
     async with opened(home) as (hub, _):
-        await hub.set_title(LOCAL, S, "Renamed")
+        await hub.editor.set_title(LOCAL, S, "Renamed")
         assert await listed(hub) == [S2, S]
 
 
@@ -233,18 +233,18 @@ async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> No
     beside = path.with_suffix("") / "subagents"
     beside.mkdir(parents=True)
     async with opened(home) as (hub, _):
-        assert (await hub.trash(LOCAL, S)).deleted_at is not None
+        assert (await hub.editor.trash(LOCAL, S)).deleted_at is not None
         assert not path.exists() and not beside.exists()
         assert claude.list_sessions() == []
         assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
-        assert [e.type async for e in hub.history(LOCAL, S)][1] == "user_message"
+        assert [e.type async for e in hub.history.read(LOCAL, S)][1] == "user_message"
         with pytest.raises(Conflict):
-            await hub.archive(LOCAL, S)
-        assert (await hub.restore(LOCAL, S)).deleted_at is None
+            await hub.editor.archive(LOCAL, S)
+        assert (await hub.editor.restore(LOCAL, S)).deleted_at is None
         assert path.exists() and beside.exists()
         assert await listed(hub) == [S] and await listed(hub, trash=True) == []
-        await hub.trash(LOCAL, S)
-        await hub.purge(LOCAL, S)
+        await hub.editor.trash(LOCAL, S)
+        await hub.editor.purge(LOCAL, S)
         assert await listed(hub, trash=True) == []
         assert list((home.root / "segue-trash").iterdir()) == []
 
@@ -252,10 +252,10 @@ async def test_deleting_moves_everything_to_the_trash_and_back(home: Home) -> No
 async def test_purging_leaves_nothing(home: Home) -> None:
     path = home.talk()
     async with opened(home) as (hub, _):
-        await hub.purge(LOCAL, S)
+        await hub.editor.purge(LOCAL, S)
         assert not path.exists() and list((home.root / "segue-trash").iterdir()) == []
         with pytest.raises(NotFound):
-            await hub.get(LOCAL, S)
+            await hub.sessions.get(LOCAL, S)
 
 
 async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) -> None:
@@ -265,23 +265,23 @@ async def test_a_session_that_claude_code_has_open_is_not_deleted(home: Home) ->
     (home.root / "sessions" / "1.json").write_text(json.dumps(entry))
     async with opened(home) as (hub, _):
         with pytest.raises(Busy):
-            await hub.trash(LOCAL, S)
+            await hub.editor.trash(LOCAL, S)
         with pytest.raises(Busy):
-            await hub.purge(LOCAL, S)
+            await hub.editor.purge(LOCAL, S)
         assert path.exists() and await listed(hub) == [S]
 
 
 async def test_a_fork_is_a_transcript_that_claude_code_goes_on_with(home: Home) -> None:
     home.write([user("u1", None, "one", cwd="/w"), assistant("a1", "u1"), user("u2", "a1", "two")])
     async with opened(home) as (hub, _):
-        fork = await hub.fork(LOCAL, S, title="Other way")
+        fork = await hub.editor.fork(LOCAL, S, title="Other way")
         assert (fork.source, fork.title, fork.cwd) == ("claude", "Other way", "/w")
         messages = claude.get_session_messages(fork.id)
         assert [message.message["content"] for message in messages][::2] == ["one", "two"]
-        history = [event async for event in hub.history(LOCAL, S)]
-        short = await hub.fork(LOCAL, S, at=history[1].seq)
+        history = [event async for event in hub.history.read(LOCAL, S)]
+        short = await hub.editor.fork(LOCAL, S, at=history[1].seq)
         assert len(claude.get_session_messages(short.id)) == 1
-        moved = await hub.fork(LOCAL, S, cwd="/elsewhere")
+        moved = await hub.editor.fork(LOCAL, S, cwd="/elsewhere")
         assert moved.cwd == "/elsewhere"
         assert claude.get_session_info(moved.id, "/elsewhere") is not None
         assert set(await listed(hub)) == {S, fork.id, short.id, moved.id}
@@ -292,19 +292,19 @@ async def test_what_was_just_forked_is_active_now_whatever_its_last_entry(home: 
     home.write([user("u1", None, "one"), told | {"timestamp": "2026-01-01T00:00:01Z"}])
     async with opened(home) as (hub, _):
         before = clock.now() // clock.SECOND * clock.SECOND
-        fork = await hub.fork(LOCAL, S)
-        assert fork.active_at >= before > (await hub.get(LOCAL, S)).active_at
+        fork = await hub.editor.fork(LOCAL, S)
+        assert fork.active_at >= before > (await hub.sessions.get(LOCAL, S)).active_at
 
 
 async def test_a_fork_at_a_place_where_nothing_is_is_refused(home: Home) -> None:
     home.write([user("u1", None, "one"), user("u2", "u1", "two")])
     async with opened(home) as (hub, _):
-        first, last = [e.seq for e in await hub.events(LOCAL, S, types=["user_message"])]
+        first, last = [e.seq for e in await hub.history.events(LOCAL, S, types=["user_message"])]
         for here in (True, False):
             with pytest.raises(InvalidInput, match=f"no event {last - 1}; .* is {first}$"):
-                await hub.fork(LOCAL, S, at=last - 1, here=here)
+                await hub.editor.fork(LOCAL, S, at=last - 1, in_store=here)
             with pytest.raises(InvalidInput, match=f"no {last + 1000}$"):
-                await hub.fork(LOCAL, S, at=last + 1000, here=here)
+                await hub.editor.fork(LOCAL, S, at=last + 1000, in_store=here)
         assert len(await listed(hub)) == 1
 
 
@@ -314,9 +314,9 @@ async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
     answer["message"] |= spent
     home.write([user("u1", None, "one"), answer])
     async with opened(home) as (hub, _):
-        fork = await hub.fork(LOCAL, S)
+        fork = await hub.editor.fork(LOCAL, S)
         assert fork.fork is not None and fork.fork.session == S
-        events = [event async for event in hub.history(LOCAL, fork.id)]
+        events = [event async for event in hub.history.read(LOCAL, fork.id)]
         taken = [event for event in events if 1 < event.seq <= fork.fork.seq]
         assert [event.type for event in taken] == ["user_message", "agent_message", "model_called"]
         # What they cost was the parent's; the messages are here too.
@@ -325,14 +325,14 @@ async def test_a_fork_knows_what_it_was_forked_from(home: Home) -> None:
         more = assistant("a2", None, id="m2", timestamp="2026-02-01T00:00:00Z")
         more["message"] |= spent
         append(path, more)
-        grown = await hub.get(LOCAL, fork.id)
+        grown = await hub.sessions.get(LOCAL, fork.id)
         assert grown.fork == fork.fork and grown.usage.input_tokens == 5
-        assert (await hub.get(LOCAL, S)).fork is None
-        lines = [line async for line in hub.export(LOCAL, fork.id)]
-        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        assert (await hub.sessions.get(LOCAL, S)).fork is None
+        lines = [line async for line in hub.exchange.export(LOCAL, fork.id)]
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert copy.fork is not None and (copy.fork.session, copy.fork.seq) == (S, 4)
         assert (copy.usage, copy.days, copy.messages) == (grown.usage, grown.days, 3)
-        here = await hub.fork(LOCAL, S, here=True)
+        here = await hub.editor.fork(LOCAL, S, in_store=True)
         assert here.fork is not None and here.fork.session == S
 
 
@@ -341,9 +341,9 @@ async def test_a_fork_into_the_store_has_the_conversation(home: Home) -> None:
         [user("u1", None, "one"), user("x1", "u1", "left"), assistant("a1", "u1"), title("T")]
     )
     async with opened(home) as (hub, _):
-        fork = await hub.fork(LOCAL, S, here=True)
+        fork = await hub.editor.fork(LOCAL, S, in_store=True)
         assert (fork.source, fork.title) == ("segue", "T (fork)")
-        bodies = [e.body async for e in hub.history(LOCAL, fork.id)]
+        bodies = [e.body async for e in hub.history.read(LOCAL, fork.id)]
         shown = [b for b in bodies if isinstance(b, UserMessage | AgentMessage)]
         assert [plain_text(body.content) for body in shown] == ["one", "a1"]
 
@@ -355,8 +355,8 @@ async def test_a_copy_has_the_title_and_the_totals_of_the_original(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(homes / version))
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)), writable=False)
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
-        for row in (await hub.list(LOCAL, Query(limit=1000))).sessions:
-            copy = await hub.promptable(LOCAL, row.id)
+        for row in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions:
+            copy = await hub.turns.prepare_for_prompt(LOCAL, row.id)
             assert (copy.title, copy.title_by) == (row.title, row.title_by)
             assert (copy.usage, copy.models) == (row.usage, row.models)
             assert copy.messages == row.messages
@@ -366,9 +366,9 @@ async def test_a_copy_has_the_title_and_the_totals_of_the_original(
 async def test_an_export_keeps_the_title_that_only_the_row_tells(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
-        row = await hub.get(LOCAL, S)
-        lines = [line async for line in hub.export(LOCAL, S)]
-        made = await hub.import_session(LOCAL, lines, new_id=True)
+        row = await hub.sessions.get(LOCAL, S)
+        lines = [line async for line in hub.exchange.export(LOCAL, S)]
+        made = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert row.title is not None and made.title == row.title
 
 
@@ -376,11 +376,11 @@ async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None
     path = home.talk()
     before = path.read_bytes()
     async with opened(home) as (hub, _):
-        last = (await hub.get(LOCAL, S)).last_seq
-        async with aclosing(hub.follow(LOCAL, S, last)) as follower:
+        last = (await hub.sessions.get(LOCAL, S)).last_seq
+        async with aclosing(hub.history.follow(LOCAL, S, last)) as follower:
             coming = asyncio.ensure_future(anext(follower))
             await asyncio.sleep(0)
-            await hub.prompt(LOCAL, S, "/say Yes.")
+            await hub.turns.submit(LOCAL, S, "/say Yes.")
             seen = [await coming]
             while not (isinstance(seen[-1].body, StatusChanged) and seen[-1].body.status == "idle"):
                 seen.append(await anext(follower))
@@ -390,7 +390,7 @@ async def test_a_prompt_takes_it_in_and_followers_come_along(home: Home) -> None
             "agent_message",
             "status_changed",
         ]
-        assert await hub.keeper(LOCAL, S) is None
+        assert await hub.sessions.owner(LOCAL, S) is None
         assert await listed(hub) == [S]
     assert path.read_bytes() == before
 
@@ -399,24 +399,24 @@ async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> 
     path = home.talk()
     before = path.read_bytes()
     async with opened(home, writable=False) as (hub, source):
-        assert (await hub.set_title(LOCAL, S, "Mine")).title == "Mine"
-        await hub.set_tag(LOCAL, S, "exp")
+        assert (await hub.editor.set_title(LOCAL, S, "Mine")).title == "Mine"
+        await hub.editor.set_tag(LOCAL, S, "exp")
         assert await listed(hub, tag="exp") == [S]
-        await hub.trash(LOCAL, S)
+        await hub.editor.trash(LOCAL, S)
         assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
         assert path.read_bytes() == before
         source.index.renew()
         assert await listed(hub, trash=True) == [S]  # the store remembers it
-        await hub.restore(LOCAL, S)
-        assert (await hub.get(LOCAL, S)).title == "Mine"
+        await hub.editor.restore(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).title == "Mine"
 
 
 # Following.
 
 
 async def following(hub: Hub, id: str) -> tuple[AsyncIterator[Any], Callable[[], Any]]:
-    last = (await hub.get(LOCAL, id)).last_seq
-    follower = hub.follow(LOCAL, id, last)
+    last = (await hub.sessions.get(LOCAL, id)).last_seq
+    follower = hub.history.follow(LOCAL, id, last)
 
     async def following_one() -> Any:
         async with asyncio.timeout(20):
@@ -463,7 +463,7 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
     )
     async with opened(home) as (hub, source):
         await listed(hub)
-        changes = hub.changes(LOCAL)
+        changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         while not source.watched:
             await asyncio.sleep(0.01)
@@ -474,7 +474,7 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
         assert looks == []
         append(path, title("told"))
         await waiting
-        assert [one.title for one in (await hub.list(LOCAL, Query())).sessions] == ["told"]
+        assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == ["told"]
         monkeypatch.setattr("segue.sources.claude.source._TRUSTED", 0)
         await listed(hub)
         assert looks
@@ -486,7 +486,7 @@ async def test_changes_are_told_of_new_and_deleted_sessions(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
         await listed(hub)
-        changes = hub.changes(LOCAL)
+        changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
         path = home.talk(S2)
@@ -519,12 +519,12 @@ async def test_a_response_is_counted_once_and_at_its_most(home: Home) -> None:
         ]
     )
     async with opened(home) as (hub, _):
-        session = await hub.get(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
         assert session.usage == Usage(input_tokens=20, output_tokens=35)
         assert session.models["m"] == Usage(input_tokens=10, output_tokens=30)
         assert session.agent is not None and session.agent.overrides == {"model": "other"}
         append(path, answered("a5", "r2", 9, "other"), answered("a6", "r3", 1))
-        session = await hub.get(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
         assert session.usage == Usage(input_tokens=30, output_tokens=40)
         assert not session.usage.is_priced
 
@@ -537,19 +537,19 @@ async def test_what_it_cost_is_what_claude_code_says(home: Home) -> None:
     append(path, {**told, "modelUsage": {"m": {"costUSD": 0.1}}})
     append(path, {**told, "modelUsage": {"m": {"costUSD": 0.5}, "tiny": {"costUSD": 0.01}}})
     async with opened(home) as (hub, _):
-        session = await hub.get(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
         assert (session.usage.cost, session.models["m"].cost) == (510_000, 500_000)
         assert session.models["tiny"] == Usage(cost=10_000)
-        assert (await hub.get(LOCAL, S2)).usage.cost == 250_000
+        assert (await hub.sessions.get(LOCAL, S2)).usage.cost == 250_000
 
 
 async def test_the_cost_of_a_real_session_with_an_agent(homes: Path, tmp_path: Path) -> None:
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / "2.1.325")))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
-        session = await hub.get(LOCAL, "3446002d-a985-49f9-a2e2-b9d224d5eb1f")
+        session = await hub.sessions.get(LOCAL, "3446002d-a985-49f9-a2e2-b9d224d5eb1f")
         # As the program itself counted, with its agent's.
         assert session.usage == Usage(input_tokens=43663, output_tokens=83, cost=176_312)
-        tally = await hub.tally(LOCAL, 36500)
+        tally = await hub.sessions.stats(LOCAL, 36500)
         assert tally.models["claude-opus-5-5"].usage == tally.total.usage
         assert tally.total.unpriced == 0
 
@@ -560,21 +560,21 @@ async def test_a_copy_that_the_trash_is_emptied_of_does_not_come_back(
 ) -> None:
     home.talk()
     async with opened(home, writable=writable) as (hub, _):
-        await hub.run(LOCAL, S, "/say Yes.")
-        await hub.trash(LOCAL, S)
+        await hub.turns.run(LOCAL, S, "/say Yes.")
+        await hub.editor.trash(LOCAL, S)
         month = clock.now() + 31 * clock.DAY
-        assert [step.action for step in await hub.prune(LOCAL, now=month)] == ["purge"]
+        assert [step.action for step in await hub.retention.prune(LOCAL, now=month)] == ["purge"]
         assert await listed(hub) == []
         assert await listed(hub, trash=True) == [S]
-        assert (await hub.restore(LOCAL, S)).source == "claude"
+        assert (await hub.editor.restore(LOCAL, S)).source == "claude"
         assert await listed(hub) == [S]
 
 
 async def test_a_copy_is_not_deleted_while_claude_code_has_the_session_open(home: Home) -> None:
     home.talk()
     async with opened(home) as (hub, _):
-        await hub.run(LOCAL, S, "/say Yes.")
+        await hub.turns.run(LOCAL, S, "/say Yes.")
         home.busy()
         with pytest.raises(Busy):
-            await hub.purge(LOCAL, S)
-        assert (await hub.get(LOCAL, S)).source == "segue"
+            await hub.editor.purge(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).source == "segue"

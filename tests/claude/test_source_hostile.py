@@ -37,16 +37,16 @@ async def check(home: Home) -> None:
     """Nothing raises, now and when everything is known; and the good session is there."""
     for _ in range(2):
         async with opened(home) as hub:
-            found = (await hub.list(LOCAL, Query(limit=50))).sessions
+            found = (await hub.sessions.list(LOCAL, Query(limit=50))).sessions
             assert GOOD in [session.id for session in found]
             for session in found:
-                events = [event async for event in hub.history(LOCAL, session.id)]
+                events = [event async for event in hub.history.read(LOCAL, session.id)]
                 assert events[-1].seq == session.last_seq
-                said = [event async for event in hub.conversation(LOCAL, session.id)]
+                said = [event async for event in hub.history.conversation(LOCAL, session.id)]
                 assert {event.id for event in said} <= {event.id for event in events}
-                await hub.events(LOCAL, session.id, backward=True, limit=3)
-            results = await hub.search(LOCAL, Query(text="hi"))
-            assert GOOD in [one.session.id for one in results.found]
+                await hub.history.events(LOCAL, session.id, backward=True, limit=3)
+            results = await hub.sessions.search(LOCAL, Query(text="hi"))
+            assert GOOD in [one.session.id for one in results.matches]
 
 
 @pytest.mark.parametrize("make", ODD)
@@ -65,20 +65,26 @@ async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) ->
     make(elsewhere)
     there = sorted(home.root.rglob("*"))
     async with opened(home) as hub:
-        listed = [one.id for one in (await hub.list(LOCAL, Query(limit=50))).sessions]
+        listed = [one.id for one in (await hub.sessions.list(LOCAL, Query(limit=50))).sessions]
         for work in (
-            hub.import_claude(LOCAL, str(elsewhere)),
-            hub.import_claude(LOCAL, str(path)),
-            hub.fork(LOCAL, S, here=True),
+            hub.sync.import_claude(LOCAL, str(elsewhere)),
+            hub.sync.import_claude(LOCAL, str(path)),
+            hub.editor.fork(LOCAL, S, in_store=True),
         ):
             with suppress(SegueError):
                 await work
         if S not in listed:
-            for work in (hub.fork(LOCAL, S), hub.set_title(LOCAL, S, "T"), hub.trash(LOCAL, S)):
+            for work in (
+                hub.editor.fork(LOCAL, S),
+                hub.editor.set_title(LOCAL, S, "T"),
+                hub.editor.trash(LOCAL, S),
+            ):
                 with suppress(SegueError):
                     await work
             assert sorted(home.root.rglob("*")) == there
-        assert GOOD in [one.id for one in (await hub.list(LOCAL, Query(limit=50))).sessions]
+        assert GOOD in [
+            one.id for one in (await hub.sessions.list(LOCAL, Query(limit=50))).sessions
+        ]
 
 
 @pytest.mark.parametrize("make", ODD)
@@ -97,13 +103,13 @@ async def test_a_good_transcript_that_turns_odd_and_back(home: Home, make) -> No
     home.talk(GOOD)
     path = home.talk(S)
     async with opened(home) as hub:
-        assert len((await hub.list(LOCAL, Query())).sessions) == 2
+        assert len((await hub.sessions.list(LOCAL, Query())).sessions) == 2
         path.unlink()
         make(path)
-        assert GOOD in [one.id for one in (await hub.list(LOCAL, Query())).sessions]
+        assert GOOD in [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions]
         path.rmdir() if path.is_dir() else path.unlink()
         home.talk(S)
-        assert {one.id for one in (await hub.list(LOCAL, Query())).sessions} == {GOOD, S}
+        assert {one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions} == {GOOD, S}
 
 
 async def test_a_file_that_vanishes_between_the_look_and_the_reading(
@@ -119,7 +125,7 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
 
     monkeypatch.setattr(Updating, "_take", late)
     async with opened(home) as hub:
-        assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
+        assert [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [GOOD]
 
 
 async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
@@ -137,13 +143,13 @@ async def test_a_file_that_nobody_foresaw_hides_itself_alone_until_it_changes(
     monkeypatch.setattr(search_text, "searchable_text", stumbling)
     async with opened(home) as hub:
         for _ in range(2):
-            assert [one.id for one in (await hub.list(LOCAL, Query())).sessions] == [GOOD]
+            assert [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [GOOD]
         (told,) = caplog.records
         assert str(path) in told.getMessage() and told.exc_info
         monkeypatch.undo()
         path.write_bytes(path.read_bytes() + as_line(user("u2", "a1")))
-        assert len((await hub.list(LOCAL, Query())).sessions) == 2
-        assert len((await hub.search(LOCAL, Query(text="unforeseen"))).found) == 1
+        assert len((await hub.sessions.list(LOCAL, Query())).sessions) == 2
+        assert len((await hub.sessions.search(LOCAL, Query(text="unforeseen"))).matches) == 1
 
 
 async def test_few_open_files_are_enough(home: Home) -> None:
@@ -154,7 +160,7 @@ async def test_few_open_files_are_enough(home: Home) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (here + 16, hard))
     try:
         async with opened(home) as hub:
-            assert len((await hub.list(LOCAL, Query(limit=1000))).sessions) == 200
+            assert len((await hub.sessions.list(LOCAL, Query(limit=1000))).sessions) == 200
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -165,8 +171,8 @@ async def test_tens_of_thousands_of_calls_without_results(home: Home) -> None:
 
     home.write([user("u1", None), *(assistant(f"a{n}", "u1", uses(n)) for n in range(30_000))])
     async with opened(home) as hub:
-        (session,) = (await hub.list(LOCAL, Query())).sessions
-        assert len(await hub.events(LOCAL, session.id, backward=True, limit=5)) == 5
+        (session,) = (await hub.sessions.list(LOCAL, Query())).sessions
+        assert len(await hub.history.events(LOCAL, session.id, backward=True, limit=5)) == 5
 
 
 MEASURE = """

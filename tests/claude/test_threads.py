@@ -31,7 +31,7 @@ ASIDE: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2c3"}
 
 
 async def spoken(hub: Hub, thread: str) -> list[str]:
-    bodies = [event.body async for event in hub.thread(LOCAL, S, thread)]
+    bodies = [event.body async for event in hub.history.thread_events(LOCAL, S, thread)]
     return [
         plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
     ]
@@ -42,12 +42,12 @@ async def test_what_an_agent_said_finds_its_session(home: Home) -> None:
     async with opened(home) as (hub, _):
         assert await listed(hub, text="kingfisher") == [S]
         assert await listed(hub, text="kingfisher nine") == [S]  # words of both transcripts
-        (found,) = (await hub.search(LOCAL, Query(text="kingfisher"))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
         assert found.snippet == "A kingfisher, too"
         assert found.event is not None and found.event.body.thread == "a1b2c3"
-        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
+        (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
         assert found.event.seq == call.seq  # the place of the session that leads there
-        (best,) = (await hub.search(LOCAL, Query(text="kingfisher"), ranked=True)).found
+        (best,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"), ranked=True)).matches
         assert best.event == found.event
 
 
@@ -61,16 +61,16 @@ async def test_and_does_so_in_the_trash_and_when_it_is_back(home: Home, old: boo
     said = ["Count them", "A kingfisher, too"]
     async with opened(home) as (hub, _):
         assert await listed(hub, text="kingfisher") == [S]
-        await hub.trash(LOCAL, S)
+        await hub.editor.trash(LOCAL, S)
         assert await listed(hub, text="kingfisher") == []
         assert await listed(hub, text="kingfisher", trash=True) == [S]
-        (found,) = (await hub.search(LOCAL, Query(text="kingfisher", trash=True))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher", trash=True))).matches
         assert found.event is not None and found.event.body.thread == "a1b2c3"
-        (thread,) = await hub.threads(LOCAL, S)
+        (thread,) = await hub.history.threads(LOCAL, S)
         assert (thread.kind, await spoken(hub, thread.id)) == (None if old else "Explore", said)
     async with opened(home) as (hub, _):  # from the index
         assert await listed(hub, text="kingfisher", trash=True) == [S]
-        await hub.restore(LOCAL, S)
+        await hub.editor.restore(LOCAL, S)
         assert await listed(hub, text="kingfisher", trash=True) == []
         assert await listed(hub, text="kingfisher") == [S]
 
@@ -78,32 +78,32 @@ async def test_and_does_so_in_the_trash_and_when_it_is_back(home: Home, old: boo
 async def test_an_agent_s_conversation_is_read(home: Home) -> None:
     delegated(home)
     async with opened(home) as (hub, _):
-        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
-        (thread,) = await hub.threads(LOCAL, S)
+        (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
+        (thread,) = await hub.history.threads(LOCAL, S)
         assert thread == Thread(
             "a1b2c3", call.seq, None, "Explore", "count birds", BEGUN, BEGUN, SPENT
         )
         assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
-        ids = [event.id async for event in hub.thread(LOCAL, S, "a1b2c3")]
-        ids += [event.id async for event in hub.history(LOCAL, S)]
+        ids = [event.id async for event in hub.history.thread_events(LOCAL, S, "a1b2c3")]
+        ids += [event.id async for event in hub.history.read(LOCAL, S)]
         assert len(set(ids)) == len(ids)
         with pytest.raises(NotFound):
             await spoken(hub, "../../x")
         with pytest.raises(NotFound):
-            await hub.threads(LOCAL, S.replace("1", "2"))
+            await hub.history.threads(LOCAL, S.replace("1", "2"))
 
 
 async def test_the_session_s_own_history_and_counts_stay_as_they_are(home: Home) -> None:
     path, _ = delegated(home)
     async with opened(home) as (hub, _):
-        with_agent = [event async for event in hub.history(LOCAL, S)]
-        session = await hub.get(LOCAL, S)
+        with_agent = [event async for event in hub.history.read(LOCAL, S)]
+        session = await hub.sessions.get(LOCAL, S)
         assert session.messages == 2 and session.last_seq == with_agent[-1].seq
         # But what the agent used was used for the session.
         assert session.usage == Usage(input_tokens=7, output_tokens=2)
         assert session.models == {"small": session.usage}
         shutil.rmtree(path.with_suffix(""))
-        assert [event async for event in hub.history(LOCAL, S)] == with_agent
+        assert [event async for event in hub.history.read(LOCAL, S)] == with_agent
 
 
 async def test_what_an_agent_adds_is_found_when_its_session_goes_on(home: Home) -> None:
@@ -124,14 +124,14 @@ async def test_a_new_agent_is_found_before_its_session_goes_on(home: Home) -> No
         other = file.with_name("agent-d4.jsonl")
         append(other, user("t1", None, "An owl", **{**ASIDE, "agentId": "d4"}))
         assert await listed(hub, text="owl") == [S]
-        assert [thread.id for thread in await hub.threads(LOCAL, S)] == ["d4", "a1b2c3"]
+        assert [thread.id for thread in await hub.history.threads(LOCAL, S)] == ["d4", "a1b2c3"]
 
 
 async def test_what_an_agent_says_is_noticed_while_somebody_watches(home: Home) -> None:
     _, file = delegated(home)
     async with opened(home) as (hub, source):
         await listed(hub)
-        changes = hub.changes(LOCAL)
+        changes = hub.history.changes(LOCAL)
         waiting = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0.2)
         append(file, assistant("s3", "s2", [{"type": "text", "text": "And a heron"}], **ASIDE))
@@ -171,7 +171,7 @@ async def test_odd_files_among_the_agents_hide_nothing(
     async with opened(home) as (hub, _):
         for _ in range(2):
             assert await listed(hub, text="kingfisher") == [S]
-            for thread in await hub.threads(LOCAL, S):
+            for thread in await hub.history.threads(LOCAL, S):
                 if thread.id == "a1b2c3":
                     assert await spoken(hub, thread.id) == ["Count them", "A kingfisher, too"]
             with pytest.raises(NotFound):
@@ -199,34 +199,34 @@ async def test_damage_in_an_agent_s_transcript_costs_its_line_alone(home: Home) 
 async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
     path, _file = delegated(home)
     async with opened(home) as (hub, _):
-        await hub.import_claude(LOCAL, S)
+        await hub.sync.import_claude(LOCAL, S)
         path.unlink()
         shutil.rmtree(path.with_suffix(""))
-        session = await hub.get(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
         assert session.messages == 2
         assert await listed(hub, text="kingfisher") == [S]
-        (found,) = (await hub.search(LOCAL, Query(text="kingfisher"))).found
+        (found,) = (await hub.sessions.search(LOCAL, Query(text="kingfisher"))).matches
         assert found.snippet == "A kingfisher, too"
-        (call,) = await hub.events(LOCAL, S, types=("tool_call",))
-        (thread,) = await hub.threads(LOCAL, S)
+        (call,) = await hub.history.events(LOCAL, S, types=("tool_call",))
+        (thread,) = await hub.history.threads(LOCAL, S)
         assert thread == Thread(
             "a1b2c3", call.seq, None, "Explore", "count birds", BEGUN, BEGUN, SPENT
         )
         assert await spoken(hub, "a1b2c3") == ["Count them", "A kingfisher, too"]
-        bodies = [event.body async for event in hub.conversation(LOCAL, S)]
+        bodies = [event.body async for event in hub.history.conversation(LOCAL, S)]
         assert not any("kingfisher" in str(each) for each in bodies if each.thread is None)
         with pytest.raises(NotFound):
             await spoken(hub, "nobody")
-        native = await hub.create(LOCAL, cwd="/w")
-        assert await hub.threads(LOCAL, native.id) == []
+        native = await hub.editor.create(LOCAL, cwd="/w")
+        assert await hub.history.threads(LOCAL, native.id) == []
 
 
 async def copied(tmp_path: Path, home: Path, id: str, thread: str) -> list[AnyBody]:
     """What an agent did, as an imported copy of its session tells it."""
     async with Hub(MemoryStore(), tmp_path) as hub:
         (path,) = (home / "projects").glob(f"*/{id}.jsonl")
-        await hub.import_claude(LOCAL, str(path))
-        return [event.body async for event in hub.thread(LOCAL, id, thread)]
+        await hub.sync.import_claude(LOCAL, str(path))
+        return [event.body async for event in hub.history.thread_events(LOCAL, id, thread)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -235,18 +235,20 @@ async def test_agents_of_real_homes(homes: Path, tmp_path: Path, version: str) -
     source = ClaudeSource(tmp_path / "index.db", ClaudeHome(str(homes / version)))
     answered = 0
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
-        for session in (await hub.list(LOCAL, Query(limit=1000))).sessions:
-            events = {event.seq: event async for event in hub.history(LOCAL, session.id)}
-            for thread in await hub.threads(LOCAL, session.id):
+        for session in (await hub.sessions.list(LOCAL, Query(limit=1000))).sessions:
+            events = {event.seq: event async for event in hub.history.read(LOCAL, session.id)}
+            for thread in await hub.history.threads(LOCAL, session.id):
                 begun = events[thread.seq or 0].body
                 if thread.id == "sidechain":
                     assert begun.thread == thread.id
                 else:
                     assert isinstance(begun, ToolCall) and begun.name in ("Task", "Agent")
-                said = [each async for each in hub.thread(LOCAL, session.id, thread.id)]
+                said = [
+                    each async for each in hub.history.thread_events(LOCAL, session.id, thread.id)
+                ]
                 first = next(e.body for e in said if isinstance(e.body, UserMessage))
                 words = f'"{plain_text(first.content)[:60]}"'
-                results = (await hub.search(LOCAL, Query(text=words, limit=1000))).found
+                results = (await hub.sessions.search(LOCAL, Query(text=words, limit=1000))).matches
                 assert session.id in {one.session.id for one in results}
                 answered += 1
                 if thread.id != "sidechain":  # which are the session's own lines

@@ -57,7 +57,7 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
             session, count = await mirror.take(bundle.read_bundle(str(path)))
             assert count > 0
             assert await mirror.take(bundle.read_bundle(str(path))) == (session, 0)
-            await hub.export_claude(LOCAL, session.id)
+            await hub.sync.export_claude(LOCAL, session.id)
 
     asyncio.run(through())
     made, theirs = contents(tmp_path), contents(homes / version)
@@ -84,9 +84,9 @@ def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> Non
         b'{"type":"user","uuid":"u1","message":{"content":"the same id again"}}',
     ]
     path = home.write(odd)
-    within(lambda hub: hub.import_claude(LOCAL, str(path)))
+    within(lambda hub: hub.sync.import_claude(LOCAL, str(path)))
     path.unlink()
-    written = within(lambda hub: hub.export_claude(LOCAL, S))
+    written = within(lambda hub: hub.sync.export_claude(LOCAL, S))
     assert Path(written).read_bytes().split(b"\n") == [*odd, b""]
 
 
@@ -95,15 +95,18 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
 ) -> None:
     lines = [user("u1", None, "hi", cwd="/w"), assistant("a1", "u1"), title("One"), title("One")]
     home.write(lines)
-    session, count = within(lambda hub: hub.import_claude(LOCAL, S))
+    session, count = within(lambda hub: hub.sync.import_claude(LOCAL, S))
     assert (session.id, session.cwd, session.title, count) == (S, "/w", "One", 4)
-    assert within(lambda hub: hub.import_claude(LOCAL, S))[1] == 0
+    assert within(lambda hub: hub.sync.import_claude(LOCAL, S))[1] == 0
     home.write([*lines, title("Two"), user("u2", "a1", "more")])
-    session, count = within(lambda hub: hub.import_claude(LOCAL, S))
+    session, count = within(lambda hub: hub.sync.import_claude(LOCAL, S))
     assert (session.title, session.messages, count) == ("Two", 3, 2)
 
     async def found(hub: Hub) -> list[str]:
-        return [each.session.id for each in (await hub.search(LOCAL, Query(text="more"))).found]
+        return [
+            each.session.id
+            for each in (await hub.sessions.search(LOCAL, Query(text="more"))).matches
+        ]
 
     assert within(found) == [S]
 
@@ -114,17 +117,19 @@ async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
 ) -> None:
     home.talk(cwd=str(home.root))
     async with opened(home) as (hub, _):
-        [listed] = (await hub.list(LOCAL, Query())).sessions
+        [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
         assert listed.agent is not None
         if not by_prompt:
-            await hub.import_claude(LOCAL, S)
+            await hub.sync.import_claude(LOCAL, S)
             await hub.config.set("local", "claude.continue", "true")  # which is for the original
-        await hub.run(LOCAL, S, "/say from here")
-        [copy] = (await hub.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
+        await hub.turns.run(LOCAL, S, "/say from here")
+        [copy] = (await hub.sessions.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
         assert (copy.source, copy.messages) == ("segue", listed.messages + 2)
         names = await hub.records.agent_names("local", [listed.agent.id])
         assert names == {listed.agent.id: "Claude Code"}
-        said = [event async for event in hub.history(LOCAL, S) if event.type == "agent_message"]
+        said = [
+            event async for event in hub.history.read(LOCAL, S) if event.type == "agent_message"
+        ]
         assert isinstance(said[-1].body, AgentMessage)
         assert plain_text(said[-1].body.content) == "from here"
 
@@ -143,11 +148,11 @@ async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> No
         ]
     )
     async with opened(home) as (hub, _):
-        [listed] = (await hub.list(LOCAL, Query())).sessions
-        copy, _ = await hub.import_claude(LOCAL, S)
+        [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
+        copy, _ = await hub.sync.import_claude(LOCAL, S)
         assert listed.turns == copy.turns == 2
-        await hub.run(LOCAL, S, "/say from here")
-        assert (await hub.get(LOCAL, S)).turns == 3
+        await hub.turns.run(LOCAL, S, "/say from here")
+        assert (await hub.sessions.get(LOCAL, S)).turns == 3
 
 
 def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
@@ -158,12 +163,12 @@ def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
     asked = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
 
     async def work(hub: Hub) -> list[Any]:
-        await hub.import_claude(LOCAL, S)
-        await hub.append(LOCAL, S, *asked[:1])
-        await hub.set_title(LOCAL, S, "Named")
-        await hub.append(LOCAL, S, *asked[1:])
+        await hub.sync.import_claude(LOCAL, S)
+        await hub.editor.append(LOCAL, S, *asked[:1])
+        await hub.editor.set_title(LOCAL, S, "Named")
+        await hub.editor.append(LOCAL, S, *asked[1:])
         home.write([*begun, user("u2", "a1", "five")])
-        assert (await hub.import_claude(LOCAL, S))[1] == 1
+        assert (await hub.sync.import_claude(LOCAL, S))[1] == 1
         return await segue_python.get_session_messages(S, store=hub)
 
     def told(messages: list[Any]) -> list[str]:
@@ -173,9 +178,9 @@ def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
     whole_way = ["one", "two", "three", "four", "five"]
     assert told(within(work)) == whole_way
     path.unlink()
-    within(lambda hub: hub.export_claude(LOCAL, S))
+    within(lambda hub: hub.sync.export_claude(LOCAL, S))
     assert told(claude.get_session_messages(S)) == whole_way
-    assert within(lambda hub: hub.import_claude(LOCAL, S))[1] == 0
+    assert within(lambda hub: hub.sync.import_claude(LOCAL, S))[1] == 0
 
 
 def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> None:
@@ -184,7 +189,7 @@ def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> 
     async def work(hub: Hub) -> int:
         store = claude.SegueSessionStore(store=hub.store)
         await store.append({"project_key": "-w", "session_id": S}, lines[:2])
-        _, count = await hub.import_claude(LOCAL, S)
+        _, count = await hub.sync.import_claude(LOCAL, S)
         return count
 
     home.write(lines)
@@ -196,12 +201,12 @@ def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within
     home.write(lines[:3])
 
     async def work(hub: Hub) -> Any:
-        await hub.import_claude(LOCAL, S)
+        await hub.sync.import_claude(LOCAL, S)
         home.write(lines)
-        took = await asyncio.gather(*(hub.import_claude(LOCAL, S) for _ in range(5)))
+        took = await asyncio.gather(*(hub.sync.import_claude(LOCAL, S) for _ in range(5)))
         assert sorted(count for _, count in took) == [0, 0, 0, 0, 4]
-        session = await hub.get(LOCAL, S)
-        return [line async for line in hub.mirror(LOCAL).lines(session)]
+        session = await hub.sessions.get(LOCAL, S)
+        return [line async for line in hub.sync.mirror(LOCAL).lines(session)]
 
     assert [line.entries[0] for line in within(work)] == lines
 
@@ -212,9 +217,9 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
     path = home.talk(cwd="/some/where")
     copy = tmp_path / "mailed.jsonl"
     shutil.move(path, copy)
-    session, _ = within(lambda hub: hub.import_claude(LOCAL, str(copy)))
+    session, _ = within(lambda hub: hub.sync.import_claude(LOCAL, str(copy)))
     assert (session.id, session.cwd) == (S, "/some/where")
-    written = within(lambda hub: hub.export_claude(LOCAL, S))
+    written = within(lambda hub: hub.sync.export_claude(LOCAL, S))
     assert Path(written).parent.name == "-some-where"
 
 
@@ -222,13 +227,13 @@ def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Wi
     home.talk(cwd="/w")
 
     async def listed(hub: Hub) -> list[Any]:
-        rows = (await hub.list(LOCAL)).sessions
+        rows = (await hub.sessions.list(LOCAL)).sessions
         return [(session.id, session.source, session.origin) for session in rows]
 
     assert within(listed) == [(S, "claude", "claude")]
     with pytest.raises(errors.Conflict, match="already"):
-        within(lambda hub: hub.export_claude(LOCAL, S))
-    within(lambda hub: hub.import_claude(LOCAL, S))
+        within(lambda hub: hub.sync.export_claude(LOCAL, S))
+    within(lambda hub: hub.sync.import_claude(LOCAL, S))
     assert within(listed) == [(S, "segue", "claude")]
 
 
@@ -238,8 +243,8 @@ def test_a_session_of_the_files_that_went_through_an_export_is_the_stores(
     home.talk(cwd="/w")
 
     async def through(hub: Hub) -> str:
-        lines = [line async for line in hub.export(LOCAL, S)]
-        return (await hub.import_session(LOCAL, lines)).source
+        lines = [line async for line in hub.exchange.export(LOCAL, S)]
+        return (await hub.exchange.import_session(LOCAL, lines)).source
 
     assert within(through) == "segue"
 
@@ -251,8 +256,8 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
     home.write([user("u1", None, "hi", cwd="/w"), extra, assistant("a1", "t1"), user("u2", "a1")])
 
     async def work(hub: Hub) -> str:
-        fork = await hub.fork(LOCAL, S, here=True)
-        await hub.export_claude(LOCAL, fork.id)
+        fork = await hub.editor.fork(LOCAL, S, in_store=True)
+        await hub.sync.export_claude(LOCAL, fork.id)
         return fork.id
 
     fork = within(work)
@@ -264,9 +269,9 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
 def test_only_the_local_user_has_files_read_and_written(home: Home, within: Within) -> None:
     home.talk()
     with pytest.raises(errors.Unauthorized):
-        within(lambda hub: hub.import_claude(Principal(workspace="local"), S))
+        within(lambda hub: hub.sync.import_claude(Principal(workspace="local"), S))
     with pytest.raises(errors.Unauthorized):
-        within(lambda hub: hub.export_claude(Principal(workspace="local"), S))
+        within(lambda hub: hub.sync.export_claude(Principal(workspace="local"), S))
 
 
 @pytest.mark.parametrize(
@@ -283,21 +288,21 @@ def test_what_is_no_transcript_is_refused(
 ) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(errors.InvalidInput, match=why):
-        within(lambda hub: hub.import_claude(LOCAL, str(tmp_path / "file")))
+        within(lambda hub: hub.sync.import_claude(LOCAL, str(tmp_path / "file")))
 
 
 @pytest.mark.parametrize("named", [S, "nothing", "/", "\0"])
 def test_what_is_not_there_is_not_found(home: Home, within: Within, named: str) -> None:
     with pytest.raises(errors.NotFound):
-        within(lambda hub: hub.import_claude(LOCAL, named))
+        within(lambda hub: hub.sync.import_claude(LOCAL, named))
 
 
 def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) -> None:
     path = home.talk()
     before = path.read_bytes()
-    within(lambda hub: hub.import_claude(LOCAL, S))
+    within(lambda hub: hub.sync.import_claude(LOCAL, S))
     with pytest.raises(errors.Conflict, match="already"):
-        within(lambda hub: hub.export_claude(LOCAL, S))
+        within(lambda hub: hub.sync.export_claude(LOCAL, S))
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
@@ -308,13 +313,13 @@ def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: With
     agent.parent.mkdir(parents=True)
     agent.write_bytes(as_line(user("x", None)))
     agent.with_suffix(".meta.json").write_text('{"agentType":"x"}')
-    within(lambda hub: hub.import_claude(LOCAL, S))
+    within(lambda hub: hub.sync.import_claude(LOCAL, S))
     path.unlink()  # which an export writes last
-    assert within(lambda hub: hub.export_claude(LOCAL, S)) == str(path)
+    assert within(lambda hub: hub.sync.export_claude(LOCAL, S)) == str(path)
     path.unlink()
     agent.write_bytes(as_line(user("another", None)))
     with pytest.raises(errors.Conflict, match="another file exists already"):
-        within(lambda hub: hub.export_claude(LOCAL, S))
+        within(lambda hub: hub.sync.export_claude(LOCAL, S))
     assert not path.exists()
     assert b"another" in agent.read_bytes()
 
@@ -326,7 +331,7 @@ def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within:
         for subpath in ("../../evil", "/evil", "subagents/agent-1", "a/./b", ""):
             key = {"project_key": "-w", "session_id": S, "subpath": subpath}
             await store.append(key, [user("x", None)])
-        return await hub.export_claude(LOCAL, S)
+        return await hub.sync.export_claude(LOCAL, S)
 
     written = Path(within(work))
     below = sorted(str(path.relative_to(home.projects)) for path in home.root.rglob("*.jsonl"))
@@ -343,9 +348,9 @@ def test_a_name_that_leads_out_of_the_home_is_not_written(
 
     async def work(hub: Hub) -> str:
         extra = {"claude": {"project": "-w", "session": S, field: name}}
-        session = await hub.create(LOCAL, cwd="/w", extra=extra)
-        await hub.append(LOCAL, session.id, UserMessage(content=text("hello")))
-        return await hub.export_claude(LOCAL, session.id)
+        session = await hub.editor.create(LOCAL, cwd="/w", extra=extra)
+        await hub.editor.append(LOCAL, session.id, UserMessage(content=text("hello")))
+        return await hub.sync.export_claude(LOCAL, session.id)
 
     with pytest.raises(errors.InvalidInput, match="cannot be used as a file name"):
         within(work)
@@ -416,7 +421,7 @@ async def test_a_transcript_is_read_beside_the_event_loop(
 
     monkeypatch.setattr(event_codec, "creation_drafts", noted)
     async with opened(home) as (hub, _):
-        await hub.import_claude(LOCAL, forked)
+        await hub.sync.import_claude(LOCAL, forked)
     assert readers and threading.current_thread() not in readers
 
 
@@ -432,12 +437,14 @@ async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -
     before = path.read_bytes() + as_line(answer("a2", "a1", "r2"))
     path.write_bytes(before)
     async with opened(home) as (hub, _):
-        read = await hub.get(LOCAL, forked)
-        session, _ = await hub.import_claude(LOCAL, forked)
+        read = await hub.sessions.get(LOCAL, forked)
+        session, _ = await hub.sync.import_claude(LOCAL, forked)
         assert session.fork is not None and session.fork.session == S
         assert session.usage.input_tokens == read.usage.input_tokens == 5
         assert session.messages == read.messages == 3 and session.days == read.days
-        assert b"".join([line async for line in hub.claude_transcript(LOCAL, forked)]) == before
+        assert (
+            b"".join([line async for line in hub.sync.claude_transcript(LOCAL, forked)]) == before
+        )
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
@@ -446,10 +453,10 @@ async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
     lines = [user("u1", None, "hi", **told), {"type": "mode", **told}]
     path = home.write([*lines, {"type": "permission-mode", **told}])
     async with opened(home) as (hub, _):
-        assert (await hub.get(LOCAL, S)).mode is None
-        assert (await hub.fork(LOCAL, S, here=True)).mode is None
-        session, _ = await hub.import_claude(LOCAL, S)
+        assert (await hub.sessions.get(LOCAL, S)).mode is None
+        assert (await hub.editor.fork(LOCAL, S, in_store=True)).mode is None
+        session, _ = await hub.sync.import_claude(LOCAL, S)
         for kind in ("execute", "edit"):
             assert verdict(session, "any", kind, "auto") == "ask"
-        copied = b"".join([line async for line in hub.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
         assert copied == path.read_bytes()  # and is what it was

@@ -150,7 +150,7 @@ def test_acpx_prompts_lists_resumes_and_closes(house: House) -> None:
 
 async def test_acpx_turns_the_pages(house: House) -> None:
     async with house.hub() as hub:
-        made = [(await hub.create(LOCAL, cwd="/")).id for _ in range(60)]
+        made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(60)]
     acpx = Acpx(house)
     first = acpx.sessions()
     second = acpx.sessions("--cursor", first["nextCursor"])

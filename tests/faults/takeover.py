@@ -28,17 +28,17 @@ async def recovered(hub: Hub, *sessions: str) -> None:
     """Once the dead processes' leases have run out, take over what they left."""
     async with asyncio.timeout(PATIENCE):
         await expired(hub, *sessions)
-        await hub.turns.recover()
+        await hub.turns.engine.recover()
         for session in sessions:
             await rested(hub, session)
 
 
 async def rested(hub: Hub, session: str) -> None:
     """The session has no turn, no prompt that waits, and no holder."""
-    with hub.live.sleeper((WORKSPACE, session)) as awake:
+    with hub.history.live.subscribe((WORKSPACE, session)) as awake:
         while True:
             awake.clear()
-            row = await hub.get(LOCAL, session)
+            row = await hub.sessions.get(LOCAL, session)
             inbox = await hub.store.inbox(WORKSPACE, session)
             # An answer that came too late stays until the next turn, and means nothing.
             waiting = [item for item in inbox if item.kind == "prompt"]
@@ -55,4 +55,4 @@ def bodies(events: list[Event], kind: type) -> list[Any]:
 
 
 async def story(hub: Hub, session: str) -> list[Event]:
-    return list(await hub.events(LOCAL, session))
+    return list(await hub.history.events(LOCAL, session))

@@ -35,7 +35,7 @@ class Scene:
         self.other = other
         self.session = session
         self.screen = Screen()
-        self.follower = hub.follow(LOCAL, session, deltas=True)
+        self.follower = hub.history.follow(LOCAL, session, deltas=True)
 
     async def until(self, kind: type, **fields: Any) -> Any:
         """Watch until an event of a kind, or a piece of a message."""
@@ -55,7 +55,7 @@ async def scene(place: Place) -> AsyncIterator[Scene]:
         Hub(await place.open(), place.directory, lease=LEASE) as hub,
         child("holder.py", *place.arguments, LEASE) as other,
     ):
-        session = await hub.create(LOCAL, cwd="/work")
+        session = await hub.editor.create(LOCAL, cwd="/work")
         holder = (await other.expect("ready"))["holder"]
         await other.ask(do="hold", session=session.id)
         made = Scene(hub, other, session.id)
@@ -72,7 +72,7 @@ def test_a_prompt_given_here_runs_there_and_its_pieces_come_back(place: Place) -
             slow = "/slow 0.04\n/say one two three four five six seven eight nine ten\n/slow 0"
             quick = "\n".join(f"/say quick words of message {number}" for number in range(30))
             thought = "/think a thought\n/slow 0.03\n/think a slower thought, word by word"
-            turn = await there.hub.prompt(LOCAL, there.session, f"{slow}\n{quick}\n{thought}")
+            turn = await there.hub.turns.submit(LOCAL, there.session, f"{slow}\n{quick}\n{thought}")
             ended = await there.until(StatusChanged, status="idle")
             assert ended.stop_reason == "end_turn"
             # A little more of the stream, for pieces that come too late.
@@ -95,9 +95,9 @@ def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(pla
     async def main() -> None:
         async with scene(place) as there:
             slow = Screen()
-            pausing = there.hub.follow(LOCAL, there.session, deltas=True)
+            pausing = there.hub.history.follow(LOCAL, there.session, deltas=True)
             text = "/wait 0.3\n/say first\n/slow 0.05\n/say " + "second " * 100
-            await there.hub.prompt(LOCAL, there.session, text)
+            await there.hub.turns.submit(LOCAL, there.session, text)
             # It has taken the last event that there is, and does not ask for more ...
             while not slow.events or not isinstance(slow.bodies[-1], InfoChanged):
                 slow.show(await anext(pausing))
@@ -107,7 +107,7 @@ def test_a_follower_that_pauses_is_shown_a_message_before_pieces_of_the_next(pla
             while slow.writing is None or not isinstance(slow.bodies[-1], AgentMessage):
                 slow.show(await asyncio.wait_for(anext(pausing), PATIENCE))
             await pausing.aclose()
-            await there.hub.cancel(LOCAL, there.session)
+            await there.hub.turns.cancel(LOCAL, there.session)
             await there.until(StatusChanged, status="idle")
 
     asyncio.run(main())
@@ -117,10 +117,10 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
     async def main() -> None:
         async with scene(place) as there:
             text = "/slow 0.05\n/say " + "word " * 1000
-            await there.hub.prompt(LOCAL, there.session, text)
+            await there.hub.turns.submit(LOCAL, there.session, text)
             await there.until(Delta)
             began = time.monotonic()
-            await there.hub.cancel(LOCAL, there.session)
+            await there.hub.turns.cancel(LOCAL, there.session)
             ended = await there.until(StatusChanged, status="idle")
             took = time.monotonic() - began
             assert took < PATIENCE / 2, f"a cancel took {took:.3f} s"
@@ -128,10 +128,10 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
             assert ended.stop_reason == "cancelled"
             (partial,) = [body for body in there.screen.bodies if isinstance(body, AgentMessage)]
             assert partial.partial and plain_text(partial.content).startswith("word ")
-            session = await there.hub.get(LOCAL, there.session)
+            session = await there.hub.sessions.get(LOCAL, there.session)
             assert (session.status, session.turn) == ("idle", None)
             # The other process is none the worse for it.
-            assert await there.hub.run(LOCAL, there.session, "/say hello") == "end_turn"
+            assert await there.hub.turns.run(LOCAL, there.session, "/say hello") == "end_turn"
 
     asyncio.run(main())
 
@@ -139,12 +139,12 @@ def test_a_cancel_given_here_ends_the_turn_there(place: Place) -> None:
 def test_an_answer_given_here_reaches_the_question_there(place: Place) -> None:
     async def main() -> None:
         async with scene(place) as there:
-            turn = await there.hub.prompt(LOCAL, there.session, "/ask May I?\n/ask And this?")
+            turn = await there.hub.turns.submit(LOCAL, there.session, "/ask May I?\n/ask And this?")
             asked = await there.until(PermissionAsked)
-            await there.hub.answer(LOCAL, there.session, asked.ask_id, "allow", "do")
+            await there.hub.turns.answer(LOCAL, there.session, asked.ask_id, "allow", "do")
             second = await there.until(PermissionAsked)
-            await there.hub.answer(LOCAL, there.session, second.ask_id, "reject")
-            assert await there.hub.wait(LOCAL, there.session, turn) == "end_turn"
+            await there.hub.turns.answer(LOCAL, there.session, second.ask_id, "reject")
+            assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
             await there.until(StatusChanged, stop_reason="end_turn")
             answers = [b for b in there.screen.bodies if isinstance(b, PermissionAnswered)]
             assert [(b.ask_id, b.option, b.note) for b in answers] == [
@@ -160,11 +160,13 @@ def test_an_answer_given_here_reaches_the_question_there(place: Place) -> None:
 def test_prompts_given_here_wait_there_and_run_in_order(place: Place) -> None:
     async def main() -> None:
         async with scene(place) as there:
-            first = await there.hub.prompt(LOCAL, there.session, "/wait 0.2\n/say first")
+            first = await there.hub.turns.submit(LOCAL, there.session, "/wait 0.2\n/say first")
             await there.until(UserMessage)
-            turns = [await there.hub.prompt(LOCAL, there.session, f"/say {n}") for n in range(5)]
+            turns = [
+                await there.hub.turns.submit(LOCAL, there.session, f"/say {n}") for n in range(5)
+            ]
             for turn in (first, *turns):
-                assert await there.hub.wait(LOCAL, there.session, turn) == "end_turn"
+                assert await there.hub.turns.wait(LOCAL, there.session, turn) == "end_turn"
             for _ in (first, *turns):
                 await there.until(StatusChanged, status="idle")
             asked = [e.id for e in there.screen.events if isinstance(e.body, UserMessage)]

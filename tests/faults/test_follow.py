@@ -19,7 +19,7 @@ async def watch(hub: Hub, session: str, after: int = 0) -> list[Event]:
     screen = Screen(after)
     if after == TOTAL:
         return []
-    async for event in hub.follow(LOCAL, session, after):
+    async for event in hub.history.follow(LOCAL, session, after):
         screen.show(event)
         if screen.last == TOTAL:
             break
@@ -47,7 +47,7 @@ def test_followers_see_every_event_of_another_process_once_and_in_order(place: P
                 writer.tell(go=True)
                 await well_begun(writer)
                 # In the middle: one from the start, one from here, and one that was here before.
-                row = await hub.get(LOCAL, session)
+                row = await hub.sessions.get(LOCAL, session)
                 assert 1 < row.last_seq < TOTAL, "the writer was through before anybody followed"
                 late = [
                     asyncio.create_task(watch(hub, session, after))

@@ -68,7 +68,7 @@ def test_a_turn_killed_at_every_step_leaves_a_session_at_rest(
 
 async def die(hub: Hub, place: Place, step: int) -> dict[str, Any]:
     """What a process said that ran a turn, and was killed just before one step of it."""
-    session = (await hub.create(LOCAL, cwd="/work")).id
+    session = (await hub.editor.create(LOCAL, cwd="/work")).id
     heard: dict[str, Any] = {"session": session, "step": step}
     async with (
         answering(hub, session),
@@ -84,10 +84,10 @@ async def answering(hub: Hub, *sessions: str) -> AsyncIterator[None]:
     """Every question of these sessions is answered."""
 
     async def answer(session: str) -> None:
-        async for event in hub.follow(LOCAL, session):
+        async for event in hub.history.follow(LOCAL, session):
             if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
                 with suppress(NotFound):  # withdrawn meanwhile
-                    await hub.answer(LOCAL, session, event.body.ask_id, "allow")
+                    await hub.turns.answer(LOCAL, session, event.body.ask_id, "allow")
 
     tasks = [asyncio.create_task(answer(session)) for session in sessions]
     try:
@@ -100,7 +100,7 @@ async def answering(hub: Hub, *sessions: str) -> AsyncIterator[None]:
 
 async def check_death(hub: Hub, death: dict[str, Any]) -> None:
     events = await story(hub, death["session"])
-    row = await hub.get(LOCAL, death["session"])
+    row = await hub.sessions.get(LOCAL, death["session"])
     # Shown if the test fails.
     print(death, *(f"{event.seq} {event.body}" for event in events), sep="\n")
     at_rest(row, events)
@@ -142,14 +142,14 @@ def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
 
     async def main() -> None:
         async with Hub(await place.open(), place.directory, lease=SHORT) as hub:
-            session = (await hub.create(LOCAL, cwd="/work")).id
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
             screen = Screen()
             async with child("holder.py", *place.arguments, SHORT) as other:
                 await other.ask(do="hold", session=session)
                 turn = (await other.ask(do="prompt", session=session, text=text))["turn"]
                 next_turn = (await other.ask(do="prompt", session=session, text=NEXT))["turn"]
                 async with asyncio.timeout(PATIENCE):
-                    async for item in hub.follow(LOCAL, session, deltas=True):
+                    async for item in hub.history.follow(LOCAL, session, deltas=True):
                         screen.show(item)
                         if arrived(item.body if isinstance(item, Event) else item):
                             break
@@ -157,7 +157,7 @@ def test_a_turn_killed_while_it_waits_is_closed_and_the_next_prompt_runs(
                 await other.ended()
             await recovered(hub, session)
             events = await story(hub, session)
-            at_rest(await hub.get(LOCAL, session), events)
+            at_rest(await hub.sessions.get(LOCAL, session), events)
             assert [e.id for e in events if isinstance(e.body, UserMessage)] == [turn, next_turn]
             cut, ran = [body for body in bodies(events, StatusChanged) if ends(body)]
             assert (cut.turn, cut.stop_reason) == (turn, "error")

@@ -148,24 +148,24 @@ def test_a_turn_that_meets_a_full_disk_is_closed_once_there_is_room(
 ) -> None:
     async def main() -> None:
         async with Hub(await sqlite_place.open(), sqlite_place.directory, lease=500_000) as hub:
-            session = (await hub.create(LOCAL, cwd="/work")).id
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
             if others != "alone":
-                other = (await hub.create(LOCAL, cwd="/work")).id
-                await hub.prompt(LOCAL, other, "/wait 60")
-            await hub.prompt(LOCAL, session, "/ask Go on?\n/say " + "x" * 500_000)
-            async for item in hub.follow(LOCAL, session):
+                other = (await hub.editor.create(LOCAL, cwd="/work")).id
+                await hub.turns.submit(LOCAL, other, "/wait 60")
+            await hub.turns.submit(LOCAL, session, "/ask Go on?\n/say " + "x" * 500_000)
+            async for item in hub.history.follow(LOCAL, session):
                 if isinstance(item, Event) and isinstance(item.body, PermissionAsked):
-                    await hub.answer(LOCAL, session, item.body.ask_id, "allow")
+                    await hub.turns.answer(LOCAL, session, item.body.ask_id, "allow")
                 if isinstance(item, Event) and isinstance(item.body, ToolResult):
                     break
             pages.allow(0)
             # Neither the message nor the end of the turn can be stored; the turn's task gives up.
-            while (WORKSPACE, session) in hub.turns._drivers:
+            while (WORKSPACE, session) in hub.turns.engine._drivers:
                 await asyncio.sleep(0.01)
             pages.allow(10_000)
             await asyncio.wait_for(rested(hub, session), PATIENCE)
-            at_rest(await hub.get(LOCAL, session), await story(hub, session))
-            assert await hub.run(LOCAL, session, "/say again") == "end_turn"
+            at_rest(await hub.sessions.get(LOCAL, session), await story(hub, session))
+            assert await hub.turns.run(LOCAL, session, "/say again") == "end_turn"
 
     asyncio.run(main())
 
@@ -185,9 +185,9 @@ def test_a_message_that_met_a_full_disk_is_stored_with_the_end_of_its_turn(
 
     async def main() -> None:
         async with Hub(await sqlite_place.open(), sqlite_place.directory) as hub:
-            session = (await hub.create(LOCAL, cwd="/work")).id
-            await hub.hold(LOCAL, session, agent=Streaming())
-            assert await hub.run(LOCAL, session, "go") == "error"
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
+            await hub.turns.lease(LOCAL, session, agent=Streaming())
+            assert await hub.turns.run(LOCAL, session, "go") == "error"
             events = await story(hub, session)
             (failed,) = bodies(events, Failed)
             assert failed.code == "StoreFull" and "full" in failed.message

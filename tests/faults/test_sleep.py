@@ -36,7 +36,7 @@ async def streaming(hub: Hub, sleeper: Child, session: str, text: str = STREAM) 
     """A long turn, well begun: its id."""
     turn = (await sleeper.ask(do="prompt", session=session, text=text))["turn"]
     async with asyncio.timeout(PATIENCE):
-        async for item in hub.follow(LOCAL, session, deltas=True):
+        async for item in hub.history.follow(LOCAL, session, deltas=True):
             if isinstance(item, Delta) and item.offset > 0:
                 break
             if isinstance(item, Event) and isinstance(item.body, AgentMessage):
@@ -60,7 +60,7 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
             Hub(await place.open(), place.directory, lease=SHORT) as hub,
             child("holder.py", *place.arguments, SHORT) as sleeper,
         ):
-            session = (await hub.create(LOCAL, cwd="/work")).id
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
             holder = (await sleeper.expect("ready"))["holder"]
             text = STREAM if notices == "when it renews" else MESSAGES
             turn = await streaming(hub, sleeper, session, text)
@@ -72,7 +72,7 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
             await suspend(sleeper, hub.store, session)
             await recovered(hub, session)
             before = await story(hub, session)
-            at_rest(await hub.get(LOCAL, session), before)
+            at_rest(await hub.sessions.get(LOCAL, session), before)
             if notices == "when it renews":
                 cut_off(before)
 
@@ -91,7 +91,7 @@ def test_a_process_suspended_past_its_lease_writes_nothing_when_it_wakes(
             # And on the one that was taken from it, once it is free.
             ran = await sleeper.ask(do="run", session=session, text="/say back")
             assert ran["reason"] == "end_turn"
-            at_rest(await hub.get(LOCAL, session), await story(hub, session))
+            at_rest(await hub.sessions.get(LOCAL, session), await story(hub, session))
 
     asyncio.run(main())
 
@@ -102,14 +102,14 @@ def test_a_process_that_slept_alone_closes_its_own_turn(place: Place) -> None:
             Hub(await place.open(), place.directory, lease=SHORT) as hub,
             child("holder.py", *place.arguments, SHORT) as sleeper,
         ):
-            session = (await hub.create(LOCAL, cwd="/work")).id
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
             await streaming(hub, sleeper, session)
             await suspend(sleeper, hub.store, session)
             await expired(hub, session)
             sleeper.wake()
             await asyncio.wait_for(rested(hub, session), PATIENCE)
             events = await story(hub, session)
-            at_rest(await hub.get(LOCAL, session), events)
+            at_rest(await hub.sessions.get(LOCAL, session), events)
             cut_off(events)
 
     asyncio.run(main())
@@ -121,12 +121,12 @@ def test_a_turn_longer_than_its_lease_is_left_alone_while_its_process_lives(plac
             Hub(await place.open(), place.directory, lease=SHORT) as hub,
             child("holder.py", *place.arguments, SHORT) as other,
         ):
-            session = (await hub.create(LOCAL, cwd="/work")).id
+            session = (await hub.editor.create(LOCAL, cwd="/work")).id
             text = f"/wait {2.5 * SHORT / SECOND}\n/say through"
             turn = (await other.ask(do="prompt", session=session, text=text))["turn"]
-            waiting = asyncio.ensure_future(hub.wait(LOCAL, session, turn))
+            waiting = asyncio.ensure_future(hub.turns.wait(LOCAL, session, turn))
             while not waiting.done():
-                await hub.turns.recover()
+                await hub.turns.engine.recover()
                 await asyncio.wait([waiting], timeout=0.05)
             assert waiting.result() == "end_turn"
             events = await story(hub, session)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.hub import Hub
-from segue.hub.sessions.resolve import MOST, Ambiguous
+from segue.hub.sessions.resolve import MAX_LISTED_MATCHES, AmbiguousName
 from segue.model import ids
 from segue.model.errors import NotFound
 from segue.model.event import Created, InfoChanged
@@ -27,8 +27,8 @@ def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
         source = MemorySource()
         store = SQLiteStore.open(path / "segue.db")
         async with Hub(store, path, sources=[source]) as hub:
-            await hub.create(LOCAL, id=FIRST, cwd="/", title="Fix the parser")
-            await hub.create(LOCAL, id=SECOND, cwd="/", title="Fix the Parser again")
+            await hub.editor.create(LOCAL, id=FIRST, cwd="/", title="Fix the parser")
+            await hub.editor.create(LOCAL, id=SECOND, cwd="/", title="Fix the Parser again")
             await source.add(THEIRS, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
             await test(hub)
 
@@ -55,7 +55,7 @@ def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
 )
 def test_a_name_that_means_one_session(tmp_path: Path, name: str, id: str) -> None:
     async def test(hub: Hub) -> None:
-        assert (await hub.named(LOCAL, name)).id == id
+        assert (await hub.sessions.resolve(LOCAL, name)).id == id
 
     with_hub(tmp_path, test)
 
@@ -63,9 +63,9 @@ def test_a_name_that_means_one_session(tmp_path: Path, name: str, id: str) -> No
 @pytest.mark.parametrize("name", ["aaaa", "fix the", "parser"])
 def test_a_name_that_means_several_lists_them(tmp_path: Path, name: str) -> None:
     async def test(hub: Hub) -> None:
-        with pytest.raises(Ambiguous, match="means 2 sessions") as refused:
-            await hub.named(LOCAL, name)
-        assert {session.id for session in refused.value.meant} == {FIRST, SECOND}
+        with pytest.raises(AmbiguousName, match="matches 2 sessions") as refused:
+            await hub.sessions.resolve(LOCAL, name)
+        assert {session.id for session in refused.value.matches} == {FIRST, SECOND}
 
     with_hub(tmp_path, test)
 
@@ -76,37 +76,37 @@ def test_a_name_that_means_several_lists_them(tmp_path: Path, name: str) -> None
 def test_a_name_that_means_nothing(tmp_path: Path, name: str) -> None:
     async def test(hub: Hub) -> None:
         with pytest.raises(NotFound):
-            await hub.named(LOCAL, name)
+            await hub.sessions.resolve(LOCAL, name)
 
     with_hub(tmp_path, test)
 
 
 def test_the_trash_is_named_apart(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
-        await hub.trash(LOCAL, SECOND)
+        await hub.editor.trash(LOCAL, SECOND)
         for name in ("aaaa", "fix the"):
-            assert (await hub.named(LOCAL, name)).id == FIRST
-            assert (await hub.named(LOCAL, name, trash=True)).id == SECOND
-        assert (await hub.named(LOCAL, SECOND)).id == SECOND
+            assert (await hub.sessions.resolve(LOCAL, name)).id == FIRST
+            assert (await hub.sessions.resolve(LOCAL, name, trashed=True)).id == SECOND
+        assert (await hub.sessions.resolve(LOCAL, SECOND)).id == SECOND
         with pytest.raises(NotFound, match="in the trash"):
-            await hub.named(LOCAL, "aaaa1", trash=True)
+            await hub.sessions.resolve(LOCAL, "aaaa1", trashed=True)
 
     with_hub(tmp_path, test)
 
 
 def test_archived_sessions_have_their_names(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
-        await hub.archive(LOCAL, SECOND)
-        assert (await hub.named(LOCAL, "again")).id == SECOND
-        assert (await hub.named(LOCAL, "aaaa2")).id == SECOND
+        await hub.editor.archive(LOCAL, SECOND)
+        assert (await hub.sessions.resolve(LOCAL, "again")).id == SECOND
+        assert (await hub.sessions.resolve(LOCAL, "aaaa2")).id == SECOND
 
     with_hub(tmp_path, test)
 
 
 def test_a_copy_in_the_store_is_the_one_that_is_meant(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
-        await hub.create(LOCAL, id=THEIRS, cwd="/", title="The copy")
-        assert (await hub.named(LOCAL, "bbbb")).title == "The copy"
+        await hub.editor.create(LOCAL, id=THEIRS, cwd="/", title="The copy")
+        assert (await hub.sessions.resolve(LOCAL, "bbbb")).title == "The copy"
 
     with_hub(tmp_path, test)
 
@@ -116,17 +116,17 @@ def test_another_workspaces_sessions_have_no_names_here(tmp_path: Path) -> None:
         other = Principal(workspace="other", local=True)
         for name in (FIRST, "aaaa1", "again", "bbbb"):
             with pytest.raises(NotFound):
-                await hub.named(other, name)
+                await hub.sessions.resolve(other, name)
 
     with_hub(tmp_path, test)
 
 
 def test_a_very_common_name_shows_the_first_few(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
-        for _ in range(MOST + 5):
-            await hub.create(LOCAL, cwd="/", title="Same")
-        with pytest.raises(Ambiguous) as refused:
-            await hub.named(LOCAL, "same")
-        assert len(refused.value.meant) == MOST
+        for _ in range(MAX_LISTED_MATCHES + 5):
+            await hub.editor.create(LOCAL, cwd="/", title="Same")
+        with pytest.raises(AmbiguousName) as refused:
+            await hub.sessions.resolve(LOCAL, "same")
+        assert len(refused.value.matches) == MAX_LISTED_MATCHES
 
     with_hub(tmp_path, test)

@@ -26,16 +26,18 @@ async def test_what_is_gone_from_a_directory_asked_for_earlier_is_listed_no_more
         Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path) as hub,
     ):
         places = [str(tmp_path / name) for name in "abcd"]
-        made = [await other.create(LOCAL, cwd=place, title="x") for place in places]
-        await hub.join(LOCAL, "theirs", {"kind": "acp", "command": shlex.join(words)})
+        made = [await other.editor.create(LOCAL, cwd=place, title="x") for place in places]
+        await hub.agents.register_agent(
+            LOCAL, "theirs", {"kind": "acp", "command": shlex.join(words)}
+        )
         (source,) = hub.sources
         assert isinstance(source, acp_source.OtherAgent)
 
         async def listed(cwd: str | None = None) -> set[str]:
-            return {row.id for row in (await hub.list(LOCAL, Query(cwd=cwd))).sessions}
+            return {row.id for row in (await hub.sessions.list(LOCAL, Query(cwd=cwd))).sessions}
 
         for place, session in zip(places, made, strict=True):
             assert await listed(place) == {session.id}
         assert source._lists.keys() == {None, *places[1:]}  # as many as are kept up with
-        await other.trash(LOCAL, made[1].id)
+        await other.editor.trash(LOCAL, made[1].id)
         assert await listed() == {made[0].id, made[2].id, made[3].id}

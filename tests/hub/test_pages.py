@@ -147,7 +147,7 @@ async def _page_through(
             seen: list[str] = []
             token: str | None = None
             for number in range(200):
-                page = await world.hub.list(LOCAL, query, token)
+                page = await world.hub.sessions.list(LOCAL, query, token)
                 assert len(page.sessions) <= query.limit
                 assert page.sessions or page.next is None, "an empty page must be the last"
                 seen += [session.id for session in page.sessions]
@@ -179,13 +179,13 @@ async def _filled(count: int, **options: Any) -> tuple[Hub, list[Session]]:
 async def test_going_back_gives_the_same_page_with_the_same_next_cursor() -> None:
     hub, _ = await _filled(10)
     query = Query(order="created", limit=3)
-    first = await hub.list(LOCAL, query, bind_filters=False)
-    second = await hub.list(LOCAL, query, first.next, bind_filters=False)
+    first = await hub.sessions.list(LOCAL, query, bind_filters=False)
+    second = await hub.sessions.list(LOCAL, query, first.next, bind_filters=False)
     assert first.prev is None
-    again = await hub.list(LOCAL, query, second.prev, bind_filters=False)
+    again = await hub.sessions.list(LOCAL, query, second.prev, bind_filters=False)
     assert again == first._replace(prev=None)
-    third = await hub.list(LOCAL, query, second.next, bind_filters=False)
-    assert (await hub.list(LOCAL, query, third.prev, bind_filters=False)).sessions == (
+    third = await hub.sessions.list(LOCAL, query, second.next, bind_filters=False)
+    assert (await hub.sessions.list(LOCAL, query, third.prev, bind_filters=False)).sessions == (
         second.sessions
     )
 
@@ -195,7 +195,7 @@ async def test_pages_reach_the_end_and_the_last_has_no_next() -> None:
     query = Query(order="created", descending=False, limit=3)
     seen, token = [], None
     for expected in (3, 3, 1):
-        page = await hub.list(LOCAL, query, token)
+        page = await hub.sessions.list(LOCAL, query, token)
         assert len(page.sessions) == expected
         seen += page.sessions
         token = page.next
@@ -205,54 +205,54 @@ async def test_pages_reach_the_end_and_the_last_has_no_next() -> None:
 
 async def test_a_page_that_ends_exactly_has_no_next() -> None:
     hub, _ = await _filled(3)
-    assert (await hub.list(LOCAL, Query(limit=3))).next is None
+    assert (await hub.sessions.list(LOCAL, Query(limit=3))).next is None
 
 
 async def test_a_cursor_is_good_for_its_workspace_its_order_and_where_bound_its_filters() -> None:
     hub, _ = await _filled(5)
     query = Query(limit=2)
-    token = (await hub.list(LOCAL, query)).next
+    token = (await hub.sessions.list(LOCAL, query)).next
     assert token is not None
     with pytest.raises(InvalidCursor):
-        await hub.list(Principal(workspace="other"), query, token)
+        await hub.sessions.list(Principal(workspace="other"), query, token)
     with pytest.raises(InvalidCursor):
-        await hub.list(LOCAL, Query(limit=2, order="created"), token)
+        await hub.sessions.list(LOCAL, Query(limit=2, order="created"), token)
     with pytest.raises(InvalidCursor):
-        await hub.list(LOCAL, Query(limit=2, tag="t"), token)
-    assert (await hub.list(LOCAL, Query(limit=3), token)).sessions
+        await hub.sessions.list(LOCAL, Query(limit=2, tag="t"), token)
+    assert (await hub.sessions.list(LOCAL, Query(limit=3), token)).sessions
 
 
 async def test_an_unbound_cursor_lets_filters_change_but_not_the_window_past_its_place() -> None:
     hub, _ = await _filled(5)
     query = Query(order="created", limit=2)
-    token = (await hub.list(LOCAL, query, bind_filters=False)).next
+    token = (await hub.sessions.list(LOCAL, query, bind_filters=False)).next
     other = Query(order="created", limit=3, source="segue")
-    assert (await hub.list(LOCAL, other, token, bind_filters=False)).sessions
+    assert (await hub.sessions.list(LOCAL, other, token, bind_filters=False)).sessions
     later = Query(order="created", limit=2, created_gt=4)
     with pytest.raises(InvalidCursor):
-        await hub.list(LOCAL, later, token, bind_filters=False)
+        await hub.sessions.list(LOCAL, later, token, bind_filters=False)
 
 
 @pytest.mark.parametrize("token", ["", "x", "page", "é", "AAAA", "=" * 9, "A" * 400])
 async def test_what_is_no_cursor_is_refused(token: str) -> None:
     hub, _ = await _filled(2)
     with pytest.raises(InvalidCursor):
-        await hub.list(LOCAL, Query(), token)
+        await hub.sessions.list(LOCAL, Query(), token)
 
 
 async def test_a_cursor_of_another_store_is_refused() -> None:
     hub, _ = await _filled(5)
     other, _ = await _filled(5)
-    token = (await hub.list(LOCAL, Query(limit=1))).next
+    token = (await hub.sessions.list(LOCAL, Query(limit=1))).next
     with pytest.raises(InvalidCursor):
-        await other.list(LOCAL, Query(limit=1), token)
+        await other.sessions.list(LOCAL, Query(limit=1), token)
 
 
 async def test_no_cursor_is_ever_given_twice_in_one_walk() -> None:
     hub, _ = await _filled(9)
     tokens, token = set(), None
     while True:
-        page = await hub.list(LOCAL, Query(limit=2), token)
+        page = await hub.sessions.list(LOCAL, Query(limit=2), token)
         token = page.next
         if token is None:
             break
@@ -263,7 +263,7 @@ async def test_no_cursor_is_ever_given_twice_in_one_walk() -> None:
 async def test_a_page_has_a_largest_size() -> None:
     hub, _ = await _filled(1)
     with pytest.raises(InvalidInput):
-        await hub.list(LOCAL, Query(limit=1001))
+        await hub.sessions.list(LOCAL, Query(limit=1001))
 
 
 async def test_a_stored_copy_shadows_the_source_s_session() -> None:
@@ -273,8 +273,8 @@ async def test_a_stored_copy_shadows_the_source_s_session() -> None:
     await source.add(id, [Draft(body=Created(cwd="/a", source="memory"), at=1)])
     await source.grow(id, [InfoChanged(title="theirs")])
     await hub.store.load("local", id, await source.events(id))
-    await hub.set_title(LOCAL, id, "ours")
-    listed = (await hub.list(LOCAL, Query())).sessions
+    await hub.editor.set_title(LOCAL, id, "ours")
+    listed = (await hub.sessions.list(LOCAL, Query())).sessions
     assert [session.title for session in listed] == ["ours"]
     assert (await source.get(id)).title == "theirs"
 
@@ -283,8 +283,8 @@ async def test_a_source_of_another_workspace_is_not_seen() -> None:
     source = MemorySource(workspace="other")
     hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
     await source.add(ids.new_id(), [Created(cwd="/a")])
-    assert (await hub.list(LOCAL, Query())).sessions == []
-    assert len((await hub.list(Principal(workspace="other"), Query())).sessions) == 1
+    assert (await hub.sessions.list(LOCAL, Query())).sessions == []
+    assert len((await hub.sessions.list(Principal(workspace="other"), Query())).sessions) == 1
 
 
 def test_a_fingerprint_does_not_know_page_size_or_order() -> None:

@@ -32,12 +32,12 @@ OTHER = Principal(workspace="other")
 
 
 async def bodies(hub: Hub, id: str, *types: str) -> list[Any]:
-    return [event.body for event in await hub.events(LOCAL, id, types=types)]
+    return [event.body for event in await hub.history.events(LOCAL, id, types=types)]
 
 
 async def until(hub: Hub, id: str, kind: type) -> Event:
     async with asyncio.timeout(20):
-        async for item in hub.follow(LOCAL, id):
+        async for item in hub.history.follow(LOCAL, id):
             if isinstance(item, Event) and isinstance(item.body, kind):
                 return item
     raise AssertionError("the session ended first")
@@ -57,11 +57,13 @@ def playing(play: Callable[[Turn], Any]) -> AgentRegistry:
 
 async def test_a_turn_has_the_id_that_its_caller_chose(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL)).id
+        id = (await hub.editor.create(LOCAL)).id
         chosen = ids.new_id()
-        assert await hub.prompt(LOCAL, id, "hello", turn_id=chosen) == chosen
-        assert await hub.wait(LOCAL, id, chosen) == "end_turn"
-        (event,) = [e for e in await hub.events(LOCAL, id) if isinstance(e.body, UserMessage)]
+        assert await hub.turns.submit(LOCAL, id, "hello", turn_id=chosen) == chosen
+        assert await hub.turns.wait(LOCAL, id, chosen) == "end_turn"
+        (event,) = [
+            e for e in await hub.history.events(LOCAL, id) if isinstance(e.body, UserMessage)
+        ]
         assert event.id == chosen
         (running, *_) = await bodies(hub, id, "status_changed")
         assert running.turn == chosen
@@ -69,23 +71,23 @@ async def test_a_turn_has_the_id_that_its_caller_chose(make_hub: MakeHub) -> Non
 
 async def test_what_waits_is_told_in_its_order_and_gone_when_it_begins(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL)).id
-        first = await hub.prompt(LOCAL, id, "/ask Go on?")
+        id = (await hub.editor.create(LOCAL)).id
+        first = await hub.turns.submit(LOCAL, id, "/ask Go on?")
         await until(hub, id, PermissionAsked)
-        later = [await hub.prompt(LOCAL, id, f"/say {number}") for number in range(2)]
-        assert list(await hub.waiting(LOCAL, id)) == later
+        later = [await hub.turns.submit(LOCAL, id, f"/say {number}") for number in range(2)]
+        assert list(await hub.turns.queued(LOCAL, id)) == later
         with pytest.raises(NotFound):
-            await hub.waiting(OTHER, id)
-        assert not await hub.vanished(LOCAL, id, first)  # it has begun
-        assert not await hub.vanished(LOCAL, id, later[1])  # it waits
-        assert await hub.withdraw(LOCAL, id, later[0])
-        assert not await hub.withdraw(LOCAL, id, later[0])
-        assert await hub.vanished(LOCAL, id, later[0])
-        assert await hub.wait(LOCAL, id, later[0]) == "cancelled"
-        (ask,) = (await hub.get(LOCAL, id)).open_asks
-        await hub.answer(LOCAL, id, ask, "allow")
-        assert await hub.wait(LOCAL, id, later[1]) == "end_turn"
-        assert list(await hub.waiting(LOCAL, id)) == []
+            await hub.turns.queued(OTHER, id)
+        assert not await hub.turns.was_withdrawn(LOCAL, id, first)  # it has begun
+        assert not await hub.turns.was_withdrawn(LOCAL, id, later[1])  # it waits
+        assert await hub.turns.withdraw(LOCAL, id, later[0])
+        assert not await hub.turns.withdraw(LOCAL, id, later[0])
+        assert await hub.turns.was_withdrawn(LOCAL, id, later[0])
+        assert await hub.turns.wait(LOCAL, id, later[0]) == "cancelled"
+        (ask,) = (await hub.sessions.get(LOCAL, id)).open_asks
+        await hub.turns.answer(LOCAL, id, ask, "allow")
+        assert await hub.turns.wait(LOCAL, id, later[1]) == "end_turn"
+        assert list(await hub.turns.queued(LOCAL, id)) == []
 
 
 async def test_a_session_that_is_held_is_answered_by_its_holder(make_hub: MakeHub) -> None:
@@ -93,11 +95,11 @@ async def test_a_session_that_is_held_is_answered_by_its_holder(make_hub: MakeHu
         await turn.say(turn.text.upper())
 
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL)).id
-        hold = await hub.hold(LOCAL, id, agent=Played(shout))
-        await hub.run(LOCAL, id, "quietly")
+        id = (await hub.editor.create(LOCAL)).id
+        hold = await hub.turns.lease(LOCAL, id, agent=Played(shout))
+        await hub.turns.run(LOCAL, id, "quietly")
         await hold.close()
-        await hub.run(LOCAL, id, "/say quietly")
+        await hub.turns.run(LOCAL, id, "/say quietly")
         said = [body.content[0].text for body in await bodies(hub, id, "agent_message")]
         assert said == ["QUIETLY", "quietly"]
 
@@ -109,24 +111,24 @@ async def test_a_result_from_outside_is_stored_under_its_own_id(make_hub: MakeHu
         seen.extend(await turn.result(await turn.tool("weather", custom=True)))
 
     async with make_hub(agent_registry=playing(play)) as hub:
-        id = (await hub.create(LOCAL)).id
-        turn = await hub.prompt(LOCAL, id, "go")
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "go")
         called = await until(hub, id, ToolCall)
         assert isinstance(called.body, ToolCall) and called.body.custom
         result = ToolResult(call_id=called.body.call_id, content=as_content("rain"))
         said = Said(id=ids.new_id(), content=as_content("be brief"))
-        given = await hub.give(LOCAL, id, result, system=said)
-        assert await hub.wait(LOCAL, id, turn) == "end_turn"
+        given = await hub.turns.submit_tool_result(LOCAL, id, result, system=said)
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         assert [(event.id, type(event.body)) for event in seen] == [
             (given, ToolResult),
             (said.id, SystemMessage),
         ]
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.open_calls, session.pending) == ((), ())
         # Nothing waits for it any more, nor ever did elsewhere.
         for principal, call in ((LOCAL, called.body.call_id), (OTHER, called.body.call_id)):
             with pytest.raises(NotFound):
-                await hub.give(principal, id, ToolResult(call_id=call))
+                await hub.turns.submit_tool_result(principal, id, ToolResult(call_id=call))
 
 
 async def test_a_result_given_twice_counts_once(make_hub: MakeHub) -> None:
@@ -136,14 +138,14 @@ async def test_a_result_given_twice_counts_once(make_hub: MakeHub) -> None:
         await turn.result(call)
 
     async with make_hub(agent_registry=playing(play)) as hub:
-        id = (await hub.create(LOCAL)).id
-        turn = await hub.prompt(LOCAL, id, "go")
+        id = (await hub.editor.create(LOCAL)).id
+        turn = await hub.turns.submit(LOCAL, id, "go")
         called = await until(hub, id, ToolCall)
         assert isinstance(called.body, ToolCall)
         for text in ("rain", "snow"):
             result = ToolResult(call_id=called.body.call_id, content=as_content(text))
-            await hub.give(LOCAL, id, result)
-        assert await hub.wait(LOCAL, id, turn) == "end_turn"
+            await hub.turns.submit_tool_result(LOCAL, id, result)
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         (result,) = await bodies(hub, id, "tool_result")
         assert result.content[0].text == "rain"
 
@@ -153,10 +155,10 @@ async def test_a_system_message_stands_after_its_prompt(make_hub: MakeHub) -> No
         await turn.say(turn.system[0].text)  # type: ignore[union-attr]  # a Text
 
     async with make_hub(agent_registry=playing(play)) as hub:
-        id = (await hub.create(LOCAL)).id
+        id = (await hub.editor.create(LOCAL)).id
         said = Said(id=ids.new_id(), content=as_content("be brief"))
-        await hub.wait(LOCAL, id, await hub.prompt(LOCAL, id, "hello", system=said))
-        events = await hub.events(LOCAL, id)
+        await hub.turns.wait(LOCAL, id, await hub.turns.submit(LOCAL, id, "hello", system=said))
+        events = await hub.history.events(LOCAL, id)
         place = next(i for i, event in enumerate(events) if isinstance(event.body, UserMessage))
         assert (events[place + 1].id, events[place + 1].type) == (said.id, "system_message")
         (answer,) = await bodies(hub, id, "agent_message")
@@ -165,15 +167,15 @@ async def test_a_system_message_stands_after_its_prompt(make_hub: MakeHub) -> No
 
 async def test_a_hub_that_is_drained_ends_what_runs_and_begins_nothing(make_hub: MakeHub) -> None:
     hub = make_hub()
-    id = (await hub.create(LOCAL)).id
-    await hub.prompt(LOCAL, id, "/say begun\n/wait 0.3\n/say done")
+    id = (await hub.editor.create(LOCAL)).id
+    await hub.turns.submit(LOCAL, id, "/say begun\n/wait 0.3\n/say done")
     await until(hub, id, UserMessage)
-    later = await hub.prompt(LOCAL, id, "/say later")
-    await hub.turns.drain(20, "told to")
-    assert (await hub.get(LOCAL, id)).stop_reason == "end_turn"
+    later = await hub.turns.submit(LOCAL, id, "/say later")
+    await hub.turns.engine.drain(20, "told to")
+    assert (await hub.sessions.get(LOCAL, id)).stop_reason == "end_turn"
     said = [body.content[0].text for body in await bodies(hub, id, "agent_message")]
     assert said == ["begun", "done"]
-    assert list(await hub.waiting(LOCAL, id)) == [later]
+    assert list(await hub.turns.queued(LOCAL, id)) == [later]
     lease = await hub.store.lease_of("local", id)
     assert lease is None or not lease.holder
     if isinstance(hub.store, MemoryStore):
@@ -181,9 +183,9 @@ async def test_a_hub_that_is_drained_ends_what_runs_and_begins_nothing(make_hub:
         return
     await hub.close()
     async with make_hub() as other:
-        await other.turns.recover()
-        await other.turns.kick(("local", id))
-        assert await other.wait(LOCAL, id, later) == "end_turn"
+        await other.turns.engine.recover()
+        await other.turns.engine.kick(("local", id))
+        assert await other.turns.wait(LOCAL, id, later) == "end_turn"
 
 
 async def test_what_a_drained_hub_has_to_cut_says_why(make_hub: MakeHub) -> None:
@@ -194,15 +196,17 @@ async def test_what_a_drained_hub_has_to_cut_says_why(make_hub: MakeHub) -> None
         await asyncio.sleep(60)
 
     async with make_hub(agent_registry=playing(play)) as hub:
-        id = (await hub.create(LOCAL)).id
-        await hub.prompt(LOCAL, id, "go")
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.turns.submit(LOCAL, id, "go")
         await until(hub, id, ToolCall)
-        await hub.turns.drain(0.05, "the house closes")
+        await hub.turns.engine.drain(0.05, "the house closes")
         (cut,) = await bodies(hub, id, "interrupted")
         assert cut == Interrupted(reason="the house closes")
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.status, session.stop_reason, session.open_calls) == ("idle", "error", ())
-        (asked,) = [e for e in await hub.events(LOCAL, id) if isinstance(e.body, ModelAsked)]
+        (asked,) = [
+            e for e in await hub.history.events(LOCAL, id) if isinstance(e.body, ModelAsked)
+        ]
         (called,) = await bodies(hub, id, "model_called")
         assert isinstance(called, ModelCalled)
         assert (called.asked, called.is_error) == (asked.id, True)

@@ -25,8 +25,8 @@ OTHER = Principal(workspace="other")
 
 async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL, title="odd \ud800 \0 title", tag="t")).id
-        await hub.append(
+        id = (await hub.editor.create(LOCAL, title="odd \ud800 \0 title", tag="t")).id
+        await hub.editor.append(
             LOCAL,
             id,
             UserMessage(
@@ -34,18 +34,18 @@ async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
             ),
             ToolCall(call_id="c", name="n", input={"deep": {"er": [1.5, "x", True]}}),
         )
-        session = await hub.get(LOCAL, id)
-        lines = [line async for line in hub.export(LOCAL, id)]
+        session = await hub.sessions.get(LOCAL, id)
+        lines = [line async for line in hub.exchange.export(LOCAL, id)]
         assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
         with pytest.raises(Conflict):
-            await hub.import_session(LOCAL, lines)
-        events = await hub.events(LOCAL, id)
-        await hub.purge(LOCAL, id)
-        assert await hub.import_session(LOCAL, lines) == session
-        assert await hub.events(LOCAL, id) == events
-        copy = await hub.import_session(LOCAL, lines, new_id=True)
+            await hub.exchange.import_session(LOCAL, lines)
+        events = await hub.history.events(LOCAL, id)
+        await hub.editor.purge(LOCAL, id)
+        assert await hub.exchange.import_session(LOCAL, lines) == session
+        assert await hub.history.events(LOCAL, id) == events
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert copy.id != id and copy.title == session.title
-        moved = await hub.import_session(OTHER, lines)
+        moved = await hub.exchange.import_session(OTHER, lines)
         assert (moved.workspace, moved.id) == ("other", id)
 
 
@@ -56,30 +56,30 @@ async def test_what_was_allowed_elsewhere_is_asked_for_again(
         raise StoreFull("no room")
 
     async with make_hub() as hub:
-        session = await hub.create(LOCAL, cwd="/w")
+        session = await hub.editor.create(LOCAL, cwd="/w")
         allowed = ConfigChanged(mode="bypassPermissions", options={"always_allow": ["bash"]})
-        await hub.configure(LOCAL, session.id, allowed)
-        lines = [line async for line in hub.export(LOCAL, session.id)]
+        await hub.editor.configure(LOCAL, session.id, allowed)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         monkeypatch.setattr(hub.store, "change", full)  # it is so from the beginning
-        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert (copy.mode, copy.options["always_allow"]) == ("default", [])
-        assert await hub.get(LOCAL, copy.id) == copy
+        assert await hub.sessions.get(LOCAL, copy.id) == copy
 
 
 async def test_a_session_that_was_exported_in_a_turn_is_at_rest(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL, cwd="/")).id
-        turn = await hub.prompt(LOCAL, id, "/ask May I?")
-        async for event in hub.follow(LOCAL, id):
+        id = (await hub.editor.create(LOCAL, cwd="/")).id
+        turn = await hub.turns.submit(LOCAL, id, "/ask May I?")
+        async for event in hub.history.follow(LOCAL, id):
             if isinstance(event, Event) and event.type == "permission_asked":
                 break
-        lines = [line async for line in hub.export(LOCAL, id)]
-        copy = await hub.import_session(LOCAL, lines, new_id=True)
+        lines = [line async for line in hub.exchange.export(LOCAL, id)]
+        copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert (copy.status, copy.turn, copy.open_asks, copy.open_calls) == ("idle", None, (), ())
-        (cut,) = await hub.events(LOCAL, copy.id, types=["interrupted"])
+        (cut,) = await hub.history.events(LOCAL, copy.id, types=["interrupted"])
         assert "copied while" in cut.body.reason
-        await hub.cancel(LOCAL, id)
-        assert await hub.wait(LOCAL, id, turn) == "cancelled"
+        await hub.turns.cancel(LOCAL, id)
+        assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
 
 
 async def test_an_import_brings_the_agent_that_the_session_was_made_with(
@@ -88,10 +88,12 @@ async def test_an_import_brings_the_agent_that_the_session_was_made_with(
     async with make_hub() as hub:
         first = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
         second = await hub.records.update(first, {"spec": {"kind": "demo"}, "name": "two"})
-        session = await hub.create(LOCAL, agent=AgentRef(id=second.id, version=second.version))
-        lines = [line async for line in hub.export(LOCAL, session.id)]
-        await hub.import_session(OTHER, lines)
-        assert await hub.run(OTHER, session.id, "hello") == "end_turn"
+        session = await hub.editor.create(
+            LOCAL, agent=AgentRef(id=second.id, version=second.version)
+        )
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        await hub.exchange.import_session(OTHER, lines)
+        assert await hub.turns.run(OTHER, session.id, "hello") == "end_turn"
         assert (await hub.records.get("other", "agent", second.id)).body["name"] == "two"
 
 
@@ -103,18 +105,18 @@ async def test_no_session_is_imported_without_its_agent(
 
     async with make_hub() as hub:
         agent = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
-        session = await hub.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
-        lines = [line async for line in hub.export(LOCAL, session.id)]
+        session = await hub.editor.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         await hub.records.prepare("other")
         with monkeypatch.context() as patch:
             patch.setattr(hub.store, "put_record", full)
             with pytest.raises(StoreFull):
-                await hub.import_session(OTHER, lines)
+                await hub.exchange.import_session(OTHER, lines)
         with pytest.raises(NotFound):
-            await hub.get(OTHER, session.id)
-        await hub.create(OTHER, id=session.id)
+            await hub.sessions.get(OTHER, session.id)
+        await hub.editor.create(OTHER, id=session.id)
         with pytest.raises(Conflict):
-            await hub.import_session(OTHER, lines)
+            await hub.exchange.import_session(OTHER, lines)
         assert await hub.records.find("other", "agent", agent.id) is None
 
 
@@ -133,14 +135,16 @@ async def test_an_import_starts_no_program_of_its_choice(
     async with make_hub() as hub:
         made = await hub.records.create("local", "agent", {"name": "evil", "spec": evil})
         given = await hub.records.built_in_agent("other") if known else AgentRef(id=made.id)
-        session = await hub.create(LOCAL, agent=replace(given, overrides=evil))
-        await hub.configure(LOCAL, session.id, ConfigChanged(agent=replace(given, overrides=evil)))
-        lines = [line async for line in hub.export(LOCAL, session.id)]
-        copy = await hub.import_session(OTHER, lines)
+        session = await hub.editor.create(LOCAL, agent=replace(given, overrides=evil))
+        await hub.editor.configure(
+            LOCAL, session.id, ConfigChanged(agent=replace(given, overrides=evil))
+        )
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        copy = await hub.exchange.import_session(OTHER, lines)
         assert copy.agent is not None
         assert copy.agent.id == (await hub.records.built_in_agent("other")).id
         assert copy.agent.overrides == ({"system": "be kind"} if known else {})
-        assert await hub.run(OTHER, copy.id, "hello") == "end_turn"
+        assert await hub.turns.run(OTHER, copy.id, "hello") == "end_turn"
         assert not ran.exists()
         assert await hub.records.find("other", "agent", made.id) is None
 
@@ -162,9 +166,9 @@ async def test_an_import_brings_no_tool_that_is_allowed_without_asking(make_hub:
         body = {"name": "a", "spec": {"kind": "model", "tools": tools}, "tools": unsaid}
         made = await hub.records.create("local", "agent", body)
         ref = AgentRef(id=made.id, overrides={"tools": unsaid})
-        session = await hub.create(LOCAL, agent=ref)
-        lines = [line async for line in hub.export(LOCAL, session.id)]
-        copy = await hub.import_session(OTHER, lines)
+        session = await hub.editor.create(LOCAL, agent=ref)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
+        copy = await hub.exchange.import_session(OTHER, lines)
         assert copy.agent is not None
         brought = (await hub.records.get("other", "agent", made.id)).body
         for given in (brought["tools"], copy.agent.overrides["tools"]):
@@ -185,22 +189,22 @@ async def test_an_import_whose_tools_are_not_to_be_read_is_refused(
 ) -> None:
     async with make_hub() as hub:
         ref = replace(await hub.records.built_in_agent("local"), overrides={"tools": tools})
-        session = await hub.create(LOCAL, agent=ref)
-        lines = [line async for line in hub.export(LOCAL, session.id)]
+        session = await hub.editor.create(LOCAL, agent=ref)
+        lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         with pytest.raises(InvalidInput, match="tools"):
-            await hub.import_session(OTHER, lines)
-        assert (await hub.list(OTHER)).sessions == []
+            await hub.exchange.import_session(OTHER, lines)
+        assert (await hub.sessions.list(OTHER)).sessions == []
 
 
 async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         own = await hub.records.create("other", "agent", {"name": "mine"})
-        session = await hub.create(LOCAL, agent=AgentRef(id=own.id, version=2))
-        first, *events = [line async for line in hub.export(LOCAL, session.id)]
+        session = await hub.editor.create(LOCAL, agent=AgentRef(id=own.id, version=2))
+        first, *events = [line async for line in hub.exchange.export(LOCAL, session.id)]
         header = json.loads(first)
         given = {**to_builtins(own), "body": {"name": "theirs"}}
         header["agents"] = [{**given, "version": 2}, {**given, "kind": "vault", "id": ids.new_id()}]
-        copy = await hub.import_session(OTHER, [json.dumps(header).encode(), *events])
+        copy = await hub.exchange.import_session(OTHER, [json.dumps(header).encode(), *events])
         assert copy.agent == AgentRef(id=own.id, version=1)
         assert await hub.records.find("other", "agent", own.id) == own
         assert [each async for each in hub.records.all("other", "vault")] == []
@@ -222,9 +226,9 @@ async def test_a_damaged_file_is_refused_and_nothing_is_kept(
     make_hub: MakeHub, damage: Callable[[list[bytes]], list[bytes]], says: str
 ) -> None:
     async with make_hub() as hub:
-        id = (await hub.create(LOCAL, title="x")).id
-        lines = [line async for line in hub.export(LOCAL, id)]
-        await hub.purge(LOCAL, id)
+        id = (await hub.editor.create(LOCAL, title="x")).id
+        lines = [line async for line in hub.exchange.export(LOCAL, id)]
+        await hub.editor.purge(LOCAL, id)
         with pytest.raises(InvalidInput, match=says):
-            await hub.import_session(LOCAL, damage(lines))
-        assert (await hub.list(LOCAL)).sessions == []
+            await hub.exchange.import_session(LOCAL, damage(lines))
+        assert (await hub.sessions.list(LOCAL)).sessions == []

@@ -291,7 +291,7 @@ def test_sdk_mirrors_into_the_segue_store_and_resumes_in_an_empty_home(cli: Clau
     assert not list((Path(os.environ["CLAUDE_CONFIG_DIR"]).parent / "another").rglob("*.jsonl"))
 
     async def look(hub: Hub) -> None:
-        (session,) = (await hub.list(LOCAL)).sessions
+        (session,) = (await hub.sessions.list(LOCAL)).sessions
         assert (session.id, session.cwd) == (id, str(cli.project))
         assert (session.title, session.messages) == ("first words", 4)
         store = claude.SegueSessionStore(store=hub.store)
@@ -318,7 +318,7 @@ def test_subagents_are_mirrored_with_their_session(cli: Claude) -> None:
         assert read == claude.get_subagent_messages(id, agent)
         assert "inner job" in json.dumps(read[0].message)
         # The conversation is the session's own.
-        assert (await hub.get(LOCAL, id)).messages == len(
+        assert (await hub.sessions.get(LOCAL, id)).messages == len(
             [each for each in claude.get_session_messages(id) if not is_tool(each.message)]
         )
 
@@ -338,7 +338,7 @@ def is_tool(message: dict[str, Any]) -> bool:
 def test_sdk_program_in_the_guide_runs_unchanged(cli: Claude) -> None:
     (program,) = re.findall(r"```py\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     id = cli.python(["-c", program])
-    assert cli.within(lambda hub: hub.get(LOCAL, id)).title == "Hello"
+    assert cli.within(lambda hub: hub.sessions.get(LOCAL, id)).title == "Hello"
 
 
 def test_mirrored_entries_equal_the_written_ones(cli: Claude) -> None:
@@ -356,16 +356,16 @@ def test_mirrored_entries_equal_the_written_ones(cli: Claude) -> None:
         entry for entry in kept if entry["type"] in ("user", "assistant", "system")
     ] == conversation
     # Whatever the mirror did not get, an import does.
-    cli.within(lambda hub: hub.import_claude(LOCAL, id))
-    assert cli.within(lambda hub: hub.import_claude(LOCAL, id))[1] == 0
+    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
+    assert cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))[1] == 0
 
 
 def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
     picture = Image(mime="image/png", data=PNG)
 
     async def make(hub: Hub) -> str:
-        session = await hub.create(LOCAL, cwd=str(cli.project), title="Mine")
-        await hub.append(
+        session = await hub.editor.create(LOCAL, cwd=str(cli.project), title="Mine")
+        await hub.editor.append(
             LOCAL,
             session.id,
             UserMessage(content=words("forgotten words")),
@@ -383,7 +383,7 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
             ToolCall(call_id="call:3", name="Bash", input={"command": "sleep 9"}),
             Interrupted(),
         )
-        await hub.export_claude(LOCAL, session.id)
+        await hub.sync.export_claude(LOCAL, session.id)
         return session.id
 
     id = cli.within(make)
@@ -406,12 +406,12 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
     assert remembered(cli, "the summary") and remembered(cli, "The answer.")
     assert not remembered(cli, "forgotten")
     # What it has added comes back, and nothing else.
-    session, added = cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    session, added = cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
     assert (session.id, session.title, session.source) == (id, "Mine", "segue")
     assert added > 1
 
     async def texts(hub: Hub) -> list[str]:
-        events = [event async for event in hub.history(LOCAL, id)]
+        events = [event async for event in hub.history.read(LOCAL, id)]
         said = [event.body for event in events if isinstance(event.body, UserMessage)]
         return [block.text for body in said for block in body.content if isinstance(block, Text)]
 
@@ -421,14 +421,14 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
 
 def test_sdk_resumes_a_session_that_segue_created_without_a_file(cli: Claude) -> None:
     async def make(hub: Hub) -> str:
-        session = await hub.create(LOCAL, cwd=str(cli.project))
-        await hub.run(LOCAL, session.id, "said to segue")
+        session = await hub.editor.create(LOCAL, cwd=str(cli.project))
+        await hub.turns.run(LOCAL, session.id, "said to segue")
         return session.id
 
     id = cli.within(make)
     assert cli.say_through_sdk("said to claude", id) == id
     assert remembered(cli, "said to segue")
-    assert cli.within(lambda hub: hub.get(LOCAL, id)).messages == 4
+    assert cli.within(lambda hub: hub.sessions.get(LOCAL, id)).messages == 4
 
 
 def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claude) -> None:
@@ -437,9 +437,9 @@ def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claud
     cli.say("second words", resume=id)
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
     before = path.read_bytes()
-    cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
     claude.delete_session(id)
-    assert cli.within(lambda hub: hub.export_claude(LOCAL, id)) == str(path)
+    assert cli.within(lambda hub: hub.sync.export_claude(LOCAL, id)) == str(path)
     assert path.read_bytes() == before
     assert cli.say("third words", resume=id) == id
     assert remembered(cli, "This session is being continued") and remembered(cli, "second words")
@@ -447,11 +447,11 @@ def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claud
 
 def test_claude_code_resumes_a_fork_of_the_store(cli: Claude) -> None:
     id = cli.say("first words")
-    cli.within(lambda hub: hub.import_claude(LOCAL, id))
+    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
 
     async def fork(hub: Hub) -> str:
-        made = await hub.fork(LOCAL, id, title="Forked")
-        await hub.export_claude(LOCAL, made.id)
+        made = await hub.editor.fork(LOCAL, id, title="Forked")
+        await hub.sync.export_claude(LOCAL, made.id)
         return made.id
 
     forked = cli.within(fork)
@@ -473,22 +473,22 @@ def test_session_is_running_while_claude_code_answers_and_its_subagent_is_found(
     cli.model.calls = {"Agent": job}
 
     async def look(hub: Hub) -> Any:
-        seen, spoken = [(await hub.get(LOCAL, id)).status], list[str]()
+        seen, spoken = [(await hub.sessions.get(LOCAL, id)).status], list[str]()
         answering = asyncio.ensure_future(asyncio.to_thread(cli.say, "second words", resume=id))
         while not answering.done():
-            seen.append((await hub.get(LOCAL, id)).status)
+            seen.append((await hub.sessions.get(LOCAL, id)).status)
             if seen[-1] == "running":
                 silent.set()
             await asyncio.sleep(0.05)
         assert await answering == id
-        seen.append((await hub.get(LOCAL, id)).status)
-        for thread in await hub.threads(LOCAL, id):
+        seen.append((await hub.sessions.get(LOCAL, id)).status)
+        for thread in await hub.history.threads(LOCAL, id):
             assert (thread.kind, thread.title) == ("general-purpose", "a job")
-            async for event in hub.thread(LOCAL, id, thread.id):
+            async for event in hub.history.thread_events(LOCAL, id, thread.id):
                 if isinstance(event.body, UserMessage):
                     spoken.append(plain_text(event.body.content))
-        found = (await hub.search(LOCAL, Query(text='"inner job"'))).found
-        return seen, spoken, [each.session.id for each in found], await hub.get(LOCAL, id)
+        found = (await hub.sessions.search(LOCAL, Query(text='"inner job"'))).matches
+        return seen, spoken, [each.session.id for each in found], await hub.sessions.get(LOCAL, id)
 
     seen, spoken, found, session = cli.within(look)
     assert [status for status, _ in groupby(seen)] == ["idle", "running", "idle"]

@@ -35,7 +35,7 @@ def surroundings(
 async def new_session(hub: segue.Hub, cli: Claude) -> segue.Session:  # noqa: F811
     built_in = await hub.records.built_in_agent("local")
     agent = AgentRef(id=built_in.id, version=built_in.version, overrides={"kind": "claude_code"})
-    return await hub.create(segue.LOCAL, cwd=str(cli.project), agent=agent)
+    return await hub.editor.create(segue.LOCAL, cwd=str(cli.project), agent=agent)
 
 
 async def spoken(hub: segue.Hub, id: str) -> list[str]:
@@ -54,12 +54,12 @@ async def test_claude_code_resumes_its_own_session_without_duplicates(
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
         async with asyncio.timeout(PATIENCE):
-            assert await hub.run(segue.LOCAL, id, "second words") == "end_turn"
+            assert await hub.turns.run(segue.LOCAL, id, "second words") == "end_turn"
         assert await spoken(hub, id) == ["first words", "answer 1", "second words", "answer 2"]
         assert said(id) == ["first words", "second words"]  # in its file
         await asyncio.to_thread(cli.say, "third words", None, id)
         async with asyncio.timeout(PATIENCE):
-            assert await hub.run(segue.LOCAL, id, "fourth words") == "end_turn"
+            assert await hub.turns.run(segue.LOCAL, id, "fourth words") == "end_turn"
         texts = await spoken(hub, id)
         assert texts[-4:] == ["third words", "answer 3", "fourth words", "answer 4"]
         assert len(texts) == 8
@@ -73,15 +73,15 @@ async def test_session_started_in_segue_is_a_claude_code_session_too(cli: Claude
         session = await new_session(hub, cli)
         for words in ("first words", "second words"):
             async with asyncio.timeout(PATIENCE):
-                assert await hub.run(segue.LOCAL, session.id, words) == "end_turn"
+                assert await hub.turns.run(segue.LOCAL, session.id, words) == "end_turn"
         assert await spoken(hub, session.id) == [
             "first words",
             "answer 1",
             "second words",
             "answer 2",
         ]
-        assert len((await hub.list(segue.LOCAL)).sessions) == 1
-        assert (await hub.get(segue.LOCAL, session.id)).usage.input_tokens > 0
+        assert len((await hub.sessions.list(segue.LOCAL)).sessions) == 1
+        assert (await hub.sessions.get(segue.LOCAL, session.id)).usage.input_tokens > 0
     assert said(session.id) == ["first words", "second words"]
 
 
@@ -102,15 +102,17 @@ async def test_claude_code_tools_request_permission_through_segue(
     cli.model.calls = {"Bash": {"command": "touch made.txt", "description": "make a file"}}
     async with await segue.open_hub() as hub:
         session = await new_session(hub, cli)
-        await hub.prompt(segue.LOCAL, session.id, "make it")
+        await hub.turns.submit(segue.LOCAL, session.id, "make it")
         kinds: list[str] = []
         async with asyncio.timeout(PATIENCE):
-            async for event in hub.follow(segue.LOCAL, session.id):
+            async for event in hub.history.follow(segue.LOCAL, session.id):
                 assert isinstance(event, Event)
                 kinds.append(event.type)
                 body: Any = event.body
                 if isinstance(body, PermissionAsked):
-                    await hub.answer(segue.LOCAL, session.id, body.ask_id, option, input=given)
+                    await hub.turns.answer(
+                        segue.LOCAL, session.id, body.ask_id, option, input=given
+                    )
                 if getattr(body, "stop_reason", None) not in (None, "requires_action"):
                     assert body.stop_reason == "end_turn"
                     break
@@ -129,13 +131,13 @@ async def test_cancelled_turn_ends_the_claude_code_process(cli: Claude) -> None:
     cli.model.silent = threading.Event()
     async with asyncio.timeout(PATIENCE), await segue.open_hub() as hub:
         session = await new_session(hub, cli)
-        turn = await hub.prompt(segue.LOCAL, session.id, "never mind")
+        turn = await hub.turns.submit(segue.LOCAL, session.id, "never mind")
         while not cli.model.asked:
             await asyncio.sleep(0.05)
         programs = [each for each in psutil.Process().children() if cli.is_program(each)]
         programs += [below for each in programs for below in each.children(recursive=True)]
         assert programs
-        await hub.cancel(segue.LOCAL, session.id)
-        assert await hub.wait(segue.LOCAL, session.id, turn) == "cancelled"
+        await hub.turns.cancel(segue.LOCAL, session.id)
+        assert await hub.turns.wait(segue.LOCAL, session.id, turn) == "cancelled"
         while any(alive(each) for each in programs):
             await asyncio.sleep(0.05)

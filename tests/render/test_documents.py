@@ -43,14 +43,14 @@ async def test_a_long_session_is_read_in_steps(
         return page
 
     async with Hub(MemoryStore(), tmp_path) as hub:
-        id = (await hub.create(LOCAL, title="Long")).id
+        id = (await hub.editor.create(LOCAL, title="Long")).id
         for first in range(0, 1500, 500):
-            await hub.append(
+            await hub.editor.append(
                 LOCAL,
                 id,
                 *(UserMessage(content=as_content(f"w{at}w")) for at in range(first, first + 500)),
             )
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         monkeypatch.setattr(Hub, "events", count_events)
         events_read: dict[int, int] = {}  # by message: how many events had been read by then
         text = ""
@@ -66,13 +66,13 @@ async def test_markdown_contains_threads_and_permission_requests(tmp_path: Path)
     delegated(home)
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(home.root)))
     async with Hub(MemoryStore(), tmp_path, sources=[source]) as hub:
-        session = await hub.get(LOCAL, S)
-        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        session = await hub.sessions.get(LOCAL, S)
+        text = "".join([piece async for piece in documents.markdown(hub.history, LOCAL, session)])
         assert "> **What the agent did** count birds\n\n> *asked*\n\n> Count them\n" in text
         assert "> *said*\n\n> A kingfisher, too\n" in text and "\nNine.\n" in text
-        session = await hub.create(LOCAL)
+        session = await hub.editor.create(LOCAL)
         option = Option(id="y", name="Yes, once", kind="allow_once")
-        await hub.append(
+        await hub.editor.append(
             LOCAL,
             session.id,
             ToolCall(call_id="c", name="paint", input={}),
@@ -82,23 +82,23 @@ async def test_markdown_contains_threads_and_permission_requests(tmp_path: Path)
                 call_id="c", status="failed", content=(Image(data="aGk=", mime="image/png"),)
             ),
         )
-        session = await hub.get(LOCAL, session.id)
-        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        session = await hub.sessions.get(LOCAL, session.id)
+        text = "".join([piece async for piece in documents.markdown(hub.history, LOCAL, session)])
         assert "**paint**\n\n*(failed)*\n\n*(image)*\n\n*Asked: Paint it?* Yes, once\n" in text
 
 
 async def test_a_document_names_the_author_of_each_message(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
-        id = (await hub.create(LOCAL, title="Odd \ud800\n<b>")).id
-        await hub.append(
+        id = (await hub.editor.create(LOCAL, title="Odd \ud800\n<b>")).id
+        await hub.editor.append(
             LOCAL,
             id,
             UserMessage(content=as_content("why \x1b[31m?")),
             AgentMessage(content=as_content("**so**")),
         )
-        session = await hub.get(LOCAL, id)
-        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
-        page = "".join([piece async for piece in documents.html(hub, LOCAL, session)])
+        session = await hub.sessions.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub.history, LOCAL, session)])
+        page = "".join([piece async for piece in documents.html(hub.history, LOCAL, session)])
     assert text.startswith("# Odd \ufffd <b>\n\n- Session ") and "- 2 messages\n" in text
     assert "## You · " in text and "why \ufffd[31m?" in text
     assert text.index("## Agent · ") < text.index("**so**")
@@ -120,13 +120,13 @@ async def test_an_open_code_fence_is_closed_at_the_end_of_the_message(
     tmp_path: Path, message: str, rendered: str
 ) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
-        id = (await hub.create(LOCAL)).id
+        id = (await hub.editor.create(LOCAL)).id
         call = ToolCall(call_id="c", name="ls", input={})
         result = ToolResult(call_id="c", content=as_content("\x1b[01;34mbin\x1b[0m"))
-        await hub.append(LOCAL, id, AgentMessage(content=as_content(message), partial=True))
-        await hub.append(LOCAL, id, call, result)
-        session = await hub.get(LOCAL, id)
-        text = "".join([piece async for piece in documents.markdown(hub, LOCAL, session)])
+        await hub.editor.append(LOCAL, id, AgentMessage(content=as_content(message), partial=True))
+        await hub.editor.append(LOCAL, id, call, result)
+        session = await hub.sessions.get(LOCAL, id)
+        text = "".join([piece async for piece in documents.markdown(hub.history, LOCAL, session)])
     assert text.endswith(f"\n\n{rendered}\n\n**ls**\n\n```\nbin\n```\n\n")
     ends = [token.content for token in MarkdownIt().parse(text)[-4:] if token.content]
     assert ends == ["**ls**", "bin\n"]
@@ -143,8 +143,8 @@ async def test_an_html_export_is_rendered_outside_the_event_loop_thread(
 
     monkeypatch.setattr(markdown, "_markdown", record_thread)
     async with Hub(MemoryStore(), tmp_path) as hub:
-        id = (await hub.create(LOCAL)).id
-        await hub.append(LOCAL, id, *[AgentMessage(content=as_content("so"))] * 30)
-        session = await hub.get(LOCAL, id)
-        assert len([piece async for piece in documents.html(hub, LOCAL, session)]) > 3
+        id = (await hub.editor.create(LOCAL)).id
+        await hub.editor.append(LOCAL, id, *[AgentMessage(content=as_content("so"))] * 30)
+        session = await hub.sessions.get(LOCAL, id)
+        assert len([piece async for piece in documents.html(hub.history, LOCAL, session)]) > 3
     assert len(threads) == 30 and threading.current_thread() not in threads

@@ -18,9 +18,9 @@ RESULT = ToolResult(call_id="c")
 
 async def create_session(hub: Hub) -> tuple[Session, list[Event]]:
     """Return a session with one pair inside the other, and the four events."""
-    id = (await hub.create(LOCAL)).id
-    events = list(await hub.append(LOCAL, id, CALL, REQUEST, ANSWER, RESULT))
-    return await hub.get(LOCAL, id), events
+    id = (await hub.editor.create(LOCAL)).id
+    events = list(await hub.editor.append(LOCAL, id, CALL, REQUEST, ANSWER, RESULT))
+    return await hub.sessions.get(LOCAL, id), events
 
 
 async def test_events_of_one_window_are_paired_with_each_other(tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ async def test_a_window_finds_the_other_halves_around_it(tmp_path: Path) -> None
     async with Hub(MemoryStore(), tmp_path) as hub:
         session, (call, request, answer, result) = await create_session(hub)
         after, before = request.seq, result.seq
-        pairs = await read_pairs(hub, LOCAL, session, [call], after=0, before=request.seq)
+        pairs = await read_pairs(hub.history, LOCAL, session, [call], after=0, before=request.seq)
         assert list(pairs.outcomes.values()) == [result] and pairs.openings == {}
-        pairs = await read_pairs(hub, LOCAL, session, [answer], after=after, before=before)
+        pairs = await read_pairs(hub.history, LOCAL, session, [answer], after=after, before=before)
         assert list(pairs.openings.values()) == [request]
         assert build_items(session, [answer], pairs) == []
 
@@ -47,9 +47,9 @@ async def test_a_live_result_finds_its_call_in_the_stream_or_the_history(
 ) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
         session, (call, request, answer, result) = await create_session(hub)
-        tracker = PairTracker(hub, LOCAL, session.id)
+        tracker = PairTracker(hub.history, LOCAL, session.id)
         assert await tracker.find_opening(request) is None
         assert await tracker.find_opening(answer) == request  # seen in the stream
         assert await tracker.find_opening(result) == call  # read from the history
-        created = (await hub.events(LOCAL, session.id, limit=1))[0]
+        created = (await hub.history.events(LOCAL, session.id, limit=1))[0]
         assert await tracker.find_opening(created) is None

@@ -13,10 +13,10 @@ from segue.store.memory import MemoryStore
 
 async def test_documents_show_paths_relative_to_the_working_directory(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
-        session = await hub.create(LOCAL)
+        session = await hub.editor.create(LOCAL)
         file = f"{session.cwd}/src/f.txt"
         link = ResourceLink(uri=f"file://{file}", name="f.txt")
-        await hub.append(
+        await hub.editor.append(
             LOCAL,
             session.id,
             UserMessage(content=(*as_content("look"), link)),
@@ -36,9 +36,9 @@ async def test_documents_show_paths_relative_to_the_working_directory(tmp_path: 
             ToolResult(call_id="c", content=(Diff(path=file, old="b", new="c"),)),
             ToolCall(call_id="d", name="edit", input={"file_path": file}),
         )
-        session = await hub.get(LOCAL, session.id)
+        session = await hub.sessions.get(LOCAL, session.id)
         texts = [
-            "".join([piece async for piece in document(hub, LOCAL, session)])
+            "".join([piece async for piece in document(hub.history, LOCAL, session)])
             for document in (documents.markdown, documents.html)
         ]
     for text in texts:
@@ -49,7 +49,7 @@ async def test_documents_show_paths_relative_to_the_working_directory(tmp_path: 
 
 async def test_paths_elsewhere_and_message_texts_stay_unchanged(tmp_path: Path) -> None:
     async with Hub(MemoryStore(), tmp_path) as hub:
-        session = await hub.create(LOCAL, cwd="/p/app")
+        session = await hub.editor.create(LOCAL, cwd="/p/app")
         message = UserMessage(content=as_content("/p/app/x is broken"))
         call = ToolCall(
             call_id="c",
@@ -59,9 +59,9 @@ async def test_paths_elsewhere_and_message_texts_stay_unchanged(tmp_path: Path) 
             locations=(Location(path="/p/apple/x"),),
         )
         result = ToolResult(call_id="c", content=as_content("/p/app/x: no such file"))
-        await hub.append(LOCAL, session.id, message, call, result)
-        events = [event async for event in hub.history(LOCAL, session.id)]
+        await hub.editor.append(LOCAL, session.id, message, call, result)
+        events = [event async for event in hub.history.read(LOCAL, session.id)]
         assert [with_relative_paths(event, session) for event in events] == events
 
-        root = await hub.create(LOCAL, cwd="/")
+        root = await hub.editor.create(LOCAL, cwd="/")
         assert [with_relative_paths(event, root) for event in events] == events

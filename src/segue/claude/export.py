@@ -64,7 +64,9 @@ class ConversationReader:
         """Return no threads."""
         return []
 
-    async def thread(self, principal: Principal, id: str, thread: str, /) -> AsyncIterator[Event]:
+    async def thread_events(
+        self, principal: Principal, id: str, thread: str, /
+    ) -> AsyncIterator[Event]:
         """Read no events."""
         return
         yield

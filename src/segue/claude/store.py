@@ -102,7 +102,7 @@ class SegueSessionStore(SessionStore):
 
         `session` is its id or the path of its transcript. A repeated import adds what is new.
         """
-        _, count = await (await self._open_hub()).import_claude(self._principal, session)
+        _, count = await (await self._open_hub()).sync.import_claude(self._principal, session)
         return count
 
     async def export_session(self, session_id: str) -> str:
@@ -110,10 +110,10 @@ class SegueSessionStore(SessionStore):
 
         Raise `segue.errors.Conflict` if its transcript exists: it is never overwritten.
         """
-        return await (await self._open_hub()).export_claude(self._principal, session_id)
+        return await (await self._open_hub()).sync.export_claude(self._principal, session_id)
 
     async def _mirror(self) -> Mirror:
-        return (await self._open_hub()).mirror(self._principal)
+        return (await self._open_hub()).sync.mirror(self._principal)
 
     async def _open_hub(self) -> Hub:
         from segue.factory import data_dir, open_hub

@@ -1,8 +1,7 @@
-"""The hub: what doors call, and nothing below it."""
+"""The application core: the services that every interface calls."""
 
 from .hub import Hub
-from .sessions.catalog import Found, Results
+from .sessions.catalog import SearchMatch, SearchPage
 from .sessions.pagination import Page
-from .sessions.retention import Policy
 
-__all__ = ["Found", "Hub", "Page", "Policy", "Results"]
+__all__ = ["Hub", "Page", "SearchMatch", "SearchPage"]

@@ -113,7 +113,7 @@ async def load_threads(
 
     async def load(started: StartedThread) -> StartedThread:
         thread_id = started.thread.id
-        events = [event async for event in reader.thread(principal, session.id, thread_id)]
+        events = [event async for event in reader.thread_events(principal, session.id, thread_id)]
         return started._replace(items=build_items(session, events, pair_events(events)))
 
     return chunk._replace(

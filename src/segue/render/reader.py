@@ -32,6 +32,8 @@ class EventReader(Protocol):
         """Return the threads that a session started."""
         ...
 
-    def thread(self, principal: Principal, id: str, thread: str, /) -> AsyncIterator[Event]:
+    def thread_events(
+        self, principal: Principal, id: str, thread_id: str, /
+    ) -> AsyncIterator[Event]:
         """Read the events of one thread; their seqs are unrelated to the session's."""
         ...

@@ -48,7 +48,7 @@ class _UvicornServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End event streams at once, and wait for running requests and turns."""
         self._app.closing.set()
-        turns = self._app.hub.turns.drain(self._grace_seconds, SERVER_STOPPED)
+        turns = self._app.hub.turns.engine.drain(self._grace_seconds, SERVER_STOPPED)
         draining = asyncio.ensure_future(turns)
         await super().shutdown(sockets)
         await draining
@@ -92,7 +92,7 @@ async def serve(
         lasting=True,
         lease=settings.lease,
     ) as hub:
-        hub.turns.start()  # also runs the prompts that a dead process left in the inbox
+        hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
         app = ServerApp(hub, settings, shared_metrics)
         background = [asyncio.ensure_future(Scheduler(app.rest).run())]
         if shared_metrics is not None:

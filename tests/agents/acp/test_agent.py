@@ -59,25 +59,25 @@ async def hub_in(home: Path) -> AsyncIterator[Hub]:
 async def opened(hub: Hub, command: str, cwd: Path, id: str | None = None) -> tuple[str, Any]:
     """A session that a child answers, and what holds it open."""
     if id is None:
-        id = (await hub.create(LOCAL, cwd=str(cwd))).id
-    agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
-    return id, await hub.hold(LOCAL, id, agent=agent)
+        id = (await hub.editor.create(LOCAL, cwd=str(cwd))).id
+    agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": command})
+    return id, await hub.turns.lease(LOCAL, id, agent=agent)
 
 
 async def said(hub: Hub, id: str) -> list[str]:
-    found = await hub.events(LOCAL, id, types=["agent_message"])
+    found = await hub.history.events(LOCAL, id, types=["agent_message"])
     return [plain_text(event.body.content) for event in found]
 
 
 async def opened_in_child(hub: Hub, id: str) -> list[str]:
     """The child's sessions that one of ours has been."""
-    events = await hub.events(LOCAL, id, types=["config_changed"])
+    events = await hub.history.events(LOCAL, id, types=["config_changed"])
     told = [event.body.options for event in events]
     return [each["acp"]["session"] for each in told if isinstance(each, dict) and "acp" in each]
 
 
 async def failure(hub: Hub, id: str) -> str:
-    (event,) = await hub.events(LOCAL, id, types=["failed"])
+    (event,) = await hub.history.events(LOCAL, id, types=["failed"])
     return str(event.body.message)
 
 
@@ -103,9 +103,9 @@ def running(command: str) -> list[psutil.Process]:
 
 async def answering(hub: Hub, id: str, option: str) -> None:
     """Say the same to every question."""
-    async for event in hub.follow(LOCAL, id):
+    async for event in hub.history.follow(LOCAL, id):
         if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
-            await hub.answer(LOCAL, id, event.body.ask_id, option)
+            await hub.turns.answer(LOCAL, id, event.body.ask_id, option)
 
 
 async def test_a_child_s_turn_is_stored_as_our_own_would_be(tmp_path: Path, version: int) -> None:
@@ -114,15 +114,15 @@ async def test_a_child_s_turn_is_stored_as_our_own_would_be(tmp_path: Path, vers
         for command in (None, ours(tmp_path, version)):
             cwd = tmp_path / f"work-{command is None}"
             cwd.mkdir()
-            id = (await hub.create(LOCAL, cwd=str(cwd))).id
+            id = (await hub.editor.create(LOCAL, cwd=str(cwd))).id
             hold = None if command is None else (await opened(hub, command, cwd, id))[1]
             asking = asyncio.create_task(answering(hub, id, "allow"))
-            assert await hub.run(LOCAL, id, SCRIPT) == "end_turn"
+            assert await hub.turns.run(LOCAL, id, SCRIPT) == "end_turn"
             asking.cancel()
-            events = list(await hub.events(LOCAL, id))
+            events = list(await hub.history.events(LOCAL, id))
             found.append(str(shape(events)).replace(str(cwd), "CWD"))
             assert (cwd / "a.txt").read_text() == "some text\n"
-            assert (await hub.get(LOCAL, id)).title == "Named"
+            assert (await hub.sessions.get(LOCAL, id)).title == "Named"
             if hold is not None:
                 await hold.close()
         assert found[0] == found[1]
@@ -132,14 +132,14 @@ async def test_words_are_streamed_as_they_come(tmp_path: Path, version: int) -> 
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
         pieces = []
-        turn = await hub.prompt(LOCAL, id, "/slow 0.05\n/say one two three four")
-        async for item in hub.follow(LOCAL, id, deltas=True):
+        turn = await hub.turns.submit(LOCAL, id, "/slow 0.05\n/say one two three four")
+        async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 pieces.append(item.text)
             elif item.type == "status_changed" and item.body.stop_reason:
                 break
         assert len(pieces) > 1 and "".join(pieces) == "one two three four"
-        assert await hub.wait(LOCAL, id, turn) == "end_turn"
+        assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         await hold.close()
 
 
@@ -150,12 +150,12 @@ async def test_a_child_s_question_is_asked_at_our_doors(
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
         asking = asyncio.create_task(answering(hub, id, option))
-        await hub.run(LOCAL, id, "/ask May I?")
+        await hub.turns.run(LOCAL, id, "/ask May I?")
         asking.cancel()
-        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
-        (call,) = await hub.events(LOCAL, id, types=["tool_call"])
+        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
+        (call,) = await hub.history.events(LOCAL, id, types=["tool_call"])
         assert asked.body.title == "May I?" and asked.body.call_id == call.body.call_id
-        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert (result.body.status == "completed") == (outcome == "completed")
         await hold.close()
 
@@ -165,20 +165,20 @@ async def test_the_child_goes_on_with_its_session_in_a_new_process(
 ) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
-        await hub.run(LOCAL, id, "/say one")
+        await hub.turns.run(LOCAL, id, "/say one")
         await hold.close()
         assert running(ours(tmp_path, version)) == []
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path, id)
-        await hub.run(LOCAL, id, "/history")
+        await hub.turns.run(LOCAL, id, "/history")
         assert (await said(hub, id))[-1] == "Before this turn: 1 messages of yours, 1 of mine."
         assert len(await opened_in_child(hub, id)) == 1  # it is still the same session
         # A fork of ours is a fork of the child's, too.
-        fork = (await hub.fork(LOCAL, id)).id
+        fork = (await hub.editor.fork(LOCAL, id)).id
         _, other = await opened(hub, ours(tmp_path, version), tmp_path, fork)
-        await hub.run(LOCAL, fork, "/history")
+        await hub.turns.run(LOCAL, fork, "/history")
         assert (await said(hub, fork))[-1] == "Before this turn: 2 messages of yours, 2 of mine."
-        await hub.run(LOCAL, id, "/history")
+        await hub.turns.run(LOCAL, id, "/history")
         assert (await said(hub, id))[-1] == "Before this turn: 2 messages of yours, 2 of mine."
         await other.close()
         assert running(ours(tmp_path, version)) != []
@@ -191,15 +191,15 @@ async def test_a_cancelled_turn_is_over_within_a_second_in_the_child_too(
 ) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, ours(tmp_path, version), tmp_path)
-        turn = await hub.prompt(LOCAL, id, "/say begun\n/wait 60")
-        async for item in hub.follow(LOCAL, id, deltas=True):
+        turn = await hub.turns.submit(LOCAL, id, "/say begun\n/wait 60")
+        async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta) or item.type == "agent_message":
                 break
-        await hub.cancel(LOCAL, id)
+        await hub.turns.cancel(LOCAL, id)
         async with asyncio.timeout(60):
-            assert await hub.wait(LOCAL, id, turn) == "cancelled"
+            assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         assert await said(hub, id) == ["begun"]
-        assert await hub.run(LOCAL, id, "/say again") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "/say again") == "end_turn"
         assert await said(hub, id) == ["begun", "again"]
         await hold.close()
 
@@ -210,13 +210,13 @@ async def test_a_cancelled_turn_is_over_within_a_second_in_the_child_too(
 async def test_one_that_says_two_and_means_one_is_understood(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        assert await hub.run(LOCAL, id, "tool") == "end_turn"
-        (call,) = await hub.events(LOCAL, id, types=["tool_call"])
+        assert await hub.turns.run(LOCAL, id, "tool") == "end_turn"
+        (call,) = await hub.history.events(LOCAL, id, types=["tool_call"])
         assert (call.body.title, call.body.kind, call.body.input) == ("Edit", "edit", {"a": 1})
-        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         (diff,) = result.body.content
         assert (diff.path, diff.old, diff.new, result.body.output) == ("/a", "x", "y", "fine")
-        usage = (await hub.get(LOCAL, id)).usage
+        usage = (await hub.sessions.get(LOCAL, id)).usage
         assert (usage.cost, usage.input_tokens, usage.output_tokens) == (500_000, 3, 4)
         await hold.close()
 
@@ -224,18 +224,18 @@ async def test_one_that_says_two_and_means_one_is_understood(tmp_path: Path) -> 
 async def test_updates_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        assert await hub.run(LOCAL, id, "odd") == "end_turn"
-        (plan,) = await hub.events(LOCAL, id, types=["plan_changed"])
+        assert await hub.turns.run(LOCAL, id, "odd") == "end_turn"
+        (plan,) = await hub.history.events(LOCAL, id, types=["plan_changed"])
         assert [(entry.content, entry.status) for entry in plan.body.entries] == [("a", "pending")]
-        assert (await hub.get(LOCAL, id)).open_calls == ()
+        assert (await hub.sessions.get(LOCAL, id)).open_calls == ()
         await hold.close()
 
 
 async def test_what_is_seen_in_a_terminal_is_the_call_s_result(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        assert await hub.run(LOCAL, id, "terminal") == "end_turn"
-        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        assert await hub.turns.run(LOCAL, id, "terminal") == "end_turn"
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert plain_text(result.body.content) == "grün\nmore"
         await hold.close()
 
@@ -250,9 +250,9 @@ async def test_an_option_of_no_known_kind_is_no_approval(
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
         asking = asyncio.create_task(answering(hub, id, option))  # type: ignore[arg-type]
-        await hub.run(LOCAL, id, "ask")
+        await hub.turns.run(LOCAL, id, "ask")
         asking.cancel()
-        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
+        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
         kinds = {each.id: each.kind for each in asked.body.options}
         assert kinds == {"go": "allow_once", "odd": "reject_once"}
         assert json.loads((await said(hub, id))[0]) == {"outcome": told}
@@ -262,11 +262,11 @@ async def test_an_option_of_no_known_kind_is_no_approval(
 async def test_one_that_dies_says_why_and_is_begun_anew(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        await hub.run(LOCAL, id, "first")
-        assert await hub.run(LOCAL, id, "die") == "error"
+        await hub.turns.run(LOCAL, id, "first")
+        assert await hub.turns.run(LOCAL, id, "die") == "error"
         assert await said(hub, id) == ["going"]
         assert "exit code 3: out of luck" in await failure(hub, id)
-        await hub.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen")
         assert json.loads((await said(hub, id))[-1]) == ["first", "die", "seen"]
         await hold.close()
 
@@ -274,10 +274,10 @@ async def test_one_that_dies_says_why_and_is_begun_anew(tmp_path: Path) -> None:
 async def test_one_that_forgot_is_told_what_was_said(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path, "forgetful"), tmp_path)
-        await hub.run(LOCAL, id, "remember the milk")
+        await hub.turns.run(LOCAL, id, "remember the milk")
         await hold.close()
         _, hold = await opened(hub, careless(tmp_path, "forgetful"), tmp_path, id)
-        await hub.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen")
         (told,) = json.loads((await said(hub, id))[-1])
         assert "User: remember the milk" in told and told.startswith("seen")
         await hold.close()
@@ -292,14 +292,14 @@ async def test_titles_are_of_the_user_s_own_words(
 ) -> None:
     monkeypatch.setenv("SEGUE_DATA_DIR", str(tmp_path / "child"))
     async with hub_in(tmp_path) as hub:
-        id = (await hub.create(LOCAL, cwd=str(tmp_path))).id
-        await hub.run(LOCAL, id, "Plan a garden" if titled else "***")
+        id = (await hub.editor.create(LOCAL, cwd=str(tmp_path))).id
+        await hub.turns.run(LOCAL, id, "Plan a garden" if titled else "***")
         _, hold = await opened(hub, ECHO, tmp_path, id)
-        await hub.run(LOCAL, id, "Where do the beans go?")
+        await hub.turns.run(LOCAL, id, "Where do the beans go?")
         await hold.close()
         title = "Plan a garden" if titled else "Where do the beans go?"
-        assert (await hub.get(LOCAL, id)).title == title
-        agent = await hub.agent(LOCAL, {"kind": "acp", "command": ECHO})
+        assert (await hub.sessions.get(LOCAL, id)).title == title
+        agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": ECHO})
         assert isinstance(agent, AcpAgent)
         assert [row.title for row in await agent.list_sessions()] == ["Where do the beans go?"]
 
@@ -310,16 +310,16 @@ async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(
     monkeypatch.setattr("segue.agents.acp.agent.STALE_SECONDS", 0.1)
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        turn = await hub.prompt(LOCAL, id, "deaf")
-        async for item in hub.follow(LOCAL, id, deltas=True):
+        turn = await hub.turns.submit(LOCAL, id, "deaf")
+        async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 break
-        await hub.cancel(LOCAL, id)
+        await hub.turns.cancel(LOCAL, id)
         async with asyncio.timeout(60):
-            assert await hub.wait(LOCAL, id, turn) == "cancelled"
+            assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
         (began,) = await said(hub, id)
         grandchild = psutil.Process(int(began.split()[1]))
-        await hub.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen")
         assert json.loads((await said(hub, id))[-1]) == ["deaf", "seen"]
         assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
         await hold.close()
@@ -328,7 +328,7 @@ async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(
 async def test_one_that_wants_a_login_says_how(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path, "login"), tmp_path)
-        assert await hub.run(LOCAL, id, "hello") == "error"
+        assert await hub.turns.run(LOCAL, id, "hello") == "error"
         assert "log in first" in (why := await failure(hub, id))
         assert "Sign in with your face" in why
         await hold.close()
@@ -345,7 +345,7 @@ async def test_one_that_wants_a_login_says_how(tmp_path: Path) -> None:
 async def test_what_is_no_agent_is_said_to_be_none(tmp_path: Path, command: str, why: str) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, command, tmp_path)
-        assert await hub.run(LOCAL, id, "hello") == "error"
+        assert await hub.turns.run(LOCAL, id, "hello") == "error"
         assert why in await failure(hub, id)
         await hold.close()
 
@@ -353,7 +353,9 @@ async def test_what_is_no_agent_is_said_to_be_none(tmp_path: Path, command: str,
 async def test_nobody_but_the_local_user_is_answered(tmp_path: Path) -> None:
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
-        assert await hub.run(Principal(workspace="local", local=False), id, "hello") == "error"
+        assert (
+            await hub.turns.run(Principal(workspace="local", local=False), id, "hello") == "error"
+        )
         assert "local user" in await failure(hub, id)
         assert not (tmp_path / "kept.json").exists()
         await hold.close()
@@ -366,11 +368,11 @@ async def test_a_child_that_nobody_needs_is_ended(
     command = careless(tmp_path)
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, command, tmp_path)
-        await hub.run(LOCAL, id, "first")
+        await hub.turns.run(LOCAL, id, "first")
         async with asyncio.timeout(60):
             while running(command):
                 await asyncio.sleep(0.05)
-        await hub.run(LOCAL, id, "seen")
+        await hub.turns.run(LOCAL, id, "seen")
         assert json.loads((await said(hub, id))[-1]) == ["first", "seen"]
         await hold.close()
     assert os.path.exists(tmp_path / "kept.json")
@@ -380,14 +382,14 @@ async def test_one_that_ends_a_cancelled_turn_late_is_waited_for(tmp_path: Path)
     command = shlex.join([sys.executable, str(PROGRAMS / "late.py")])
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, command, tmp_path)
-        turn = await hub.prompt(LOCAL, id, "wait")
-        async for item in hub.follow(LOCAL, id, deltas=True):
+        turn = await hub.turns.submit(LOCAL, id, "wait")
+        async for item in hub.history.follow(LOCAL, id, deltas=True):
             if isinstance(item, Delta):
                 break
-        await hub.cancel(LOCAL, id)
+        await hub.turns.cancel(LOCAL, id)
         async with asyncio.timeout(60):
-            assert await hub.wait(LOCAL, id, turn) == "cancelled"
-        assert await hub.run(LOCAL, id, "again") == "end_turn"
+            assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
+        assert await hub.turns.run(LOCAL, id, "again") == "end_turn"
         first, second = [text.split() for text in await said(hub, id)]
         assert (first[0], second[0]) == ("wait", "again")
         assert first[1] == second[1]  # by the same process
@@ -398,14 +400,14 @@ async def test_a_prompt_goes_on_with_a_session_of_the_child_s_own(tmp_path: Path
     """From any door: it is taken in first, with what was said in it, and the child answers."""
     command = ours(tmp_path, 2)
     async with hub_in(tmp_path / "child") as child:
-        native = (await child.create(LOCAL, cwd=str(tmp_path))).id
-        await child.run(LOCAL, native, "/say one")
+        native = (await child.editor.create(LOCAL, cwd=str(tmp_path))).id
+        await child.turns.run(LOCAL, native, "/say one")
     async with hub_in(tmp_path / "here") as hub:
-        await hub.join(LOCAL, "acp:other", {"kind": "acp", "command": command})
-        (row,) = (await hub.list(LOCAL)).sessions
+        await hub.agents.register_agent(LOCAL, "acp:other", {"kind": "acp", "command": command})
+        (row,) = (await hub.sessions.list(LOCAL)).sessions
         assert row.source == "acp:other"
-        assert await hub.run(LOCAL, row.id, "/say two") == "end_turn"
+        assert await hub.turns.run(LOCAL, row.id, "/say two") == "end_turn"
         assert await said(hub, row.id) == ["one", "two"]
-        assert await hub.keeper(LOCAL, row.id) is None
+        assert await hub.sessions.owner(LOCAL, row.id) is None
     async with hub_in(tmp_path / "child") as child:
         assert await said(child, native) == ["one", "two"]

@@ -34,16 +34,16 @@ class Talk:
         self, *requests: Any, answer: str = "allow", input: dict[str, Any] | None = None
     ) -> list[Any]:
         """What the child was answered."""
-        seq = (await self.hub.get(LOCAL, self.id)).last_seq
-        await self.hub.prompt(LOCAL, self.id, json.dumps(requests))
-        async for item in self.hub.follow(LOCAL, self.id, seq):
+        seq = (await self.hub.sessions.get(LOCAL, self.id)).last_seq
+        await self.hub.turns.submit(LOCAL, self.id, json.dumps(requests))
+        async for item in self.hub.history.follow(LOCAL, self.id, seq):
             assert isinstance(item, Event)
             if isinstance(item.body, PermissionAsked):
                 self.asked.append(item.body.title)
-                await self.hub.answer(LOCAL, self.id, item.body.ask_id, answer, input=input)
+                await self.hub.turns.answer(LOCAL, self.id, item.body.ask_id, answer, input=input)
             if getattr(item.body, "stop_reason", None) not in (None, "requires_action"):
                 break
-        said = await self.hub.events(LOCAL, self.id, types=["agent_message"])
+        said = await self.hub.history.events(LOCAL, self.id, types=["agent_message"])
         found: list[Any] = json.loads(plain_text(said[-1].body.content))
         return found
 
@@ -54,11 +54,11 @@ async def talking(home: Path, *args: Any, editor: Any = None, **more: Any) -> As
     async with Hub(MemoryStore(), home) as hub:
         hub.agent_registry.client_proxy = editor
         command = shlex.join([sys.executable, str(PROGRAM), *map(str, args)])
-        agent = await hub.agent(LOCAL, {"kind": "acp", "command": command})
-        id = (await hub.create(LOCAL, cwd=str(home / "cwd"))).id
+        agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": command})
+        id = (await hub.editor.create(LOCAL, cwd=str(home / "cwd"))).id
         if more:
-            await hub.configure(LOCAL, id, ConfigChanged(**more))
-        hold = await hub.hold(LOCAL, id, agent=agent)
+            await hub.editor.configure(LOCAL, id, ConfigChanged(**more))
+        hold = await hub.turns.lease(LOCAL, id, agent=agent)
         yield Talk(hub, id)
         await hold.close()
 
@@ -224,11 +224,11 @@ async def test_what_is_asked_when_the_turn_is_cancelled_is_answered(
     async with talking(tmp_path, 1, "patient") as talk, asyncio.timeout(60):
         await talk(["capabilities", {}])  # so that the child is there
         (child,) = set(psutil.Process().children(recursive=True)) - others
-        turn = await talk.hub.prompt(LOCAL, talk.id, json.dumps([request]))
-        while not (await talk.hub.get(LOCAL, talk.id)).open_asks:
+        turn = await talk.hub.turns.submit(LOCAL, talk.id, json.dumps([request]))
+        while not (await talk.hub.sessions.get(LOCAL, talk.id)).open_asks:
             await asyncio.sleep(0.01)
-        await talk.hub.cancel(LOCAL, talk.id)
-        assert await talk.hub.wait(LOCAL, talk.id, turn) == "cancelled"
+        await talk.hub.turns.cancel(LOCAL, talk.id)
+        assert await talk.hub.turns.wait(LOCAL, talk.id, turn) == "cancelled"
         await talk(["capabilities", {}])
         after = set(psutil.Process().children(recursive=True)) - others
         assert after == {child}  # it had obeyed

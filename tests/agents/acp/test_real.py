@@ -62,12 +62,12 @@ def claude_agent() -> str:
 async def test_fast_agent_answers_and_goes_on_in_a_new_process(home: Path, fast_agent: str) -> None:
     async with hub_in(home) as hub:
         id, hold = await opened(hub, fast_agent, home)
-        assert await hub.run(LOCAL, id, "hello there") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "hello there") == "end_turn"
         assert await said(hub, id) == ["hello there"]
         await hold.close()
     async with hub_in(home) as hub:
         _, hold = await opened(hub, fast_agent, home, id)
-        assert await hub.run(LOCAL, id, "and again") == "end_turn"
+        assert await hub.turns.run(LOCAL, id, "and again") == "end_turn"
         # It replays on resume, which it should not; nothing of that is heard twice.
         assert await said(hub, id) == ["hello there", "and again"]
         assert len(await opened_in_child(hub, id)) == 1
@@ -78,14 +78,14 @@ async def test_opencode_s_own_sessions_are_listed_and_opened(home: Path, opencod
     async with AcpClient.start(shlex.split(opencode), cwd=str(home)) as client:
         native = await client.new(str(home))
     async with hub_in(home) as hub:
-        await hub.join(LOCAL, "acp:opencode", {"kind": "acp", "command": opencode})
+        await hub.agents.register_agent(LOCAL, "acp:opencode", {"kind": "acp", "command": opencode})
         # Without a directory, it lists those of the project that it was started in.
-        (row,) = (await hub.list(LOCAL, Query(cwd=str(home)))).sessions
+        (row,) = (await hub.sessions.list(LOCAL, Query(cwd=str(home)))).sessions
         assert (row.native_id, row.source, row.cwd) == (native, "acp:opencode", str(home))
         assert row.title is None  # it names each after the time, which is no title
-        taken = await hub.take_in(LOCAL, row.id)
+        taken = await hub.sync.import_if_listed_only(LOCAL, row.id)
         assert (taken.id, taken.native_id) == (row.id, native)
-        assert [session.id for session in (await hub.list(LOCAL)).sessions] == [row.id]
+        assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [row.id]
 
 
 async def test_claude_s_sessions_are_prompted_listed_and_loaded(
@@ -101,25 +101,27 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
         provider.otherwise = [Think("hm"), Say("Here I am.")]
         monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
         async with hub_in(home / "one") as hub:
-            agent = await hub.agent(LOCAL, {"kind": "acp", "command": claude_agent})
+            agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": claude_agent})
             logins = await agent.logins()
             assert logins and all(each.args for each in logins)
             begun = await agent.start_session(str(project), (), None)
             options = begun.keep(begun.id)
             names = [option["id"] for option in options["offered"]["options"]]
             assert {"mode", "model"} <= set(names)
-            session = await hub.create(LOCAL, id=begun.id, cwd=str(project))
-            await hub.configure(LOCAL, session.id, ConfigChanged(options=options))
-            hold = await hub.hold(LOCAL, session.id, agent=agent)
+            session = await hub.editor.create(LOCAL, id=begun.id, cwd=str(project))
+            await hub.editor.configure(LOCAL, session.id, ConfigChanged(options=options))
+            hold = await hub.turns.lease(LOCAL, session.id, agent=agent)
             async with asyncio.timeout(100):
-                assert await hub.run(LOCAL, session.id, "Are you there?") == "end_turn"
+                assert await hub.turns.run(LOCAL, session.id, "Are you there?") == "end_turn"
             assert await said(hub, session.id) == ["Here I am."]
             await hold.close()
     async with hub_in(home / "two") as hub:  # which has never heard of it
-        await hub.join(LOCAL, "acp:claude", {"kind": "acp", "command": claude_agent})
-        (row,) = (await hub.list(LOCAL)).sessions
+        await hub.agents.register_agent(
+            LOCAL, "acp:claude", {"kind": "acp", "command": claude_agent}
+        )
+        (row,) = (await hub.sessions.list(LOCAL)).sessions
         assert (row.id, row.cwd) == (begun.id, str(project))
-        await hub.take_in(LOCAL, row.id)
+        await hub.sync.import_if_listed_only(LOCAL, row.id)
         assert await said(hub, row.id) == ["Here I am."]
-        (asked,) = await hub.events(LOCAL, row.id, types=["user_message"])
+        (asked,) = await hub.history.events(LOCAL, row.id, types=["user_message"])
         assert plain_text(asked.body.content) == "Are you there?"

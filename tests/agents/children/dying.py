@@ -57,9 +57,9 @@ async def nothing() -> None:
 async def turn(directory: str, lease: int, session: str, step: int) -> None:
     store: Any = Mortal(await open_store(Path(directory), None), step)
     hub = Hub(store, Path(directory), lease=lease)
-    hub.turns.recover = nothing  # type: ignore[method-assign]  # the dead are the test's to recover
-    id = await hub.prompt(LOCAL, session, "Go")
-    reason = await hub.wait(LOCAL, session, id)
+    hub.turns.engine.recover = nothing  # type: ignore[method-assign]  # the dead are the test's to recover
+    id = await hub.turns.submit(LOCAL, session, "Go")
+    reason = await hub.turns.wait(LOCAL, session, id)
     await hub.close()
     say("lived", session=session, steps=store.steps, reason=reason)
 

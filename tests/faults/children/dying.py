@@ -61,10 +61,10 @@ async def main() -> None:
     directory, url, lease, session, step = sys.argv[1:]
     store = Mortal(await open_place(directory, url), int(step))
     hub = Hub(store, Path(directory), lease=int(lease))
-    hub.turns.recover = nothing  # the sessions of others who died are the test's to recover
-    turn = await hub.prompt(LOCAL, session, SCRIPT)
+    hub.turns.engine.recover = nothing  # the sessions of others who died are the test's to recover
+    turn = await hub.turns.submit(LOCAL, session, SCRIPT)
     say("prompted", turn=turn)
-    reason = await hub.wait(LOCAL, session, turn)
+    reason = await hub.turns.wait(LOCAL, session, turn)
     await hub.close()
     say("lived", steps=store.steps, reason=reason)
 

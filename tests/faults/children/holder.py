@@ -48,16 +48,16 @@ async def obey(hub: Hub, order: dict[str, Any]) -> dict[str, Any]:
     session = order.get("session", "")
     match order["do"]:
         case "create":
-            made = await hub.create(LOCAL, cwd="/work")
+            made = await hub.editor.create(LOCAL, cwd="/work")
             return {"session": made.id}
         case "hold":
-            await hub.hold(LOCAL, session, tools=Hanging())
+            await hub.turns.lease(LOCAL, session, tools=Hanging())
         case "prompt":
-            return {"turn": await hub.prompt(LOCAL, session, order["text"])}
+            return {"turn": await hub.turns.submit(LOCAL, session, order["text"])}
         case "wait":
-            return {"reason": await hub.wait(LOCAL, session, order["turn"])}
+            return {"reason": await hub.turns.wait(LOCAL, session, order["turn"])}
         case "run":
-            return {"reason": await hub.run(LOCAL, session, order["text"])}
+            return {"reason": await hub.turns.run(LOCAL, session, order["text"])}
         case "deafen":
             # From now on it finds out that a lease is lost only when it writes.
             hub.store.renew = for_ever
@@ -70,7 +70,7 @@ async def main() -> None:
     logging.getLogger("segue").setLevel(logging.INFO)
     store = await open_place(directory, url)
     hub = Hub(store, Path(directory), lease=int(lease))
-    say("ready", holder=hub.turns.holder)
+    say("ready", holder=hub.turns.engine.holder)
     async for order in orders():
         try:
             say("done", **await obey(hub, order))

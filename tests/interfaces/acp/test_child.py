@@ -52,7 +52,7 @@ async def test_an_editor_sees_another_agent_s_turn_as_it_would_ours(
             seen.append((live, conversation(await client.replay(id, "/"))))
     assert seen[0] == seen[1]
     async with house.hub() as hub:
-        titles = [session.title for session in (await hub.list(LOCAL)).sessions]
+        titles = [session.title for session in (await hub.sessions.list(LOCAL)).sessions]
     assert titles == ["hello", "hello"]
 
 
@@ -76,7 +76,7 @@ async def test_an_agent_may_keep_its_sessions_in_the_same_store(
         assert said == ("agent", "You said: /say one" if child == "echo" else "one")
     # Both have theirs, and neither has one that nobody has said anything in.
     async with house.hub() as hub:
-        sessions = {session.id: session for session in (await hub.list(LOCAL)).sessions}
+        sessions = {session.id: session for session in (await hub.sessions.list(LOCAL)).sessions}
         own = sessions.pop(id)
         (theirs,) = sessions.values()
         assert own.native_id == theirs.id
@@ -85,8 +85,8 @@ async def test_an_agent_may_keep_its_sessions_in_the_same_store(
         await client.open("resume", id, "/")
         assert await client.run(id, "/say two") == "end_turn"
     async with house.hub() as hub:
-        assert (await hub.get(LOCAL, theirs.id)).messages == 4
-        assert len((await hub.list(LOCAL)).sessions) == 2
+        assert (await hub.sessions.get(LOCAL, theirs.id)).messages == 4
+        assert len((await hub.sessions.list(LOCAL)).sessions) == 2
 
 
 async def test_it_goes_on_where_it_was_in_any_process(house: House, version: int) -> None:
@@ -210,8 +210,8 @@ async def test_its_own_sessions_are_listed_loaded_and_continued(
         assert {row["sessionId"] for row in rows} == {mine, theirs, fork}
     # What was opened is here from then on, for every door.
     async with house.hub() as hub:
-        assert (await hub.get(LOCAL, theirs)).title == "Elsewhere"
-        assert (await hub.get(LOCAL, theirs)).messages == 5
+        assert (await hub.sessions.get(LOCAL, theirs)).title == "Elsewhere"
+        assert (await hub.sessions.get(LOCAL, theirs)).messages == 5
 
 
 async def test_a_new_session_is_the_same_on_both_sides(house: House, version: int) -> None:
@@ -220,7 +220,7 @@ async def test_a_new_session_is_the_same_on_both_sides(house: House, version: in
     other = House(house.directory)
     other.data = house.directory / "other"
     async with other.hub() as hub:
-        assert (await hub.get(LOCAL, id)).id == id
+        assert (await hub.sessions.get(LOCAL, id)).id == id
 
 
 async def test_one_that_counts_its_sessions_anew_is_not_confused(

@@ -128,7 +128,7 @@ async def test_terminals_are_the_editor_s_and_what_they_show_is_kept(house: Hous
             ("terminal/release", named),
         ]
     async with house.hub() as hub:
-        (result,) = await hub.events(LOCAL, id, types=["tool_result"])
+        (result,) = await hub.history.events(LOCAL, id, types=["tool_result"])
         assert "3 passed" in str(result.body.content)
 
 

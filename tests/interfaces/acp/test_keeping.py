@@ -18,7 +18,7 @@ async def ids_of(client: Client, **params: Any) -> list[str]:
 async def elsewhere(house: House) -> str:
     """A session that no client of the test has open."""
     async with house.hub() as hub:
-        return (await hub.create(LOCAL, cwd="/")).id
+        return (await hub.editor.create(LOCAL, cwd="/")).id
 
 
 # delete
@@ -49,7 +49,7 @@ async def test_what_was_deleted_can_be_restored(house: House, version: int) -> N
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new("/")
         await client.ask("session/delete", {"sessionId": id})
-        await hub.restore(LOCAL, id)
+        await hub.editor.restore(LOCAL, id)
         assert await ids_of(client) == [id]
 
 
@@ -86,10 +86,10 @@ async def test_a_prompt_to_a_session_that_somebody_deleted_is_refused(
 ) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new("/")
-        await hub.trash(LOCAL, id)
+        await hub.editor.trash(LOCAL, id)
         refused = await client.refusal("session/prompt", client.prompting(id, "hello"))
         assert (refused.code, refused.data) == (-32002, {"sessionId": id})
-        await hub.purge(LOCAL, id)
+        await hub.editor.purge(LOCAL, id)
         refused = await client.refusal("session/prompt", client.prompting(id, "hello"))
         assert (refused.code, refused.data) == (-32002, {"sessionId": id})
 
@@ -164,7 +164,7 @@ async def test_archiving_ends_the_turn_and_closes(house: House, version: int) ->
             assert await client.answer(prompt) == {"stopReason": "cancelled"}
         else:
             assert client.updates()[-2].body["stopReason"] == "cancelled"
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.status, session.state) == ("idle", "archived")
 
 
@@ -190,7 +190,7 @@ async def test_archiving_a_session_that_waits_for_an_answer_elsewhere_ends_its_t
         await theirs.begin(id, "/say begun\n/ask May I?")
         await theirs.eventually(lambda: bool(theirs.asked))
         assert await mine.ask("session/archive", {"sessionId": id}) == {}
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.turn, session.state) == (None, "archived")
 
 
@@ -217,9 +217,9 @@ async def test_status_says_whether_it_is_open_here(house: House, version: int) -
 async def test_asking_for_the_status_changes_nothing(house: House, version: int) -> None:
     id = await elsewhere(house)
     async with house.inside(version) as client, house.hub() as hub:
-        before = await hub.get(LOCAL, id)
+        before = await hub.sessions.get(LOCAL, id)
         await client.ask("session/status", {"sessionId": id})
-        assert await hub.get(LOCAL, id) == before
+        assert await hub.sessions.get(LOCAL, id) == before
         assert client.updates() == []
 
 

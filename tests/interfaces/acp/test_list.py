@@ -58,8 +58,8 @@ async def test_a_row_tells_the_tag_the_branch_and_that_something_failed(
     (repository / "deep").mkdir()
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new(repository / "deep")
-        await hub.set_tag(LOCAL, id, "urgent")
-        await hub.append(LOCAL, id, Failed(message="it broke"))
+        await hub.editor.set_tag(LOCAL, id, "urgent")
+        await hub.editor.append(LOCAL, id, Failed(message="it broke"))
         (row,) = await rows(client)
         assert row["_meta"] | {"source": None, "status": None} == {
             "messageCount": 0,
@@ -117,7 +117,7 @@ async def test_a_session_whose_directory_is_gone_stays(house: House, version: in
 
 async def test_pages_of_fifty_make_up_the_whole(house: House, version: int) -> None:
     async with house.inside(version) as client, house.hub() as hub:
-        made = [(await hub.create(LOCAL, cwd="/")).id for _ in range(120)]
+        made = [(await hub.editor.create(LOCAL, cwd="/")).id for _ in range(120)]
         page = await client.ask("session/list")
         sizes, seen, cursors = [], [], []
         while True:
@@ -135,7 +135,7 @@ async def test_pages_of_fifty_make_up_the_whole(house: House, version: int) -> N
 async def test_a_cursor_is_good_for_the_same_filters_only(house: House, version: int) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         for _ in range(51):
-            await hub.create(LOCAL, cwd="/")
+            await hub.editor.create(LOCAL, cwd="/")
         cursor = (await client.ask("session/list", {"cwd": "/"}))["nextCursor"]
         assert len(await rows(client, cwd="/", cursor=cursor)) == 1
         for other in ({}, {"cwd": "/tmp"}, {"cwd": "/", "archived": "include"}):
@@ -201,7 +201,7 @@ async def test_created_after_leaves_out_what_is_older(
 
     async with house.inside(version) as client, house.hub() as hub:
         await client.new("/")
-        middle = (await hub.get(LOCAL, await client.new("/"))).created_at
+        middle = (await hub.sessions.get(LOCAL, await client.new("/"))).created_at
         last = await client.new("/")
         assert await listed(client, **since(middle)) == [last]
         assert await listed(client, createdAfter="2999-01-01T00:00:00+02:00") == []
@@ -210,7 +210,7 @@ async def test_created_after_leaves_out_what_is_older(
 async def test_our_own_filters_stand_under_our_own_key(house: House, version: int) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         tagged, _ = await client.new("/"), await client.new("/")
-        await hub.set_tag(LOCAL, tagged, "urgent")
+        await hub.editor.set_tag(LOCAL, tagged, "urgent")
         assert await listed(client, **ours(tag="urgent")) == [tagged]
         page = await client.ask("session/list", ours(limit=1))
         assert len(page["sessions"]) == 1 and "nextCursor" in page
@@ -294,10 +294,10 @@ async def test_sessions_of_another_workspace_do_not_exist(house: House, version:
 async def test_listing_changes_nothing(house: House, version: int) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new(house.directory)
-        before = await hub.get(LOCAL, id)
+        before = await hub.sessions.get(LOCAL, id)
         await client.ask("session/close", {"sessionId": id})
         await rows(client, cwd=str(house.directory), search="x", archived="include")
-        assert await hub.get(LOCAL, id) == before
+        assert await hub.sessions.get(LOCAL, id) == before
         refused = await client.refusal("session/prompt", client.prompting(id, "hello"))
         assert refused.code == -32002
 
@@ -307,7 +307,7 @@ async def test_a_session_deleted_elsewhere_is_gone_from_the_list(
 ) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new("/")
-        await hub.trash(LOCAL, id)
+        await hub.editor.trash(LOCAL, id)
         assert await listed(client) == []
-        await hub.restore(LOCAL, id)
+        await hub.editor.restore(LOCAL, id)
         assert await listed(client) == [id]

@@ -29,14 +29,14 @@ async def test_a_change_made_elsewhere_is_told_and_only_the_change(
 ) -> None:
     async with house.inside(version) as client, house.hub() as hub:
         id = await client.new("/")
-        await hub.set_title(LOCAL, id, "Named")
+        await hub.editor.set_title(LOCAL, id, "Named")
         await client.until(lambda update: update.body.get("title") == "Named")
-        await hub.set_tag(LOCAL, id, "urgent")
+        await hub.editor.set_tag(LOCAL, id, "urgent")
         await client.until(lambda update: "_meta" in update.body)
-        await hub.set_tag(LOCAL, id, None)
-        await hub.set_title(LOCAL, id, None)
+        await hub.editor.set_tag(LOCAL, id, None)
+        await hub.editor.set_title(LOCAL, id, None)
         await client.until(lambda update: update.body.get("title", "") is None)
-        await hub.trash(LOCAL, id)
+        await hub.editor.trash(LOCAL, id)
         await client.until(lambda update: "deleted" in update.body.get("_meta", {}))
         name = {"sessionUpdate": "session_info_update"}
         assert info(client) == [

@@ -382,8 +382,8 @@ async def test_closing_takes_back_the_prompts_that_wait(house: House, version: i
         else:
             with pytest.raises(Refused, match="-32800"):
                 await client.answer(held)
-        assert await hub.waiting(LOCAL, id) == []
-        assert len(await hub.events(LOCAL, id, types=["user_message"])) == 1
+        assert await hub.turns.queued(LOCAL, id) == []
+        assert len(await hub.history.events(LOCAL, id, types=["user_message"])) == 1
 
 
 @pytest.mark.parametrize("id", ["nonsense", "0198c2a4-0000-7000-8000-000000000000"])
@@ -411,7 +411,7 @@ async def test_closing_ends_the_turn_first(house: House, version: int) -> None:
             assert "messageId" in await client.answer(prompt)
             assert is_rest(client.updates()[-1])
             assert client.updates()[-1].body["stopReason"] == "cancelled"
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.status, session.turn) == ("idle", None)
 
 
@@ -429,8 +429,8 @@ async def test_what_happens_to_a_closed_session_is_not_told(house: House, versio
         id = await client.new("/")
         watched = await client.new("/")
         await close(client, id)
-        await hub.set_title(LOCAL, id, "Renamed")
-        await hub.set_title(LOCAL, watched, "Seen")
+        await hub.editor.set_title(LOCAL, id, "Renamed")
+        await hub.editor.set_title(LOCAL, watched, "Seen")
         # The harness fails on any word about a closed session; this one comes later than it would.
         await client.until(lambda update: update.body.get("title") == "Seen")
 
@@ -472,8 +472,8 @@ async def test_a_running_session_is_forked_at_rest(house: House, version: int) -
         id = await client.new("/")
         await client.begin(id, "/say begun\n/wait 60")
         fork = (await client.open("fork", id, "/"))["sessionId"]
-        assert (await hub.get(LOCAL, fork)).status == "idle"
-        assert (await hub.get(LOCAL, id)).status == "running"
+        assert (await hub.sessions.get(LOCAL, fork)).status == "idle"
+        assert (await hub.sessions.get(LOCAL, id)).status == "running"
         assert await client.run(fork, "on my own") == "end_turn"
 
 

@@ -115,8 +115,8 @@ async def test_an_answer_from_another_door_takes_the_question_back(
         id = await client.new("/")
         request = await client.begin(id, ASKED)
         await client.eventually(lambda: bool(client.asked))
-        (ask,) = (await hub.get(LOCAL, id)).open_asks
-        await hub.answer(LOCAL, id, ask, "allow")
+        (ask,) = (await hub.sessions.get(LOCAL, id)).open_asks
+        await hub.turns.answer(LOCAL, id, ask, "allow")
         await client.answer(request)
         await client.eventually(lambda: bool(client.withdrawn))
         if version == 2:

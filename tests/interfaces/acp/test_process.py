@@ -34,9 +34,9 @@ async def test_it_ends_when_its_input_does(house: House, version: int) -> None:
 
 async def at_rest(house: House, id: str) -> None:
     async with house.hub() as hub:
-        session = await hub.get(LOCAL, id)
+        session = await hub.sessions.get(LOCAL, id)
         assert (session.status, session.turn, session.open_calls) == ("idle", None, ())
-        last = (await hub.events(LOCAL, id, types=["status_changed"]))[-1].body
+        last = (await hub.history.events(LOCAL, id, types=["status_changed"]))[-1].body
         assert last.stop_reason == "cancelled"
 
 
@@ -57,8 +57,8 @@ async def test_what_a_client_had_not_begun_when_it_went_away_is_never_begun(
         await client.post("session/prompt", client.prompting(id, "/say never"))
         await client.ask("session/list")
     async with house.hub() as hub:
-        assert await hub.waiting(LOCAL, id) == []
-        assert len(await hub.events(LOCAL, id, types=["user_message"])) == 1
+        assert await hub.turns.queued(LOCAL, id) == []
+        assert len(await hub.history.events(LOCAL, id, types=["user_message"])) == 1
 
 
 async def test_a_turn_comes_to_rest_when_its_client_is_killed(house: House, version: int) -> None:
@@ -169,11 +169,11 @@ LONG = 2000  # messages, of 8 kB each
 
 async def long_session(house: House) -> str:
     async with house.hub() as hub:
-        id = (await hub.create(LOCAL, cwd="/")).id
+        id = (await hub.editor.create(LOCAL, cwd="/")).id
         said = as_content("word " * 1600)
         for _ in range(LONG // 1000):
             pairs = [(UserMessage(content=said), AgentMessage(content=said)) for _ in range(500)]
-            await hub.append(LOCAL, id, *(body for pair in pairs for body in pair))
+            await hub.editor.append(LOCAL, id, *(body for pair in pairs for body in pair))
     return id
 
 

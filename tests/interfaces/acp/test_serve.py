@@ -100,9 +100,9 @@ async def test_its_sessions_are_seen_by_segue_and_answered_by_nobody_else(house:
         id = await client.new("/")
         await client.run(id, "Hello")
     async with house.hub() as hub:
-        assert (await hub.get(LOCAL, id)).title == "Hello"
+        assert (await hub.sessions.get(LOCAL, id)).title == "Hello"
         with pytest.raises(segue.SegueError, match="program:echo"):
-            await hub.prompt(LOCAL, id, "who answers?")
+            await hub.turns.submit(LOCAL, id, "who answers?")
     async with house.inside(1) as client:
         await client.open("resume", id, "/")
         refused = await client.refusal("session/prompt", client.prompting(id, "and you?"))

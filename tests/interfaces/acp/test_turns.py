@@ -200,7 +200,7 @@ async def test_a_prompt_that_cannot_be_read_is_refused_whole(
         id = await client.new("/")
         refused = await client.refusal("session/prompt", {"sessionId": id, "prompt": prompt})
         assert refused.code == -32602
-        assert (await hub.get(LOCAL, id)).messages == 0
+        assert (await hub.sessions.get(LOCAL, id)).messages == 0
         assert client.updates() == []
 
 
@@ -251,7 +251,9 @@ async def test_prompts_sent_meanwhile_wait_and_run_in_order(house: House, versio
         if version == 2:
             for _ in range(4):
                 await client.until(is_rest)
-        turns = [event.body for event in await hub.events(LOCAL, id, types=["user_message"])]
+        turns = [
+            event.body for event in await hub.history.events(LOCAL, id, types=["user_message"])
+        ]
         texts = [body.content[0].text for body in turns]
         assert texts == ["/say one\n/wait 0.2", "/say two", "/say three", "/say four"]
 
@@ -262,7 +264,7 @@ async def test_a_prompt_that_joins_a_turn_is_answered_with_it(house: House, vers
         id = await client.new("/")
         first = await client.begin(id, "/say begun\n/ask go on?\n/more\n/say done")
         second = await client.post("session/prompt", client.prompting(id, "also this"))
-        while not await hub.waiting(LOCAL, id):
+        while not await hub.turns.queued(LOCAL, id):
             await asyncio.sleep(0.01)
         await client.allow()
         results = [await client.answer(first), await client.answer(second)]

@@ -153,7 +153,7 @@ def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) 
     second = run("new", "--title", "Fix the parser again").stdout.strip()
     done = run("show", "fix the")
     assert done.returncode == 2
-    assert "means 2 sessions" in done.stderr
+    assert "matches 2 sessions" in done.stderr
     assert first in done.stderr and second in done.stderr and "parser again" in done.stderr
 
 

@@ -9,7 +9,7 @@ import pexpect
 import pytest
 
 from segue.factory import open_hub
-from segue.hub import Hub, Results
+from segue.hub import Hub, SearchPage
 from segue.interfaces.cli.commands import list
 from segue.model.event import PermissionAsked
 from segue.model.principal import LOCAL, Principal
@@ -63,9 +63,9 @@ def test_a_question_that_is_answered_elsewhere_is_over_here_too(
 
 async def answered(directory: str, id: str) -> None:
     async with await open_hub(directory, sources="none") as hub:
-        (asked,) = await hub.events(LOCAL, id, types=["permission_asked"])
+        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
         assert isinstance(asked.body, PermissionAsked)
-        await hub.answer(LOCAL, id, asked.body.ask_id, "allow")
+        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "allow")
 
 
 def test_the_end_of_input_at_a_question_ends_the_turn(
@@ -157,7 +157,7 @@ async def test_a_search_gives_more_than_a_page(
     asked: list[int] = []
     search = Hub.search
 
-    async def counted(hub: Hub, principal: Principal, query: Query, *more: Any) -> Results:
+    async def counted(hub: Hub, principal: Principal, query: Query, *more: Any) -> SearchPage:
         asked.append(query.limit)
         return await search(hub, principal, query, *more)
 
@@ -165,7 +165,7 @@ async def test_a_search_gives_more_than_a_page(
     monkeypatch.setattr(list, "MOST", 2)
     async with await open_hub(tmp_path, sources="none") as hub:
         for number in range(5):
-            await hub.create(LOCAL, title=f"needle {number}")
+            await hub.editor.create(LOCAL, title=f"needle {number}")
         for wanted, rest in ((3, True), (5, False), (6, False)):
             query = Query(text="needle", limit=wanted)
             found, more = await list._newest(hub, LOCAL, query)

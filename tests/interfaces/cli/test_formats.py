@@ -101,9 +101,9 @@ def test_a_long_history_is_written_while_it_is_read(
 ) -> None:
     async def make() -> str:
         async with await open_hub(tmp_path, sources="none") as hub:
-            id = (await hub.create(LOCAL)).id
+            id = (await hub.editor.create(LOCAL)).id
             said = (UserMessage(content=as_content(f"é {at}: {{}}\n")) for at in range(600))
-            await hub.append(LOCAL, id, *said)
+            await hub.editor.append(LOCAL, id, *said)
             return id
 
     id = asyncio.run(make())

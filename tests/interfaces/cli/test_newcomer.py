@@ -327,8 +327,8 @@ def test_what_is_longer_than_the_screen_is_paged(
     async def furnish() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
             for number in range(20):
-                made = await hub.create(LOCAL, cwd="/", title=f"Title {number}")
-                await hub.append(
+                made = await hub.editor.create(LOCAL, cwd="/", title=f"Title {number}")
+                await hub.editor.append(
                     LOCAL, made.id, *[UserMessage(content=(Text(text="needle"),))] * 20
                 )
 

@@ -286,7 +286,7 @@ def test_what_does_not_fit_is_found_when_there_is_time(
     async def make() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
             for number in range(24):
-                await hub.create(LOCAL, title=f"needle {number}")
+                await hub.editor.create(LOCAL, title=f"needle {number}")
 
     asyncio.run(make())
     with Screen(env=environment, cwd=str(tmp_path), lines=30) as screen:

@@ -65,7 +65,7 @@ class Environment:
             return await segue.prompt(text, model=MODEL, cwd=self.cwd, store=self.hub, **options)
 
     async def events(self, result: Any, *types: str) -> list[Any]:
-        events = await self.hub.events(LOCAL, result.session_id, types=list(types))
+        events = await self.hub.history.events(LOCAL, result.session_id, types=list(types))
         return [event.body for event in events]
 
 
@@ -231,7 +231,7 @@ async def test_an_answer_may_set_the_mode(environment: Environment) -> None:
     environment.script([WRITE], [WRITE])
     result = await environment.run(can_use_tool=ask)
     assert asked == ["Write"]
-    assert (await environment.hub.get(LOCAL, result.session_id)).mode == "acceptEdits"
+    assert (await environment.hub.sessions.get(LOCAL, result.session_id)).mode == "acceptEdits"
 
 
 @with_open_hub
@@ -528,15 +528,17 @@ async def test_closing_withdraws_a_waiting_prompt_with_hooks(environment: Enviro
         await session.send("One")
         await wait.reached.wait()
         await session.send("Two")
-        assert len(await environment.hub.waiting(LOCAL, id)) == 1
+        assert len(await environment.hub.turns.queued(LOCAL, id)) == 1
         await session.close()
-        assert await environment.hub.waiting(LOCAL, id) == []
+        assert await environment.hub.turns.queued(LOCAL, id) == []
 
 
 @with_open_hub
 async def test_a_turn_with_hooks_does_not_run_in_another_process(environment: Environment) -> None:
     with pytest.raises(NoAgent, match="hooks"):
-        await environment.hub.agent(LOCAL, {"kind": "default", HOOKS_KEY: "another process's"})
+        await environment.hub.agents.from_spec(
+            LOCAL, {"kind": "default", HOOKS_KEY: "another process's"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -596,12 +598,12 @@ async def test_commands_and_mcp_servers_get_the_variables(
     assert "bash has teal" in received and "MCP has tealround" in received
     # The variables are not stored, and a turn without them has a shell without them.
     environment.script([Use("bash", {"command": "echo bash has $COLOUR."})])
-    await environment.hub.configure(
+    await environment.hub.editor.configure(
         LOCAL, result.session_id, ConfigChanged(mode="bypassPermissions")
     )
-    await environment.hub.run(LOCAL, result.session_id, "Again")
+    await environment.hub.turns.run(LOCAL, result.session_id, "Again")
     assert "bash has ." in last_message(environment.provider.requests[-1])
-    history = [event async for event in environment.hub.history(LOCAL, result.session_id)]
+    history = [event async for event in environment.hub.history.read(LOCAL, result.session_id)]
     assert not any("square" in str(event.body) for event in history)
 
 

@@ -78,7 +78,7 @@ async def test_a_trashed_session_does_not_exist_for_programs(tmp_path: Path) -> 
     own = (await segue.prompt("/say hi", model="demo")).session_id
     async with await segue.open_hub() as hub:
         for id in (own, S):
-            await hub.trash(segue.LOCAL, id)
+            await hub.editor.trash(segue.LOCAL, id)
     for id in (own, S):
         assert await segue.get_session_info(id) is None
         assert await segue.get_session_messages(id) == []
@@ -187,17 +187,17 @@ async def test_mcp_servers_are_connected_for_the_session(tmp_path: Path) -> None
 
 async def test_options_of_resume_session_are_not_stored(tmp_path: Path) -> None:
     async with await segue.open_hub() as hub:
-        created = await hub.create(segue.LOCAL, cwd=str(tmp_path))
+        created = await hub.editor.create(segue.LOCAL, cwd=str(tmp_path))
     options = {"permission_mode": "bypassPermissions", "system_prompt": "Be terse."}
     async with segue.resume_session(created.id, model="demo", **options) as session:  # type: ignore[arg-type]
         await session.send("/ask May I?\n/system")
         messages = [message async for message in session.stream()]
     assert isinstance(messages[-1], segue.ResultMessage) and messages[-1].permission_denials == []
     async with await segue.open_hub() as hub:
-        after = await hub.get(segue.LOCAL, created.id)
+        after = await hub.sessions.get(segue.LOCAL, created.id)
         assert (after.mode, after.agent) == (created.mode, created.agent)
-        await hub.prompt(segue.LOCAL, created.id, "/ask May I?")
-        async for event in hub.follow(segue.LOCAL, created.id, after.last_seq):
+        await hub.turns.submit(segue.LOCAL, created.id, "/ask May I?")
+        async for event in hub.history.follow(segue.LOCAL, created.id, after.last_seq):
             if isinstance(event, Event) and isinstance(event.body, PermissionAsked):
                 break
 
@@ -341,8 +341,8 @@ async def test_the_cost_of_a_model_without_a_price_is_unknown(
 async def test_a_model_continues_a_claude_code_session(tmp_path: Path) -> None:
     first = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
     async with await segue.open_hub() as hub:
-        path = Path(await hub.export_claude(segue.LOCAL, first.session_id))
-        await hub.purge(segue.LOCAL, first.session_id)
+        path = Path(await hub.sync.export_claude(segue.LOCAL, first.session_id))
+        await hub.editor.purge(segue.LOCAL, first.session_id)
     before = path.read_bytes()
     async with Provider() as provider:
         await configure(provider)
@@ -363,8 +363,8 @@ async def test_the_session_functions_serve_native_and_claude_sessions_alike(
 ) -> None:
     native = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
     async with await segue.open_hub() as hub:
-        path = await hub.export_claude(segue.LOCAL, native.session_id)
-        await hub.purge(segue.LOCAL, native.session_id)
+        path = await hub.sync.export_claude(segue.LOCAL, native.session_id)
+        await hub.editor.purge(segue.LOCAL, native.session_id)
     assert Path(path).exists()  # only Claude Code has the session now
     (info,) = await segue.list_sessions(tmp_path)
     assert (info.session_id, info.source) == (native.session_id, "claude")

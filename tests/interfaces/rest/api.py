@@ -75,7 +75,7 @@ class Api:
         body = {"agent": await self.built_in("agents"), **fields}
         body.setdefault("environment_id", await self.built_in("environments"))
         made = await self.ok("POST", "/v1/sessions", body)
-        await self.hub.rooms.ready()  # for whoever looks into its directory
+        await self.hub.workdirs.ready()  # for whoever looks into its directory
         return made
 
     async def built_in(self, kind: str) -> str:
@@ -89,7 +89,7 @@ class Api:
         """Send a message, and wait for the turn to rest."""
         turn = await self.send(session, message(text))
         id = ids.parse(turn["data"][0]["id"])
-        await self.hub.wait(self.principal, ids.parse(session) or "", id or "")
+        await self.hub.turns.wait(self.principal, ids.parse(session) or "", id or "")
         return await self.events(session)
 
     async def send(self, session: str, *events: dict[str, Any]) -> Any:

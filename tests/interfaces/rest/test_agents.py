@@ -156,11 +156,13 @@ async def test_who_archives_and_who_changes_an_agent_at_once_lose_nothing(
         path = f"/v1/agents/{(await api.agent())['id']}"
         put, read, gone = api.hub.store.put_record, asyncio.Event(), asyncio.Event()
 
-        async def slow(record: Record, *, amend: bool = False, only: bool = False) -> Record:
+        async def slow(
+            record: Record, *, amend: bool = False, drop_earlier: bool = False
+        ) -> Record:
             if amend == (first == "update") and not read.is_set():
                 read.set()
                 await gone.wait()
-            return await put(record, amend=amend, only=only)
+            return await put(record, amend=amend, drop_earlier=drop_earlier)
 
         monkeypatch.setattr(api.hub.store, "put_record", slow)
         archive = api.call("POST", f"{path}/archive")

@@ -151,8 +151,8 @@ def test_no_request_makes_the_server_fail(tmp_path_factory: Any) -> None:
 async def test_odd_text_from_elsewhere_is_shown_in_lists_and_events(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         odd = "cut \ud83d emoji \0"
-        made = await api.hub.create(api.principal, title=odd, metadata={"k": odd})
-        await api.hub.run(api.principal, made.id, odd)
+        made = await api.hub.editor.create(api.principal, title=odd, metadata={"k": odd})
+        await api.hub.turns.run(api.principal, made.id, odd)
         (shown,) = (await api.ok("GET", "/v1/sessions"))["data"]
         assert (shown["title"], shown["metadata"]) == (odd, {"k": odd})
         assert shown["agent"]["name"] == "segue"

@@ -207,7 +207,7 @@ async def test_a_fork_has_the_budget_and_has_spent_nothing(tmp_path: Path, model
         await api.say(id, "go")
         await api.fails(400, "POST", f"/v1/sessions/{id}/events", {"events": [message("on")]})
         await api.ok("POST", f"/v1/sessions/{id}", {"budget": limit("7")})
-        forked = await api.hub.fork(api.principal, ids.parse(id) or "")
+        forked = await api.hub.editor.fork(api.principal, ids.parse(id) or "")
         shown = await api.ok("GET", f"/v1/sessions/{ids.format_id('sesn', forked.id)}")
         assert (shown["budget"], shown["usage"]["list_cost"]["amount"]) == (limit("7"), "0")
 
@@ -220,17 +220,17 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
                 return "end_turn"
             await turn.emit(ModelCalled(usage=Usage(input_tokens=1, cost=20_000), model="m"))
             assert turn.session.at_budget
-            await api.hub.set_budget(api.principal, turn.session.id, 50_000)
+            await api.hub.turns.set_budget(api.principal, turn.session.id, 50_000)
             return "budget_reached"  # as the turn knows it
 
     turns: list[str] = []
     async with open_api(
         tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
     ) as api:
-        id = (await api.hub.create(api.principal, budget=10_000)).id
-        await api.hub.run(api.principal, id, "go")
-        await api.hub.turns.rest()
-        session = await api.hub.get(api.principal, id)
+        id = (await api.hub.editor.create(api.principal, budget=10_000)).id
+        await api.hub.turns.run(api.principal, id, "go")
+        await api.hub.turns.engine.rest()
+        session = await api.hub.sessions.get(api.principal, id)
         assert turns == ["go", "Go on where you stopped."]
         assert (session.stop_reason, session.turns) == ("end_turn", 2)
 
@@ -248,20 +248,20 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
     async with open_api(
         tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
     ) as api:
-        id = (await api.hub.create(api.principal, budget=10_000)).id
-        await api.hub.run(api.principal, id, "go")
-        await api.hub.turns.rest()
+        id = (await api.hub.editor.create(api.principal, budget=10_000)).id
+        await api.hub.turns.run(api.principal, id, "go")
+        await api.hub.turns.engine.rest()
         with monkeypatch.context() as killed:
             killed.setattr(runner, "resume", None)
             with pytest.raises(TypeError):
-                await api.hub.set_budget(api.principal, id, 30_000)
+                await api.hub.turns.set_budget(api.principal, id, 30_000)
         with monkeypatch.context() as later:
             later.setattr(type(api.hub.turns), "kick", kept_waiting)
             for _ in range(2):
-                await api.hub.set_budget(api.principal, id, 30_000)
-        await api.hub.turns.kick(("local", id))
-        await api.hub.turns.rest()
-        session = await api.hub.get(api.principal, id)
+                await api.hub.turns.set_budget(api.principal, id, 30_000)
+        await api.hub.turns.engine.kick(("local", id))
+        await api.hub.turns.engine.rest()
+        session = await api.hub.sessions.get(api.principal, id)
         # The first has spent all of it, so the second has nothing to go on with.
         assert turns == ["go", "Go on where you stopped."]
         assert (session.stop_reason, session.turns) == ("budget_reached", 2)
@@ -278,14 +278,14 @@ async def test_what_a_budget_cut_short_does_not_go_on_in_a_fork(tmp_path: Path) 
     async with open_api(
         tmp_path, agent_registry=AgentRegistry({"default": lambda _: Spends()})
     ) as api:
-        id = (await api.hub.create(api.principal, budget=10_000)).id
-        assert await api.hub.run(api.principal, id, "go") == "budget_reached"
-        forked = await api.hub.fork(api.principal, id)
+        id = (await api.hub.editor.create(api.principal, budget=10_000)).id
+        assert await api.hub.turns.run(api.principal, id, "go") == "budget_reached"
+        forked = await api.hub.editor.fork(api.principal, id)
         for session in (id, forked.id):
-            await api.hub.set_budget(api.principal, session, 50_000)
-        await api.hub.turns.rest()
+            await api.hub.turns.set_budget(api.principal, session, 50_000)
+        await api.hub.turns.engine.rest()
         assert turns == [id, id]
-        assert await api.hub.run(api.principal, forked.id, "go") == "end_turn"
+        assert await api.hub.turns.run(api.principal, forked.id, "go") == "end_turn"
 
 
 async def kept_waiting(*_: object) -> None:

@@ -151,10 +151,10 @@ async def test_a_copy_that_is_deleted_does_not_come_back(tmp_path: Path, home: H
 
 async def test_a_stream_of_it_goes_on_in_the_copy(tmp_path: Path, home: Home) -> None:
     async with open_with(tmp_path, home) as api:
-        held = await api.hub.get(api.principal, S)
+        held = await api.hub.sessions.get(api.principal, S)
         headers = {"last-event-id": f"{held.last_seq}.0"}
         await api.say(ID, "/say one")
-        copy = await api.hub.get(api.principal, S)
+        copy = await api.hub.sessions.get(api.principal, S)
         assert copy.last_seq < held.last_seq
         await api.ok("POST", f"{PATH}/archive")  # which ends streams
         answer = await api.raw("GET", f"{PATH}/events/stream", headers=headers)

@@ -112,8 +112,8 @@ async def test_running_a_deployment_makes_a_session_that_carries_it(tmp_path: Pa
         found = await api.ok("GET", "/v1/sessions", deployment_id=deployment["id"])
         assert [each["id"] for each in found["data"]] == [session["id"]]
         id = ids.parse(session["id"]) or ""
-        async for _ in api.hub.follow(api.principal, id):
-            if (await api.hub.get(api.principal, id)).stop_reason == "end_turn":
+        async for _ in api.hub.history.follow(api.principal, id):
+            if (await api.hub.sessions.get(api.principal, id)).stop_reason == "end_turn":
                 break
         (asked,) = await api.events(session["id"], **{"types[]": "user.message"})
         assert asked["content"] == [{"type": "text", "text": "go"}]
@@ -133,7 +133,7 @@ async def test_a_deployment_s_sessions_may_be_told_something_by_the_system(tmp_p
         deployment = await made(api, "deployments", initial_events=opening, **base)
         assert deployment["initial_events"][2] == said
         run = await api.ok("POST", f"/v1/deployments/{deployment['id']}/run")
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
         told = await api.events(run["session_id"])
         assert [each["type"] for each in told].count("system.message") == 1
         answers = [each["content"][0]["text"] for each in told if each["type"] == "agent.message"]

@@ -61,7 +61,7 @@ async def test_a_message_is_echoed_queued_and_comes_again_with_its_time(tmp_path
         id = (await api.session())["id"]
         (echo,) = (await api.send(id, message("hello")))["data"]
         assert echo["processed_at"] is None
-        await api.hub.wait(api.principal, ids.parse(id) or "", ids.parse(echo["id"]) or "")
+        await api.hub.turns.wait(api.principal, ids.parse(id) or "", ids.parse(echo["id"]) or "")
         (stored,) = await api.events(id, **{"types[]": "user.message"})
         assert stored["processed_at"] is not None
         assert {**stored, "processed_at": None} == echo
@@ -122,7 +122,7 @@ async def test_long_histories_are_read_in_pieces(tmp_path: Path) -> None:
         id = (await api.session(title="t"))["id"]
         own = ids.parse(id) or ""
         bodies = [AgentMessage(content=as_content(str(number))) for number in range(1300)]
-        await api.hub.append(LOCAL, own, *bodies)
+        await api.hub.editor.append(LOCAL, own, *bodies)
         for order in ("asc", "desc"):
             first = await api.ok("GET", f"/v1/sessions/{id}/events", order=order)
             assert len(first["data"]) == 1000
@@ -179,7 +179,7 @@ async def asking(api: Api, text: str) -> tuple[str, list[dict[str, Any]]]:
     """A session whose turn has asked, and its events so far."""
     id = (await api.session())["id"]
     await api.send(id, message(text))
-    async for _ in api.hub.follow(api.principal, ids.parse(id) or ""):
+    async for _ in api.hub.history.follow(api.principal, ids.parse(id) or ""):
         events = await api.events(id)
         if events and events[-1].get("stop_reason", {}).get("type") == "requires_action":
             return id, events
@@ -201,7 +201,7 @@ async def test_a_question_is_answered_by_naming_the_tool_call(
             answer["deny_message"] = "rather not"
         (echo,) = (await api.send(id, answer))["data"]
         turn = next(event["id"] for event in events if event["type"] == "user.message")
-        await api.hub.wait(api.principal, ids.parse(id) or "", ids.parse(turn) or "")
+        await api.hub.turns.wait(api.principal, ids.parse(id) or "", ids.parse(turn) or "")
         after = (await api.events(id))[len(events) :]
         assert types(after) == [
             "user.tool_confirmation",
@@ -223,13 +223,15 @@ async def test_an_interrupt_ends_the_turn_and_shows_under_its_own_id(tmp_path: P
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         (asked,) = (await api.send(id, message("/say begun\n/wait 60")))["data"]
-        async for _ in api.hub.follow(api.principal, ids.parse(id) or ""):
+        async for _ in api.hub.history.follow(api.principal, ids.parse(id) or ""):
             if "agent.message" in types(await api.events(id)):
                 break
         sent = await api.send(id, {"type": "user.interrupt"}, message("instead"))
         interrupt, instead = sent["data"]
         for turn in (asked, instead):
-            await api.hub.wait(api.principal, ids.parse(id) or "", ids.parse(turn["id"]) or "")
+            await api.hub.turns.wait(
+                api.principal, ids.parse(id) or "", ids.parse(turn["id"]) or ""
+            )
         events = await api.events(id)
         shown = {event["id"]: event for event in events}
         assert shown[interrupt["id"]]["type"] == "user.interrupt"
@@ -333,10 +335,12 @@ async def test_content_of_every_kind_comes_back_as_it_was_sent(tmp_path: Path) -
         (echo,) = (await api.send(id, {"type": "user.message", "content": content}))["data"]
         assert echo["content"] == content
         turn = ids.parse(echo["id"]) or ""
-        await api.hub.wait(api.principal, ids.parse(id) or "", turn)
+        await api.hub.turns.wait(api.principal, ids.parse(id) or "", turn)
         # Kept with what is in them: a file that is deleted later is still in the conversation.
         await api.ok("DELETE", f"/v1/files/{named['id']}")
-        found = await api.hub.events(api.principal, ids.parse(id) or "", types=("user_message",))
+        found = await api.hub.history.events(
+            api.principal, ids.parse(id) or "", types=("user_message",)
+        )
         assert "a=b" in str(found) and "iVBORw==" in str(found)
         # At other doors a document is known by its title.
         assert isinstance(found[0].body, UserMessage)

@@ -164,7 +164,7 @@ async def test_a_failure_of_ours_is_told_without_its_details(tmp_path: Path) -> 
         async def broken(*_: object, **__: object) -> None:
             raise RuntimeError("the secret is plover")
 
-        api.hub.list = broken  # type: ignore[method-assign, assignment]
+        api.hub.sessions.list = broken  # type: ignore[method-assign, assignment]
         answer: httpx2.Response = await api.raw("GET", "/v1/sessions")
         assert answer.status_code == 500
         assert answer.json()["error"]["type"] == "api_error"

@@ -97,8 +97,8 @@ async def furnished(api: Api) -> dict[str, str]:
 
 async def settled(api: Api, session: str) -> None:
     id = ids.parse(session) or ""
-    async for _ in api.hub.follow(api.principal, id):
-        if (await api.hub.get(api.principal, id)).stop_reason == "end_turn":
+    async for _ in api.hub.history.follow(api.principal, id):
+        if (await api.hub.sessions.get(api.principal, id)).stop_reason == "end_turn":
             return
 
 
@@ -205,6 +205,6 @@ async def test_an_agent_of_another_workspace_is_not_shown_through_a_session(
         theirs = await mine.other("theirs")
         names = await furnished(theirs)
         stolen = AgentRef(id=ids.parse(names["agent_id"]) or "")
-        await mine.hub.create(mine.principal, agent=stolen)
+        await mine.hub.editor.create(mine.principal, agent=stolen)
         (shown,) = (await mine.ok("GET", "/v1/sessions"))["data"]
         assert shown["agent"]["name"] == "unknown"

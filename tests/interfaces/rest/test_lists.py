@@ -125,8 +125,8 @@ async def test_an_id_that_names_nothing_filters_everything_out(tmp_path: Path) -
 async def test_sessions_are_found_by_deployment_and_memory_store(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         deployment, store = ids.new_id(), ids.new_id()
-        await api.hub.create(LOCAL, title="deployed", deployment_id=deployment)
-        await api.hub.create(LOCAL, title="remembering", memory_store_ids=(store,))
+        await api.hub.editor.create(LOCAL, title="deployed", deployment_id=deployment)
+        await api.hub.editor.create(LOCAL, title="remembering", memory_store_ids=(store,))
         assert await named(api, deployment_id=ids.format_id("depl", deployment)) == ["deployed"]
         assert await named(api, memory_store_id=ids.format_id("memstore", store)) == ["remembering"]
         (shown,) = (
@@ -164,9 +164,9 @@ async def test_statuses_are_read_in_every_spelling(tmp_path: Path, query: str) -
 
 async def test_our_own_filters_find_by_directory_tag_source_and_words(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        one = await api.hub.create(LOCAL, cwd=str(tmp_path), title="here", tag="red")
-        await api.hub.create(LOCAL, cwd="/elsewhere", title="there", tag="blue")
-        await api.hub.run(LOCAL, one.id, "the connection was refused")
+        one = await api.hub.editor.create(LOCAL, cwd=str(tmp_path), title="here", tag="red")
+        await api.hub.editor.create(LOCAL, cwd="/elsewhere", title="there", tag="blue")
+        await api.hub.turns.run(LOCAL, one.id, "the connection was refused")
         assert await named(api, cwd=str(tmp_path)) == ["here"]
         assert await named(api, tag="blue") == ["there"]
         assert await named(api, source="segue") == ["there", "here"]
@@ -180,7 +180,9 @@ async def test_our_own_filters_find_by_directory_tag_source_and_words(tmp_path: 
 
 async def test_paging_through_many_meets_each_once(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await asyncio.gather(*(api.hub.create(LOCAL, title=str(n)) for n in range(95)))
+        made = await asyncio.gather(
+            *(api.hub.editor.create(LOCAL, title=str(n)) for n in range(95))
+        )
         seen: list[str] = []
         page: dict[str, str] = {}
         while True:

@@ -150,7 +150,7 @@ async def test_a_client_is_told_whether_to_try_again(
         async def broken(*_: object, **__: object) -> None:
             raise error
 
-        api.hub.list = broken  # type: ignore[method-assign, assignment]
+        api.hub.sessions.list = broken  # type: ignore[method-assign, assignment]
         answer = await api.raw("GET", "/v1/sessions")
         assert answer.status_code == status
         told: dict[str, Any] = {

@@ -35,7 +35,7 @@ async def test_no_directory_for_outputs_is_made_behind_a_link(
         await api.say(session["id"], "on")
         assert "session/outputs" not in str(model.requests[1]["system"])
         # Nor is there such a place in a directory of the user's.
-        theirs = await api.hub.create(api.principal, cwd=str(elsewhere))
+        theirs = await api.hub.editor.create(api.principal, cwd=str(elsewhere))
         await api.say(ids.format_id("sesn", theirs.id), "on")
         assert "session/outputs" not in str(model.requests[2]["system"])
         assert list(elsewhere.iterdir()) == []
@@ -48,7 +48,7 @@ async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path:
         given = {"type": "file", "file_id": file["id"], "mount_path": "/data/in.csv"}
         await api.ok("POST", f"/v1/sessions/{session['id']}/resources", given)
         hub, id = api.hub, ids.parse(session["id"], "sesn") or ""
-        await hub.configure(api.principal, id, ConfigChanged(mode="acceptEdits"))
+        await hub.editor.configure(api.principal, id, ConfigChanged(mode="acceptEdits"))
         await api.say(session["id"], "/write /mnt/session/outputs/deep/o.txt hello")
         made = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         assert "deep/o.txt" in [each["filename"] for each in made]
@@ -57,7 +57,7 @@ async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path:
         refused = await api.say(session["id"], "/read /etc/hostname")
         assert "outside" in str(refused)
         # A directory of the user's has no such paths.
-        theirs = await hub.create(api.principal, cwd=str(tmp_path))
+        theirs = await hub.editor.create(api.principal, cwd=str(tmp_path))
         refused = await api.say(
             ids.format_id("sesn", theirs.id), "/read /mnt/session/outputs/o.txt"
         )
@@ -184,19 +184,19 @@ async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
         await api.send(session, {"type": "user.interrupt"})
         id, turn = ids.parse(session) or "", ids.parse(sent["id"]) or ""
         asyncio.get_running_loop().call_later(5, go.set)  # so that a failure is one, and no wait
-        assert await api.hub.wait(api.principal, id, turn) == "cancelled"
+        assert await api.hub.turns.wait(api.principal, id, turn) == "cancelled"
         assert not go.is_set()
         if then == "delete":
             await api.ok("DELETE", f"/v1/sessions/{session}")
             go.set()
-            await api.hub.turns.rest()
+            await api.hub.turns.engine.rest()
             assert (await api.ok("GET", "/v1/files"))["data"] == []
         else:
             asyncio.get_running_loop().call_later(0.1, go.set)
             await api.say(session, "on")
             (file,) = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
             assert file["filename"] == "a"
-            assert not api.hub.rooms._locks
+            assert not api.hub.workdirs._locks
 
 
 async def test_where_there_are_too_many_outputs_those_that_change_are_kept(

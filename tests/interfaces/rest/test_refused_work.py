@@ -67,7 +67,7 @@ async def uses(api: Api, session: str, count: int) -> list[dict[str, Any]]:
 
 async def pending(api: Api, session: str) -> None:
     async with asyncio.timeout(30):
-        while not (await api.hub.get(api.principal, ids.parse(session) or "")).pending:
+        while not (await api.hub.sessions.get(api.principal, ids.parse(session) or "")).pending:
             await asyncio.sleep(0.01)
 
 
@@ -81,8 +81,8 @@ async def test_what_the_agent_has_not_and_what_a_hook_refuses_is_denied(
         hooks_id = api.hub.agent_registry.hooks.register(TurnHooks(hooks=Strict()))
         model.scripts += [[Use("glob", {"pattern": "*"})], [Say("no?")]]
         id = ids.parse(session) or ""
-        turn = await api.hub.prompt(api.principal, id, "on", overrides={HOOKS_KEY: hooks_id})
-        await api.hub.wait(api.principal, id, turn)
+        turn = await api.hub.turns.submit(api.principal, id, "on", overrides={HOOKS_KEY: hooks_id})
+        await api.hub.turns.wait(api.principal, id, turn)
         called = await uses(api, session, 4)
         assert [each["evaluated_permission"] for each in called] == ["deny"] * 4
         for each in called:
@@ -101,7 +101,7 @@ async def test_a_call_of_a_turn_that_is_over_has_its_result(
         assert call["evaluated_permission"] == "allow"
         await pending(api, session)
         await api.send(session, {"type": "user.interrupt"})
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
         (told,) = await api.events(session, **{"types[]": "user.tool_result"})
         assert (told["tool_use_id"], told["is_error"]) == (call["id"], True)
 
@@ -115,12 +115,12 @@ async def test_a_call_that_is_allowed_with_another_input_is_not_run_with_the_fir
         (call,) = await uses(api, session, 1)
         assert call["evaluated_permission"] == "ask"
         await pending(api, session)
-        found = await api.hub.get(api.principal, ids.parse(session) or "")
+        found = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
         (ask,) = found.open_asks
         changed = {"file_path": "c", "content": "d"}
-        await api.hub.answer(api.principal, found.id, ask, "allow", input=changed)
+        await api.hub.turns.answer(api.principal, found.id, ask, "allow", input=changed)
         async with asyncio.timeout(30):
-            await api.hub.turns.rest()
+            await api.hub.turns.engine.rest()
         (said,) = await api.events(session, **{"types[]": "user.tool_confirmation"})
         assert (said["tool_use_id"], said["result"]) == (call["id"], "deny")
         assert "runs on a remote worker" in str(model.requests[1]["messages"])

@@ -97,7 +97,7 @@ async def test_a_token_is_sealed_replaced_and_forgotten(tmp_path: Path, reposito
         given = {"type": "github_repository", "url": f"file://{repository}"}
         session = await api.session(resources=[{**given, "authorization_token": TOKEN}])
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
-        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
         resource = found.resources[0]
         assert await api.hub.mounts.token(found, resource) == TOKEN
         changed = await api.ok("POST", path, {"authorization_token": "ghp_another_one"})
@@ -122,7 +122,7 @@ async def test_a_clone_succeeds_once_its_origin_does(tmp_path: Path, repository:
         hidden.rename(repository)
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         await api.ok("POST", path, {"authorization_token": TOKEN})
-        await api.hub.rooms.ready()
+        await api.hub.workdirs.ready()
         assert (directory(session) / "workspace/project/file").read_text() == "main"
 
 
@@ -209,7 +209,7 @@ async def test_deleting_a_session_takes_what_was_its_own(tmp_path: Path) -> None
         file = await uploaded(api)
         session = await api.session(resources=[{"type": "file", "file_id": file["id"]}])
         id = ids.parse(session["id"]) or ""
-        fork = await api.hub.fork(api.principal, id)
+        fork = await api.hub.editor.fork(api.principal, id)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         copy = f"/v1/files/{session['resources'][0]['file_id']}"
         await api.ok("GET", copy)  # the fork works there
@@ -244,8 +244,8 @@ async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: P
         path = f"/v1/deployments/{deployment['id']}"
         await api.ok("POST", path, {"name": "e"})
         run = await api.ok("POST", f"{path}/run")
-        await api.hub.rooms.ready()
-        session = await api.hub.get(api.principal, ids.parse(run["session_id"]) or "")
+        await api.hub.workdirs.ready()
+        session = await api.hub.sessions.get(api.principal, ids.parse(run["session_id"]) or "")
         assert await api.hub.mounts.token(session, session.resources[0]) == TOKEN
         assert (Path(session.cwd) / "workspace/project/file").exists()
         stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("segue.db*"))

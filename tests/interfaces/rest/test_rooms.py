@@ -111,8 +111,8 @@ async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
         notes = await Notes(api, hand).open(a="one", gone="x")
         session = await notes.attach()
         await notes.turn()
-        forks = [await api.hub.fork(api.principal, ids.parse(session["id"]) or "")]
-        forks.append(await api.hub.fork(api.principal, forks[0].id))  # and one of that
+        forks = [await api.hub.editor.fork(api.principal, ids.parse(session["id"]) or "")]
+        forks.append(await api.hub.editor.fork(api.principal, forks[0].id))  # and one of that
         for number, fork in enumerate(forks):
             await notes.write("/a", f"by a key {number}")
             notes.session = ids.format_id("sesn", fork.id)
@@ -374,8 +374,8 @@ async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand
         await api.say(session["id"], "on")
         assert (place / "SKILL.md").read_text() == "the agent's own words"
         # In a directory of the user's nothing is written.
-        ref = (await api.hub.get(api.principal, ids.parse(session["id"]) or "")).agent
-        theirs = await api.hub.create(api.principal, cwd=str(tmp_path / "theirs"), agent=ref)
+        ref = (await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")).agent
+        theirs = await api.hub.editor.create(api.principal, cwd=str(tmp_path / "theirs"), agent=ref)
         await api.say(ids.format_id("sesn", theirs.id), "on")
         (known,) = specs[-1]["skills"]
         assert known["path"] is None and known["text"].startswith("---\nname: greeting")
@@ -386,9 +386,11 @@ async def test_skills_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
         texts = [MAIN + b"One.", MAIN + b"Another."]
         skills = [await skill(api, {"greeting/SKILL.md": text}) for text in texts]
         named = [{"type": "custom", "skill_id": each["id"], "version": "1"} for each in skills]
-        session = await api.hub.get(api.principal, ids.parse((await api.session())["id"]) or "")
+        session = await api.hub.sessions.get(
+            api.principal, ids.parse((await api.session())["id"]) or ""
+        )
         for _ in range(2):
-            known = await api.hub.rooms.equip(session, named)
+            known = await api.hub.workdirs.equip(session, named)
             places = [Path(each["path"]) for each in known]
             assert [each.read_bytes() for each in places] == texts
             assert [each.parent.name for each in places] == ["greeting", "greeting-2"]
@@ -408,17 +410,19 @@ async def test_what_a_skill_s_newer_version_dropped_is_gone(
         made = await skill(api, kept)
         path = f"/v1/skills/{made['id']}/versions"
         assert (await api.call("POST", path, files=form({"greeting/SKILL.md": MAIN})))[0] == 200
-        session = await api.hub.get(api.principal, ids.parse((await api.session())["id"]) or "")
+        session = await api.hub.sessions.get(
+            api.principal, ids.parse((await api.session())["id"]) or ""
+        )
         top = Path(session.cwd) / "skills/greeting"
         ref = {"type": "custom", "skill_id": made["id"]}
         monkeypatch.setattr("segue.hub.resources.skills.unpacked", noted)
-        await api.hub.rooms.equip(session, [{**ref, "version": "1"}])
+        await api.hub.workdirs.equip(session, [{**ref, "version": "1"}])
         assert (top / "scripts/run.sh").exists() and (top / "a/b.txt").exists()
         # What is not the skill's own stays.
         (top / "scripts/mine").write_text("x")
         (top / "link").unlink()
         (top / "link").symlink_to("scripts/mine")
-        await api.hub.rooms.equip(session, [{**ref, "version": "2"}])
+        await api.hub.workdirs.equip(session, [{**ref, "version": "2"}])
         files = sorted(str(each.relative_to(top)) for each in top.rglob("*"))
         assert files == ["SKILL.md", "scripts", "scripts/mine"]
         # Archives are unpacked where nobody waits for it.
@@ -487,9 +491,11 @@ async def test_nobody_waits_for_a_clone_but_the_first_turn(
         clone = Path(session["cwd"]) / "workspace/b"
         # Interrupted while it waits, a turn ends; what it waited for goes on.
         (sent,) = (await api.send(session["id"], message("one")))["data"]
-        await api.hub.begun(api.principal, id, ids.parse(sent["id"]) or "")
+        await api.hub.turns.wait_started(api.principal, id, ids.parse(sent["id"]) or "")
         await api.send(session["id"], {"type": "user.interrupt"})
-        assert await api.hub.wait(api.principal, id, ids.parse(sent["id"]) or "") == "cancelled"
+        assert (
+            await api.hub.turns.wait(api.principal, id, ids.parse(sent["id"]) or "") == "cancelled"
+        )
         assert not clone.exists()
         seen: list[bool] = []
         hand.act = lambda cwd: seen.append((cwd / "workspace/b").is_dir())
@@ -549,7 +555,7 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
         await asyncio.sleep(0.05)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         go.touch()
-        await api.hub.rooms.ready()
+        await api.hub.workdirs.ready()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
 
 

@@ -75,7 +75,7 @@ async def made(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     session = await api.ok("POST", "/v1/sessions", {**given, "agent": main["id"]})
     id = ids.parse(session["id"]) or ""
     outcome = ids.new_id()
-    await api.hub.append(
+    await api.hub.editor.append(
         api.principal,
         id,
         OutcomeDefined(outcome_id=outcome, description="A list of 2 pages"),

@@ -90,7 +90,7 @@ async def test_what_is_due_runs_once_whoever_looks(
         assert shown["schedule"]["upcoming_runs_at"][0] == expected[4]
         assert newest["created_at"] > shown["schedule"]["last_run_at"] > expected[3]
         assert shown["updated_at"] == made["updated_at"]
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
 
 
 async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
@@ -171,7 +171,7 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
         assert (await api.ok("POST", f"{path}/unpause"))["paused_reason"] is None
         await time.passes(60)
         assert (await runs(api))[0]["error"] is None
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
 
 
 async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
@@ -181,7 +181,7 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
         time.servers = [Scheduler(api.app)]
         made = await deployed(api)
         failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
-        prompt = api.hub.prompt
+        prompt = api.hub.turns.submit
 
         async def prompted(*given: Any, **more: Any) -> str:
             if failures:
@@ -202,7 +202,7 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
         assert len(spelt) == 3 and spelt[1] in told[0] and spelt[2] in told[1]
         assert (await runs(api, has_error="true")) == failed
         assert (await api.ok("GET", f"/v1/deployments/{made['id']}"))["status"] == "active"
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
 
 
 async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_running(
@@ -227,7 +227,7 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
         assert len(seen) == 3 and seen[1] == seen[2]
         (run,) = await runs(api)
         assert run["deployment_id"] == made[0]["id"]  # the older one, which is looked at last
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
         path = f"/v1/deployments/{made[0]['id']}"
         assert (await api.ok("GET", path))["name"] == "other"
         # However often it runs, one version is kept.
@@ -237,7 +237,7 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
         kept = await api.hub.store.get_record("local", "deployment", id)
         assert kept is not None and kept.version == 6
         assert await api.hub.store.get_record("local", "deployment", id, 5) is None
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
 
 
 async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_word(
@@ -269,7 +269,7 @@ async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_wor
             await time.passes(1)
         await time.passes(60)
         assert len(await runs(api)) == 1
-        await api.hub.turns.rest()
+        await api.hub.turns.engine.rest()
 
 
 def test_the_official_client_takes_it_as_its_own(tmp_path: Path) -> None:

@@ -127,8 +127,10 @@ async def test_initial_events_run_at_once(tmp_path: Path) -> None:
         session = await api.session(initial_events=[message("one"), message("two")])
         assert session["status"] == "running"
         id = ids.parse(session["id"]) or ""
-        async for event in api.hub.follow(api.principal, id):
-            if (await api.hub.get(api.principal, id)).turns == 2 and event.type == "status_changed":
+        async for event in api.hub.history.follow(api.principal, id):
+            if (
+                await api.hub.sessions.get(api.principal, id)
+            ).turns == 2 and event.type == "status_changed":
                 break
         asked = await api.events(session["id"], **{"types[]": "user.message"})
         assert [event["content"][0]["text"] for event in asked] == ["one", "two"]
@@ -154,7 +156,7 @@ async def test_a_repository_is_kept_as_given_without_its_token(tmp_path: Path) -
         assert await api.ok("GET", f"{path}/{kept['id']}") == kept
         await api.fails(404, "GET", f"{path}/sesrsc_nothing")
         exported = b"".join(
-            [line async for line in api.hub.export(LOCAL, ids.parse(session["id"]) or "")]
+            [line async for line in api.hub.exchange.export(LOCAL, ids.parse(session["id"]) or "")]
         )
         assert b"ghp_secret" not in exported
 
@@ -278,8 +280,8 @@ async def test_a_running_session_is_neither_archived_nor_deleted(tmp_path: Path)
 
 async def until_status(api: Api, id: str, status: str) -> None:
     own = ids.parse(id) or ""
-    async for _ in api.hub.follow(api.principal, own):
-        if (await api.hub.get(api.principal, own)).status == status:
+    async for _ in api.hub.history.follow(api.principal, own):
+        if (await api.hub.sessions.get(api.principal, own)).status == status:
             return
 
 
@@ -294,14 +296,14 @@ async def test_a_session_can_be_named_by_its_uuid_too(tmp_path: Path) -> None:
 async def test_a_session_in_the_trash_does_not_exist_here(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
-        await api.hub.trash(LOCAL, ids.parse(id) or "")
+        await api.hub.editor.trash(LOCAL, ids.parse(id) or "")
         await api.fails(404, "GET", f"/v1/sessions/{id}")
         assert (await api.ok("GET", "/v1/sessions", include_archived="true"))["data"] == []
 
 
 async def test_sessions_made_elsewhere_are_seen_and_continued_here(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
-        made = await api.hub.create(LOCAL, cwd="/p", tag="t", title="From the command line")
+        made = await api.hub.editor.create(LOCAL, cwd="/p", tag="t", title="From the command line")
         (shown,) = (await api.ok("GET", "/v1/sessions"))["data"]
         assert (shown["title"], shown["cwd"], shown["tag"]) == (made.title, "/p", "t")
         assert (await api.say(shown["id"], "hello"))[-1]["type"] == "session.status_idle"

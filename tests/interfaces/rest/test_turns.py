@@ -23,7 +23,7 @@ def types(events: Shown) -> list[str]:
 async def until(api: Api, session: str, found: Callable[[Shown], bool]) -> Shown:
     """A session's events, once they are as wanted."""
     async with asyncio.timeout(60):
-        async for _ in api.hub.follow(api.principal, ids.parse(session) or ""):
+        async for _ in api.hub.history.follow(api.principal, ids.parse(session) or ""):
             if found(events := await api.events(session)):
                 return events
     raise AssertionError("the session is gone")

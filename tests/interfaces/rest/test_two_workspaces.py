@@ -101,7 +101,9 @@ class House:
             options["files"] = FORMS[route.method, route.path]
         elif body is not None:
             options["json"] = body
-        await api.hub.turns.rest()  # what was begun before gives titles, and the like, on its own
+        await (
+            api.hub.turns.engine.rest()
+        )  # what was begun before gives titles, and the like, on its own
         before = await fingerprint(self.apis[1 - step.asks], other)
         answer = await api.raw(route.method, path, **options)
         assert answer.status_code < 500, (route, answer.text)
@@ -189,11 +191,11 @@ async def test_two_sessions_of_one_id_are_two_sessions(tmp_path: Path) -> None:
         id = ids.new_id()
         spelt = ids.format_id("sesn", id)
         for api in (mine, theirs):
-            await api.hub.create(api.principal, id=id, title=f"of {api.workspace}")
+            await api.hub.editor.create(api.principal, id=id, title=f"of {api.workspace}")
         heard: list[Any] = []
 
         async def listen() -> None:
-            async for event in mine.hub.follow(mine.principal, id):
+            async for event in mine.hub.history.follow(mine.principal, id):
                 heard.append(event)
 
         listening = asyncio.create_task(listen())

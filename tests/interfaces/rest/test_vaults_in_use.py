@@ -136,7 +136,7 @@ async def test_a_token_that_ran_out_is_renewed_and_the_new_one_kept(
         shown = await api.ok("GET", credential)
         assert shown["auth"]["expires_at"] > "2026"
         # The new ones are what is kept: a server of another process needs no exchange.
-        found = await api.hub.get(api.principal, ids.parse(session) or "")
+        found = await api.hub.sessions.get(api.principal, ids.parse(session) or "")
         keyring = api.hub.credentials.keyring(found, private=True)
         assert await keyring.token(f"{server.url}/mcp") == TOKEN
         assert await keyring.token(f"{server.url}/mcp", TOKEN) is None  # `more` is refused
@@ -148,7 +148,7 @@ async def test_a_token_is_for_its_own_server_and_workspace(tmp_path: Path) -> No
         auth = {"type": "static_bearer", "mcp_server_url": url, "token": TOKEN}
         held, credential = await vault(api, auth)
         session = await api.session(vault_ids=[held])
-        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
         keyring = api.hub.credentials.keyring(found, private=False)
         assert await keyring.token("HTTPS://A.example:443/mcp/") == TOKEN
         for other in ("http://a.example/mcp", "https://a.example/", "https://b.example/mcp", "x"):
@@ -177,7 +177,7 @@ async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
             return {"access_token": "new", "refresh_token": "more"}
 
         monkeypatch.setattr(credentials, "_exchange", slowly)
-        found = await api.hub.get(api.principal, ids.parse(session["id"]) or "")
+        found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
         keyring = api.hub.credentials.keyring(found, private=False)
         assert await keyring.token(url, "stale") is None
         assert (await api.ok("GET", credential))["archived_at"] is not None

@@ -210,7 +210,7 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
         await api.ok("POST", f"{place}/work/{item['id']}/ack")
         later = clock.now() + 301 * clock.SECOND
         monkeypatch.setattr(clock, "now", lambda: later)
-        needed = api.hub.work._needed
+        needed = api.hub.work_queue._needed
 
         async def slowly(item: Record) -> bool:
             found = await needed(item)
@@ -218,7 +218,7 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
             await api.send(session, message("on"))
             return found
 
-        monkeypatch.setattr(api.hub.work, "_needed", slowly)
+        monkeypatch.setattr(api.hub.work_queue, "_needed", slowly)
         assert await api.ok("GET", f"{place}/work/poll") is None
         monkeypatch.undo()
         again = await api.ok("GET", f"{place}/work/poll")
@@ -234,8 +234,8 @@ async def test_without_its_environment_a_session_still_leaves_its_tools_to_worke
         own = (await api.session())["id"]
         await api.ok("DELETE", place)
         for name, elsewhere in ((session, True), (own, False)):
-            found = await api.hub.get(api.principal, ids.parse(name) or "")
-            assert await api.hub.work.elsewhere(found) is elsewhere
+            found = await api.hub.sessions.get(api.principal, ids.parse(name) or "")
+            assert await api.hub.work_queue.elsewhere(found) is elsewhere
 
 
 async def test_of_many_who_want_the_same_item_one_gets_it(
@@ -372,7 +372,7 @@ async def test_a_result_is_taken_as_soon_as_its_call_is_seen_whatever_the_argume
         result = {"type": "user.tool_result", "tool_use_id": call["id"]}
         words = [{"type": "text", "text": "from afar"}]
         await api.send(session["id"], {**result, "content": words})
-        await api.hub.wait(
+        await api.hub.turns.wait(
             api.principal, ids.parse(session["id"]) or "", ids.parse(sent["data"][0]["id"]) or ""
         )
         assert "from afar" in str(model.requests[1]["messages"])

@@ -145,8 +145,8 @@ async def everything(hub: Hub) -> Session:
         Failed(message="The model's service is overloaded.", code="overloaded"),
     ]
     session = await hub.store.create("local", ids.new_id(), bodies[:2])
-    await hub.append(LOCAL, session.id, *bodies[2:])
-    return await hub.get(LOCAL, session.id)
+    await hub.editor.append(LOCAL, session.id, *bodies[2:])
+    return await hub.sessions.get(LOCAL, session.id)
 
 
 async def crowd(hub: Hub, count: int, days: int = 40) -> list[Session]:
@@ -192,5 +192,5 @@ async def long(hub: Hub, messages: int, title: str = "A long one") -> Session:
     everything = list(drafts())
     session = await hub.store.create("local", ids.new_id(), everything[:2])
     for start in range(2, len(everything), 2000):
-        await hub.append(LOCAL, session.id, *everything[start : start + 2000])
-    return await hub.get(LOCAL, session.id)
+        await hub.editor.append(LOCAL, session.id, *everything[start : start + 2000])
+    return await hub.sessions.get(LOCAL, session.id)

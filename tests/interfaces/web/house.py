@@ -112,7 +112,7 @@ class House:
     ) -> Page:
         """A new browser, signed in, at a page."""
         page = await self.stranger(**options)
-        token = await self.hub.visits.invite(principal)
+        token = await self.hub.logins.invite(principal)
         await page.goto(f"{self.url}/login?token={token}&next={path}")
         return page
 
@@ -157,10 +157,10 @@ class House:
     # Sessions.
 
     async def session(self, title: str, *prompts: str, **fields: Any) -> Session:
-        session = await self.hub.create(LOCAL, title=title, **fields)
+        session = await self.hub.editor.create(LOCAL, title=title, **fields)
         for prompt in prompts:
-            await self.hub.run(LOCAL, session.id, prompt)
-        return await self.hub.get(LOCAL, session.id)
+            await self.hub.turns.run(LOCAL, session.id, prompt)
+        return await self.hub.sessions.get(LOCAL, session.id)
 
 
 async def serious(page: Page) -> list[str]:

@@ -44,13 +44,13 @@ class Site:
         return answer
 
     async def sign_in(self, principal: Principal = LOCAL) -> None:
-        token = await self.hub.visits.invite(principal)
+        token = await self.hub.logins.invite(principal)
         answer = await self.client.get("/login", params={"token": token})
         assert answer.status_code == 303, answer.text
         await self.get("/")
 
     async def say(self, session: Session, text: str) -> None:
-        await self.hub.run(LOCAL, session.id, text)
+        await self.hub.turns.run(LOCAL, session.id, text)
 
 
 def valid(page: str) -> None:

@@ -245,9 +245,9 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".item.user").last).to_contain_text("in the end")
     await expect(coming).to_be_visible()
-    turn = (await house.hub.get(LOCAL, session.id)).turn
+    turn = (await house.hub.sessions.get(LOCAL, session.id)).turn
     if turn:
-        await house.hub.wait(LOCAL, session.id, turn)
+        await house.hub.turns.wait(LOCAL, session.id, turn)
     await coming.get_by_role("link", name="Reload this page").click()
     await expect(page.locator(".item.agent").last).to_contain_text("in the end")
     await expect(coming).to_have_count(0)
@@ -262,12 +262,12 @@ async def test_a_page_works_without_a_script(house: House, monkeypatch: pytest.M
 
 async def test_times_are_those_of_the_reader(house: House) -> None:
     session = await house.session("Far east", "/say hi")
-    [event] = await house.hub.events(LOCAL, session.id, types=("agent_message",))
+    [event] = await house.hub.history.events(LOCAL, session.id, types=("agent_message",))
     there = datetime.fromtimestamp(event.at / clock.SECOND, ZoneInfo("Asia/Tokyo"))
     page = await house.window(f"/s/{session.id}", timezone_id="Asia/Tokyo")
     times = page.locator(".item.agent .at time")
     await expect(times).to_have_text(f"{there:%H:%M}")
-    await house.hub.run(LOCAL, session.id, "/say again")
+    await house.hub.turns.run(LOCAL, session.id, "/say again")
     await expect(times).to_have_count(2)
     assert "UTC" not in str(await times.last.get_attribute("title"))
     plain = await house.window(f"/s/{session.id}", java_script_enabled=False)

@@ -41,7 +41,7 @@ def offered(page: str) -> str:
 
 async def test_a_session_goes_on_in_a_terminal(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Mine")
+        session = await site.hub.editor.create(LOCAL, title="Mine")
         command = offered(await site.get(f"/s/{session.id}"))
     assert "heard from afar" in run(command)
 
@@ -52,13 +52,13 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
     mark = "&" if "?" in fresh_database_url else "?"
     address = f"{fresh_database_url}{mark}password=very-secret"
     async with await open_hub(tmp_path, address) as hub, site_of(hub) as site:
-        session = await site.hub.create(LOCAL, title="Mine")
+        session = await site.hub.editor.create(LOCAL, title="Mine")
         page = await site.get(f"/s/{session.id}")
         assert "very-secret" not in page and "PGPASSWORD or ~/.pgpass" in html.unescape(page)
         command = offered(page)
         assert "--database-url" in command
         team = Principal(workspace="team")
-        theirs = await hub.create(team, title="Theirs")
+        theirs = await hub.editor.create(team, title="Theirs")
         site.client.cookies.clear()
         await site.sign_in(team)
         page = await site.get(f"/s/{theirs.id}")
@@ -93,9 +93,11 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(team)
         assert str(tmp_path) not in await site.get("/")
-        session = await site.hub.create(team, title="Theirs")
-        chosen = await site.hub.create(team, title="In a project", cwd="/home/me/src/courier")
-        await site.hub.run(team, session.id, "/say hi")
+        session = await site.hub.editor.create(team, title="Theirs")
+        chosen = await site.hub.editor.create(
+            team, title="In a project", cwd="/home/me/src/courier"
+        )
+        await site.hub.turns.run(team, session.id, "/say hi")
         file = f"{session.cwd}/notes.txt"
         call = ToolCall(
             call_id="c",
@@ -103,7 +105,7 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
             content=(Diff(path=file, new="a"),),
             locations=(Location(path=file),),
         )
-        await site.hub.append(team, session.id, call)
+        await site.hub.editor.append(team, session.id, call)
         page = await site.get(f"/s/{session.id}")
         assert "<figcaption>notes.txt " in page
         assert offered(page) == f"segue resume --workspace team {session.id}"

@@ -19,7 +19,7 @@ async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_g
     tmp_path: Path,
 ) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        session = await site.hub.create(LOCAL, title="Secret plan")
+        session = await site.hub.editor.create(LOCAL, title="Secret plan")
         page = await site.get(f"/s/{session.id}?at=1", 401)
         assert "segue open" in page and "Secret plan" not in page
         _, key = await site.hub.keys.create("local")
@@ -33,7 +33,7 @@ async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_g
 
 async def test_a_login_link_works_once(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        token = await site.hub.visits.invite(LOCAL)
+        token = await site.hub.logins.invite(LOCAL)
         assert (await site.client.head("/login", params={"token": token})).status_code == 200
         first = await site.client.get("/login", params={"token": token})
         assert first.status_code == 303 and first.headers["location"] == "/"
@@ -62,7 +62,7 @@ async def test_a_made_up_token_lets_nobody_in(tmp_path: Path, token: str) -> Non
 
 async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_site(tmp_path) as site:
-        token = await site.hub.visits.invite(LOCAL)
+        token = await site.hub.logins.invite(LOCAL)
         now = clock.now()
         monkeypatch.setattr(clock, "now", lambda: now + LINK + clock.SECOND)
         await site.get("/")
@@ -95,9 +95,9 @@ async def test_signing_out_ends_the_visit(tmp_path: Path) -> None:
 
 async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        mine = await site.hub.create(Principal(workspace="team"), title="Ours", cwd="/team")
-        theirs = await site.hub.create(LOCAL, title="Theirs")
-        await site.hub.run(LOCAL, theirs.id, "/say wombat")
+        mine = await site.hub.editor.create(Principal(workspace="team"), title="Ours", cwd="/team")
+        theirs = await site.hub.editor.create(LOCAL, title="Theirs")
+        await site.hub.turns.run(LOCAL, theirs.id, "/say wombat")
         await site.sign_in(Principal(workspace="team"))
         home = await site.get("/")
         assert "Ours" in home and "Theirs" not in home
@@ -121,7 +121,7 @@ async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> 
 @pytest.mark.parametrize("ahead", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
 async def test_a_made_up_clock_is_no_trouble(tmp_path: Path, ahead: str) -> None:
     async with open_site(tmp_path) as site:
-        await site.hub.create(LOCAL, title="Mine")
+        await site.hub.editor.create(LOCAL, title="Mine")
         cookies = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
         sent = f"{cookies}; segue-ahead={ahead}".encode()
         page = await site.client.get("/", headers={b"cookie": sent})
@@ -132,7 +132,7 @@ async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))
         answer = await site.post("/new", cwd="/etc")
-        session = await site.hub.get(
+        session = await site.hub.sessions.get(
             Principal(workspace="team"), answer.headers["location"].rpartition("/")[2]
         )
         assert session.cwd.startswith(str(tmp_path))
@@ -152,21 +152,21 @@ async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
 )
 async def test_another_sites_page_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Mine")
+        session = await site.hub.editor.create(LOCAL, title="Mine")
         data = {"csrf": site.csrf, "title": "Taken"}
         answer = await site.client.post(f"/s/{session.id}/rename", data=data, headers=headers)
         assert answer.status_code == 403
-        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+        assert (await site.hub.sessions.get(LOCAL, session.id)).title == "Mine"
 
 
 @pytest.mark.parametrize("token", ["", "0" * 32])
 async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: str) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Mine")
+        session = await site.hub.editor.create(LOCAL, title="Mine")
         site.csrf = token
         answer = await site.post(f"/s/{session.id}/rename", 403, title="Taken")
         assert "reload" in answer.text
-        assert (await site.hub.get(LOCAL, session.id)).title == "Mine"
+        assert (await site.hub.sessions.get(LOCAL, session.id)).title == "Mine"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: s
 )
 async def test_signing_in_leads_to_no_other_site(tmp_path: Path, going: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        token = await site.hub.visits.invite(LOCAL)
+        token = await site.hub.logins.invite(LOCAL)
         answer = await site.client.get("/login", params={"token": token, "next": going})
         assert answer.headers["location"] == "/"
 
@@ -225,10 +225,10 @@ async def test_a_large_message_is_parsed_beside_the_event_loop(
 
     monkeypatch.setattr(request, "_parse_form", parse_in_thread)
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL)
+        session = await site.hub.editor.create(LOCAL)
         await site.post(f"/s/{session.id}/prompt", text=loud)
         assert [each is threading.main_thread() for each in threads] == [False]
-        async for event in site.hub.follow(LOCAL, session.id):
+        async for event in site.hub.history.follow(LOCAL, session.id):
             if isinstance(event, Event) and isinstance(event.body, UserMessage):
                 assert event.body.content == (Text(text=loud),)
                 break
@@ -237,7 +237,7 @@ async def test_a_large_message_is_parsed_beside_the_event_loop(
 
 async def test_odd_addresses_and_forms_are_answered_for_what_they_are(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Mine")
+        session = await site.hub.editor.create(LOCAL, title="Mine")
         await site.say(session, "/say hi")
         endless = "9" * 5000
         for path in (f"blob/{endless}/0", f"blob/1/{endless}", f"whole/{'9' * 18}", "blob/x/0"):

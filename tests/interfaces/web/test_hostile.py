@@ -106,7 +106,7 @@ async def hostile(hub) -> str:  # type: ignore[no-untyped-def]
     session = await hub.store.create(
         "local", ids.new_id(), [created, InfoChanged(title=title, tag=POISON[4])]
     )
-    await hub.append(LOCAL, session.id, *bodies())
+    await hub.editor.append(LOCAL, session.id, *bodies())
     return str(session.id)
 
 
@@ -144,7 +144,7 @@ async def test_a_hostile_transcript_does_nothing_in_a_browser(house: House) -> N
     await page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
     links = await page.locator("#main a").evaluate_all("all => all.map(each => each.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:"}
-    await house.hub.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
+    await house.hub.editor.append(LOCAL, id, AgentMessage(content=(Text(text=ALL),)))  # and live
     await expect(page.locator(".item.agent")).to_have_count(2)
     await page.goto(f"{house.url}/?q=script")
     await expect(page.locator(".row .snippet")).to_be_attached()
@@ -184,7 +184,7 @@ def test_colours_are_for_lines_and_languages_that_cost_little() -> None:
 
 async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Long")
+        session = await site.hub.editor.create(LOCAL, title="Long")
         long = "z" * (2 * MAX_MARKDOWN_CHARACTERS) + " the end"
         told = f"<command-name>/log</command-name>\n<command-args>{long}</command-args>"
         kept = [
@@ -194,7 +194,7 @@ async def test_of_a_very_long_message_a_page_has_the_beginning(tmp_path: Path) -
             UserMessage(content=(Resource(uri="file:///log", text=long),)),
         ]
         for body in kept:
-            [event] = await site.hub.append(LOCAL, session.id, body)
+            [event] = await site.hub.editor.append(LOCAL, session.id, body)
             page = await site.get(f"/s/{session.id}/part?number=0")
             assert f"/whole/{event.seq}" in page and "the end" not in page
             assert "the end" in await site.get(f"/s/{session.id}/whole/{event.seq}")

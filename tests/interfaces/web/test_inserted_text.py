@@ -35,7 +35,7 @@ async def test_inserted_commands_and_notices_are_folded(house: House) -> None:
     session = await house.hub.store.create(
         "local", ids.new_id(), [Created(cwd="/w"), InfoChanged(title="Birds")]
     )
-    await house.hub.append(LOCAL, session.id, *MESSAGES)
+    await house.hub.editor.append(LOCAL, session.id, *MESSAGES)
     page = await house.window(f"/s/{session.id}")
     yours = page.locator("article.user")
     await expect(yours).to_have_count(2)
@@ -66,12 +66,12 @@ async def test_inserted_commands_and_notices_are_folded(house: House) -> None:
 )
 async def test_hostile_inserted_text_is_escaped(tmp_path: Path, inside: str) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Odd")
+        session = await site.hub.editor.create(LOCAL, title="Odd")
         for name in ("command-name", "task-notification", "local-command-stdout", "bash-input"):
             text = f"<{name}>{inside}</{name}>"
             mixed = f"{text}\nwords{inside}\n<system-reminder>{inside}</system-reminder>"
             for content in (examples.text(text), examples.text(mixed)):
-                await site.hub.append(LOCAL, session.id, message(*content))
+                await site.hub.editor.append(LOCAL, session.id, message(*content))
         page = await site.get(f"/s/{session.id}")  # which must be valid
         assert "<script>alert" not in page and "<b>" not in page
         exported = await site.client.get(f"/s/{session.id}/export.md")

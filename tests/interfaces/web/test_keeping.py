@@ -30,7 +30,7 @@ async def test_renaming_and_tagging(house: House) -> None:
     await page.locator("#a-tag").fill("done")
     await page.get_by_role("button", name="Set").click()
     await expect(page.locator("#head .badge.tag")).to_have_text("done")
-    kept = await house.hub.get(LOCAL, session.id)
+    kept = await house.hub.sessions.get(LOCAL, session.id)
     assert (kept.title, kept.tag) == ("New name", "done")
 
 
@@ -39,10 +39,10 @@ async def test_archiving_and_back(house: House) -> None:
     page = await house.window(f"/s/{session.id}")
     await act(page, "Archive")
     await expect(page.locator("#notices")).to_contain_text("Archived")
-    assert (await house.hub.get(LOCAL, session.id)).state == "archived"
+    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "archived"
     await page.locator("#notices").get_by_role("button", name="Unarchive").click()
     await expect(page.locator("#notices")).to_be_empty()
-    assert (await house.hub.get(LOCAL, session.id)).state == "active"
+    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
 async def test_deleting_can_be_undone(house: House) -> None:
@@ -50,12 +50,12 @@ async def test_deleting_can_be_undone(house: House) -> None:
     page = await house.window(f"/s/{session.id}")
     await act(page, "Delete")
     await expect(page.locator("#toast")).to_contain_text("Moved to the trash")
-    assert (await house.hub.get(LOCAL, session.id)).state == "trashed"
+    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "trashed"
     await expect(page.locator(".row")).to_have_count(0)
     await page.get_by_role("button", name="Undo").click()
     await expect(page.locator(".item.agent")).to_contain_text("precious")
     await expect(page.locator("#text")).to_be_visible()
-    assert (await house.hub.get(LOCAL, session.id)).state == "active"
+    assert (await house.hub.sessions.get(LOCAL, session.id)).state == "active"
 
 
 async def test_forking_at_a_message(house: House) -> None:
@@ -67,12 +67,12 @@ async def test_forking_at_a_message(house: House) -> None:
     await expect(page.get_by_role("heading", level=1)).to_have_text("Crossroads (fork)")
     await expect(page.locator(".item.agent")).to_have_count(1)
     assert session.id not in page.url
-    assert len((await house.hub.list(LOCAL)).sessions) == 2
+    assert len((await house.hub.sessions.list(LOCAL)).sessions) == 2
     badges = page.locator(".row .badge", has_text="fork")
     await expect(badges).to_have_count(1)
     await expect(badges).to_have_attribute("title", "fork of Crossroads")
-    [fork] = [each for each in (await house.hub.list(LOCAL)).sessions if each.fork]
-    await house.hub.set_title(LOCAL, fork.id, "Another way")
+    [fork] = [each for each in (await house.hub.sessions.list(LOCAL)).sessions if each.fork]
+    await house.hub.editor.set_title(LOCAL, fork.id, "Another way")
     await expect(badges).to_have_attribute("title", f"fork of {session.id}")
 
 
@@ -139,13 +139,13 @@ async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_rev
     await expect(page.locator(".item.agent")).to_have_text(re.compile("first"))
     await expect(page.locator("#head .meta")).to_contain_text("2 messages")
     before = await page.locator("#head time").get_attribute("datetime")
-    await house.hub.run(LOCAL, session.id, "/tool grep found\n/say second")
+    await house.hub.turns.run(LOCAL, session.id, "/tool grep found\n/say second")
     await expect(page.locator(".item.agent").last).to_contain_text("second")
     await expect(page.locator("form, .tools button")).to_have_count(0)  # to read, and no more
     await expect(page.locator("#head .meta")).to_contain_text("4 messages")
     assert await page.locator("#head time").get_attribute("datetime") != before
     await expect(page.locator("#head time")).not_to_contain_text("UTC")
-    await house.hub.set_title(LOCAL, session.id, "Open to many")
+    await house.hub.editor.set_title(LOCAL, session.id, "Open to many")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Open to many")
     store = SQLiteStore.open(house.directory / "segue.db")
     async with Hub(store, house.directory) as elsewhere:  # another process would be no nearer
@@ -153,7 +153,7 @@ async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_rev
     await expect(page.get_by_role("alert")).to_contain_text(
         "This link was revoked", timeout=live.LOGIN_CHECK_SECONDS * 500
     )
-    await house.hub.run(LOCAL, session.id, "/say unheard")
+    await house.hub.turns.run(LOCAL, session.id, "/say unheard")
     await page.wait_for_timeout(300)
     await expect(page.locator(".item", has_text="unheard")).to_have_count(0)
     await expect(page.locator(".item.agent").last).to_contain_text("second")
@@ -168,9 +168,9 @@ async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(house: Ho
     secret = await house.hub.shares.share(LOCAL, session.id)
     page = await house.stranger()
     await page.goto(f"{house.url}/shared/local/{session.id}/{secret}")
-    await house.hub.run(LOCAL, session.id, "/say second")
+    await house.hub.turns.run(LOCAL, session.id, "/say second")
     await expect(page.locator(".item.agent")).to_have_count(2)
-    await house.hub.trash(LOCAL, session.id)
+    await house.hub.editor.trash(LOCAL, session.id)
     await expect(page.get_by_role("alert")).to_contain_text("or its session deleted")
 
 
@@ -220,7 +220,7 @@ async def test_a_new_session_begins_here(house: House) -> None:
     await page.keyboard.type("/say begun")
     await page.keyboard.press("Control+Enter")
     await expect(page.locator(".item.agent")).to_contain_text("begun")
-    [session] = (await house.hub.list(LOCAL)).sessions
+    [session] = (await house.hub.sessions.list(LOCAL)).sessions
     assert session.cwd == str(house.directory) and session.origin == "web"
     await expect(page.get_by_role("heading", level=1)).to_have_text(session.title or "")
     await page.locator("#text").blur()
@@ -235,10 +235,10 @@ async def test_the_menu_follows_what_happens_elsewhere(house: House) -> None:
     await page.locator("#actions > summary").click()
     menu = page.locator("#actions")
     await expect(menu.get_by_role("button", name="Archive", exact=True)).to_be_visible()
-    await house.hub.archive(LOCAL, session.id)
+    await house.hub.editor.archive(LOCAL, session.id)
     await expect(menu.get_by_role("button", name="Unarchive")).to_be_visible()
-    await house.hub.set_tag(LOCAL, session.id, "done")
+    await house.hub.editor.set_tag(LOCAL, session.id, "done")
     await expect(page.locator("#a-tag")).to_have_value("done")
-    await house.hub.trash(LOCAL, session.id)
+    await house.hub.editor.trash(LOCAL, session.id)
     await expect(menu.get_by_role("button", name="Restore")).to_be_visible()
     await expect(menu.get_by_role("button", name="Delete")).to_have_count(0)

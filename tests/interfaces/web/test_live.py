@@ -111,18 +111,18 @@ async def test_titles_and_lists_follow_every_door(house: House) -> None:
     sessions = await examples.crowd(house.hub, 4)
     page = await house.window() if house.phone else await house.window(f"/s/{sessions[3].id}")
     last = page.locator(f'.row[data-id="{sessions[3].id}"]')
-    await house.hub.set_title(LOCAL, sessions[3].id, "Renamed elsewhere")
+    await house.hub.editor.set_title(LOCAL, sessions[3].id, "Renamed elsewhere")
     await expect(last.locator(".title")).to_have_text("Renamed elsewhere")
     if not house.phone:
         await expect(page.get_by_role("heading", level=1)).to_have_text("Renamed elsewhere")
-    await house.hub.run(LOCAL, sessions[3].id, "/say up")
+    await house.hub.turns.run(LOCAL, sessions[3].id, "/say up")
     await expect(page.locator(".row").first).to_contain_text("Renamed elsewhere")
     await expect(page.locator(".group").first.locator("h2")).to_have_text("Today")
     made = await house.session("Brand new")
     await expect(page.locator(".row").first).to_contain_text("Brand new")
-    await house.hub.archive(LOCAL, made.id)
+    await house.hub.editor.archive(LOCAL, made.id)
     await expect(page.locator(f'.row[data-id="{made.id}"]')).to_have_count(0)
-    await house.hub.purge(LOCAL, sessions[2].id)
+    await house.hub.editor.purge(LOCAL, sessions[2].id)
     await expect(page.locator(f'.row[data-id="{sessions[2].id}"]')).to_have_count(0)
 
 
@@ -137,7 +137,7 @@ async def test_a_lost_connection_says_so_and_loses_nothing_typed(house: House) -
     await page.keyboard.press("Control+Enter")
     await expect(page.locator("#trouble")).to_contain_text("cannot be reached")
     await expect(page.locator("#text")).to_have_value("/say a whole thought")
-    await house.hub.run(LOCAL, session.id, "/say meanwhile")
+    await house.hub.turns.run(LOCAL, session.id, "/say meanwhile")
     await house.start()
     await expect(page.locator("#offline")).to_be_hidden()
     await expect(page.locator(".item.agent")).to_contain_text("meanwhile")  # nothing was missed
@@ -152,13 +152,13 @@ async def test_a_session_that_is_deleted_under_ones_eyes_says_so(house: House) -
     session = await house.session("Doomed", "/say last words")
     page = await house.window(f"/s/{session.id}")
     await expect(page.locator(".item.agent")).to_contain_text("last words")
-    await house.hub.trash(LOCAL, session.id)
+    await house.hub.editor.trash(LOCAL, session.id)
     await expect(page.locator("#notices")).to_contain_text("in the trash")
     await expect(page.locator("#composer")).to_contain_text("Restore")
-    await house.hub.restore(LOCAL, session.id)
+    await house.hub.editor.restore(LOCAL, session.id)
     await expect(page.locator("#text")).to_be_visible()
     house.excuse("404")
-    await house.hub.purge(LOCAL, session.id)
+    await house.hub.editor.purge(LOCAL, session.id)
     await expect(page.locator("#notices")).to_contain_text("was deleted")
     await expect(page.locator(".item.agent")).to_contain_text("last words")
 
@@ -199,7 +199,7 @@ async def test_a_hidden_page_holds_no_connection(house: House) -> None:
         document.dispatchEvent(new Event('visibilitychange'));
     }"""
     await page.evaluate(hide, True)
-    await house.hub.run(LOCAL, session.id, "/say unseen")
+    await house.hub.turns.run(LOCAL, session.id, "/say unseen")
     await page.wait_for_timeout(200)
     assert await page.locator(".item.agent").count() == 0
     await page.evaluate(hide, False)
@@ -215,15 +215,15 @@ async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_
     await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}")
     await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
-    before = (await house.hub.get(LOCAL, S)).last_seq
-    await house.hub.run(LOCAL, S, "/say first here")
-    after = (await house.hub.get(LOCAL, S)).last_seq
+    before = (await house.hub.sessions.get(LOCAL, S)).last_seq
+    await house.hub.turns.run(LOCAL, S, "/say first here")
+    after = (await house.hub.sessions.get(LOCAL, S)).last_seq
     assert after < before
     await expect(page.locator("#parts .item.agent").last).to_contain_text("first here")
     await expect(page.locator("#text")).to_be_visible()
     await expect(page.locator(".item.user")).to_have_count(2)
     await page.evaluate("document.dispatchEvent(new Event('segue:list'))")  # its stream is anew
-    await house.hub.run(LOCAL, S, "/say second here")
+    await house.hub.turns.run(LOCAL, S, "/say second here")
     await expect(page.locator("#parts .item.agent").last).to_contain_text("second here")
 
 
@@ -238,7 +238,7 @@ async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
     await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
     house.excuse("Failed to load resource")
     await house.stop()
-    await house.hub.run(LOCAL, S, "/say meanwhile")
+    await house.hub.turns.run(LOCAL, S, "/say meanwhile")
     await house.start()
     await expect(page.locator("#parts .item.agent").last).to_contain_text("meanwhile")
     await expect(page).to_have_url(re.compile(f"/s/{S}$"))
@@ -258,7 +258,9 @@ async def test_a_key_that_expires_by_time_is_told_of_in_the_open_page(
     await page.locator("#text").fill("not lost")
     await expect(page.locator("#lasting")).to_contain_text("Your login ends in 3 minutes")
     monkeypatch.setattr(clock, "now", lambda: now + 181 * clock.SECOND)
-    await house.hub.run(LOCAL, session.id, "/say not for them")  # it is seen before it is shown
+    await house.hub.turns.run(
+        LOCAL, session.id, "/say not for them"
+    )  # it is seen before it is shown
     told = page.locator("#lasting")
     await expect(told).to_contain_text("the key you signed in with has expired")
     await expect(page.locator(".item", has_text="not for them")).to_have_count(0)
@@ -387,7 +389,7 @@ async def test_what_was_typed_is_there_again_when_a_session_comes_back(house: Ho
     session = await house.session("Back and forth")
     page = await house.window(f"/s/{session.id}")
     await page.locator("#text").fill("half a thought")
-    await house.hub.trash(LOCAL, session.id)
+    await house.hub.editor.trash(LOCAL, session.id)
     await expect(page.locator("#text")).to_have_count(0)
-    await house.hub.restore(LOCAL, session.id)
+    await house.hub.editor.restore(LOCAL, session.id)
     await expect(page.locator("#text")).to_have_value("half a thought")

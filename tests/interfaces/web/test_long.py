@@ -98,7 +98,9 @@ async def test_jumps_to_any_turn(house: House) -> None:
     await expect(page.locator(".item.agent").last).to_contain_text(f"Answer {MESSAGES // 2 - 1}")
     await expect(page.locator(".item.agent").last).to_be_in_viewport()
     # A link to a message in the middle, and dragging the scroll bar somewhere else.
-    events = await house.hub.events(LOCAL, session.id, after=1500, types=("user_message",), limit=1)
+    events = await house.hub.history.events(
+        LOCAL, session.id, after=1500, types=("user_message",), limit=1
+    )
     await page.goto(f"{house.url}/s/{session.id}?at={events[0].seq}#e{events[0].seq}")
     await expect(page.locator(f"#e{events[0].seq}")).to_be_in_viewport()
     await page.evaluate(
@@ -143,7 +145,7 @@ async def test_a_live_turn_is_announced_to_whoever_reads_further_up(house: House
     await page.keyboard.press("g")
     await expect(page.locator(".item.user", has_text="Question 0").first).to_be_in_viewport()
     before = await top_question(page)
-    await house.hub.run(LOCAL, session.id, "/say news from the end")
+    await house.hub.turns.run(LOCAL, session.id, "/say news from the end")
     await expect(page.get_by_role("button", name="Latest")).to_be_visible()
     assert await top_question(page) == before
     await page.get_by_role("button", name="Latest").click()
@@ -237,7 +239,7 @@ async def test_a_page_that_is_left_open_does_not_grow_without_end(house: House) 
     await expect(page.locator(".item.agent")).to_have_count(1)
     said = [AgentMessage(content=examples.text(f"Line {number}.")) for number in range(360)]
     for start in range(0, len(said), 100):
-        await house.hub.append(LOCAL, session.id, *said[start : start + 100])
+        await house.hub.editor.append(LOCAL, session.id, *said[start : start + 100])
     last = page.locator(".item.agent", has_text="Line 359.")
     await expect(last).to_be_in_viewport(timeout=30_000)
     assert await in_page(page) <= 330

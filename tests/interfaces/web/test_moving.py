@@ -67,7 +67,7 @@ async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: Ho
     assert await serious(page) == []  # while it runs
     stop = page.get_by_role("button", name="Stop")
     await stop.evaluate("each => { each.dataset.same = ''; }")
-    await house.hub.set_tag(LOCAL, session.id, "changed")
+    await house.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(page.locator(".stop [data-same]")).to_have_count(1)  # it can still be pressed
     await stop.press("Enter")
@@ -83,7 +83,7 @@ async def test_whoever_answers_and_stops_by_keyboard_keeps_their_place(house: Ho
 @phone
 async def test_what_one_is_led_to_stands_below_the_head(house: House) -> None:
     session = await examples.long(house.hub, 60, title="A title that takes two lines on a phone")
-    await house.hub.archive(LOCAL, session.id)
+    await house.hub.editor.archive(LOCAL, session.id)
     page = await house.window(f"/s/{session.id}?at=20%23e20")
     head = page.locator("#top")
     item = page.locator("#e20")
@@ -138,7 +138,7 @@ async def opened_at(house: House, moment: int) -> Page:
 
 async def _open_at(house: House, page: Page, moment: int) -> None:
     await page.clock.install(time=moment / clock.SECOND)
-    await page.goto(f"{house.url}/login?token={await house.hub.visits.invite(LOCAL)}&next=/")
+    await page.goto(f"{house.url}/login?token={await house.hub.logins.invite(LOCAL)}&next=/")
 
 
 @desktop
@@ -196,7 +196,7 @@ async def test_a_page_that_travels_has_the_days_of_where_it_is(
     async with page.expect_request("**/live?*"):
         await page.clock.fast_forward("00:31")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
-    await house.hub.set_title(LOCAL, session.id, "Renamed")
+    await house.hub.editor.set_title(LOCAL, session.id, "Renamed")
     await expect(page.locator(".row .title")).to_have_text("Renamed")
     await expect(page.locator(".group h2")).to_have_text(["Yesterday"])
 
@@ -213,7 +213,7 @@ async def test_what_moved_while_a_page_slept_stands_once(
     page = await opened_at(house, noon)
     await expect(page.locator(".group h2")).to_have_text(["Today", "Yesterday"])
     await page.evaluate(HIDE, True)
-    await house.hub.run(LOCAL, old.id, "/say again")
+    await house.hub.turns.run(LOCAL, old.id, "/say again")
     held = Held()
     await page.route("**/live?*", held)
     async with page.expect_response("**/rows*"):
@@ -238,7 +238,7 @@ async def test_what_is_sent_during_a_turn_is_seen_to_wait(house: House) -> None:
     waiting = page.locator("#writing .waiting")
     await expect(waiting).to_contain_text("/say second")
     await expect(page.locator("#said")).to_have_text("Queued until this turn is done")
-    await house.hub.set_tag(LOCAL, session.id, "changed")
+    await house.hub.editor.set_tag(LOCAL, session.id, "changed")
     await expect(page.locator("#head .tag")).to_have_text("changed")
     await expect(waiting).to_have_count(1)
     plain = await house.window(f"/s/{session.id}", java_script_enabled=False)
@@ -326,10 +326,10 @@ async def test_what_a_search_found_follows_every_door(house: House) -> None:
     page = await house.window("/?q=wombat")
     row = page.locator(".row")
     await expect(row).to_have_count(1)
-    await house.hub.set_title(LOCAL, found.id, "After")
+    await house.hub.editor.set_title(LOCAL, found.id, "After")
     await expect(row.locator(".title")).to_have_text("After")
     await expect(row.locator("mark")).to_have_text("wombat")
-    await house.hub.trash(LOCAL, found.id)
+    await house.hub.editor.trash(LOCAL, found.id)
     await expect(row).to_have_count(0)
     assert "Other" not in await page.locator("#list").inner_text()
 

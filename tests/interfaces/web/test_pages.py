@@ -30,7 +30,9 @@ async def test_an_empty_store_says_what_to_do_first(tmp_path: Path) -> None:
 
 async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, cwd="/home/me/parser", title="Fix it", tag="red")
+        session = await site.hub.editor.create(
+            LOCAL, cwd="/home/me/parser", title="Fix it", tag="red"
+        )
         await site.say(
             session, "/think hm\n/plan a; x b\n/tool grep found\n/say **Done**\n/usage 9 1"
         )
@@ -45,8 +47,8 @@ async def test_a_session_is_listed_and_shown_without_a_script(tmp_path: Path) ->
 async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         agent = await site.hub.records.program("local", "Painter", {"kind": "demo"})
-        await site.hub.create(LOCAL, title="Hers", agent=agent)
-        await site.hub.create(LOCAL, title="Not hers")
+        await site.hub.editor.create(LOCAL, title="Hers", agent=agent)
+        await site.hub.editor.create(LOCAL, title="Not hers")
         for name in (agent.id, ids.format_id("agent", agent.id), "painter"):
             page = await site.get(f"/?agent={name}")
             assert ">Hers<" in page and "Not hers" not in page and "agent Painter" in page
@@ -56,7 +58,7 @@ async def test_the_agent_of_a_list_is_named_by_any_spelling_or_its_name(tmp_path
 async def test_the_dashboard_counts_what_is_in_the_workspace(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         assert "No session was active" in await site.get("/dashboard")
-        session = await site.hub.create(LOCAL, cwd="/p/courier", title="Spender")
+        session = await site.hub.editor.create(LOCAL, cwd="/p/courier", title="Spender")
         await site.say(session, "/usage 1200 34\n/say there")
         for path in ("/dashboard", "/dashboard?days=365"):
             page = await site.get(path)
@@ -70,7 +72,7 @@ async def test_projects_are_told_apart_by_as_much_of_their_paths_as_it_takes(
 ) -> None:
     async with open_site(tmp_path) as site:
         for cwd in ("/a/x/app", "/a/y/app", "/a/site", "/b/x/app"):
-            session = await site.hub.create(LOCAL, cwd=cwd)
+            session = await site.hub.editor.create(LOCAL, cwd=cwd)
             await site.say(session, "/usage 10 10")
         for path in ("/dashboard", "/?group=project"):
             page = await site.get(path)
@@ -90,10 +92,10 @@ async def test_projects_are_told_apart_by_as_much_of_their_paths_as_it_takes(
 )
 async def test_what_is_no_picture_is_refused(tmp_path: Path, picture: str, words: str) -> None:
     async with open_site(tmp_path) as site:
-        session = await site.hub.create(LOCAL, title="Look")
+        session = await site.hub.editor.create(LOCAL, title="Look")
         answer = await site.post(f"/s/{session.id}/prompt", 400, text="", picture=picture)
         assert words in answer.text
-        assert (await site.hub.get(LOCAL, session.id)).messages == 0
+        assert (await site.hub.sessions.get(LOCAL, session.id)).messages == 0
 
 
 async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lines_are(
@@ -164,7 +166,7 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
             assert "data-jump" not in await site.get(f"/s/{S}/turns?q=kingfisher")
             assert await site.get(f"/s/{S}/agents?q=wombat") == ""
             await site.get(f"/s/{S}/agent/nobody", 404)
-            await site.hub.import_claude(LOCAL, S)
+            await site.hub.sync.import_claude(LOCAL, S)
 
 
 async def test_what_an_agent_did_goes_on_over_pages(
@@ -250,7 +252,7 @@ async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
                     await site.get(path, 404)
             export = await site.get(f"/s/{S}/export.html")
             assert "the end" in export  # a file stands alone
-            await site.hub.import_claude(LOCAL, S)
+            await site.hub.sync.import_claude(LOCAL, S)
 
 
 def test_the_help_names_every_key() -> None:

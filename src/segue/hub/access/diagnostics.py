@@ -1,4 +1,4 @@
-"""A look at all that can be checked without changing anything: what `segue doctor` shows."""
+"""Check a store and its sources without changing anything: what `segue doctor` shows."""
 
 from __future__ import annotations
 
@@ -6,114 +6,140 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+from segue.hub.sessions.catalog import SessionCatalog
+from segue.hub.sessions.lookup import SessionLookup, SourceSet
 from segue.model import projection
 from segue.model.errors import SegueError
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
+from segue.store.base import Store
 
-if TYPE_CHECKING:
-    from segue.hub.sessions.catalog import Reading
-
-RECENT = 200  # sessions whose rows are compared with their histories, unless all are
-_LITTLE = 200 << 20  # bytes of free disk that are worth a word
-_PAGE = 500
+RECENT_SESSIONS = 200  # compared with their events unless a deep check is wanted
+LOW_DISK_BYTES = 200 << 20
+PAGE_SIZE = 500
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     about: str
     state: Literal["ok", "warning", "problem"]
     message: str
 
 
-async def checkup(hub: Reading, principal: Principal, *, deep: bool) -> AsyncIterator[Finding]:
-    """What was looked at, and how it is. `deep` looks at every session, not at the latest."""
-    for finding in _directory(hub):
-        yield finding
-    wrong = await hub.store.check()
-    for message in wrong:
-        yield Finding("store", "problem", message)
-    if not wrong:
-        yield Finding("store", "ok", f"{_kind(hub)}: its structure is sound")
-    looked = 0
-    async for session in _sessions(hub, principal, None if deep else RECENT):
-        looked += 1
-        if problem := await _unlike_its_history(hub, session):
-            yield Finding("sessions", "problem", problem)
-    which = "all" if deep else "the latest"
-    yield Finding("sessions", "ok", f"{which} {looked} compared with their histories")
-    left = len(await hub.store.expired_leases())
-    if left:
-        yield Finding("turns", "warning", f"{left} were cut off; they are closed when next opened")
-    for source in await hub._sources(principal):
-        yield await _source(source.name, hub, principal)
+class Diagnostics:
+    """Check the data directory, the store, session rows, turns and sources."""
 
+    def __init__(
+        self,
+        store: Store,
+        data_dir: Path,
+        database_url: str | None,
+        sources: SourceSet,
+        lookup: SessionLookup,
+        sessions: SessionCatalog,
+    ) -> None:
+        self._store = store
+        self._data_dir = data_dir
+        self._database_url = database_url
+        self._sources = sources
+        self._lookup = lookup
+        self._sessions = sessions
 
-def _kind(hub: Reading) -> str:
-    if hub.database is None:
-        return "embedded"
-    from segue.store.postgres.connection import describe
+    async def run(self, principal: Principal, *, deep: bool) -> AsyncIterator[Finding]:
+        """Yield findings as they are made. `deep` checks every session, not only recent ones."""
+        for finding in self._check_directory():
+            yield finding
+        problems = await self._store.check()
+        for message in problems:
+            yield Finding("store", "problem", message)
+        if not problems:
+            yield Finding("store", "ok", f"{self._store_kind()}: its structure is sound")
+        count = 0
+        async for session in self._recent(principal, None if deep else RECENT_SESSIONS):
+            count += 1
+            if problem := await self._check_row(session):
+                yield Finding("sessions", "problem", problem)
+        which = "all" if deep else "the latest"
+        yield Finding("sessions", "ok", f"{which} {count} match their events")
+        expired = len(await self._store.expired_leases())
+        if expired:
+            message = f"{expired} were cut off; each is closed when its session is next opened"
+            yield Finding("turns", "warning", message)
+        for source in await self._sources.in_workspace(principal.workspace):
+            yield await self._check_source(source.name, principal)
 
-    return describe(hub.database)
+    def _store_kind(self) -> str:
+        if self._database_url is None:
+            return "embedded"
+        from segue.store.postgres.connection import describe
 
+        return describe(self._database_url)
 
-def _directory(hub: Reading) -> list[Finding]:
-    path = hub.data_dir
-    found = []
-    try:
-        if not os.access(path, os.W_OK):
-            found.append(Finding("data", "warning", f"{path} can only be read"))
-        free = shutil.disk_usage(path).free
-        if free < _LITTLE:
-            found.append(Finding("disk", "warning", f"only {free >> 20} MB are free at {path}"))
-        for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-            if entry.is_file() and stat.S_IMODE(entry.stat().st_mode) & 0o077:
-                hint = f"others can read {entry.path}; chmod 600 it"
-                found.append(Finding("data", "warning", hint))
-    except OSError as error:
-        found.append(Finding("data", "problem", f"cannot look into {path}: {error.strerror}"))
-    return found or [Finding("data", "ok", str(path))]
+    def _check_directory(self) -> list[Finding]:
+        path = self._data_dir
+        findings = []
+        try:
+            if not os.access(path, os.W_OK):
+                findings.append(Finding("data", "warning", f"{path} can only be read"))
+            free = shutil.disk_usage(path).free
+            if free < LOW_DISK_BYTES:
+                message = f"only {free >> 20} MB are free at {path}"
+                findings.append(Finding("disk", "warning", message))
+            for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+                if entry.is_file() and stat.S_IMODE(entry.stat().st_mode) & 0o077:
+                    message = f"others can read {entry.path}; run `chmod 600` on it"
+                    findings.append(Finding("data", "warning", message))
+        except OSError as error:
+            message = f"cannot read {path}: {error.strerror}"
+            findings.append(Finding("data", "problem", message))
+        return findings or [Finding("data", "ok", str(path))]
 
-
-async def _sessions(hub: Reading, principal: Principal, most: int | None) -> AsyncIterator[Session]:
-    """Native sessions on every shelf, the latest first."""
-    for query in (Query(archived="include", limit=_PAGE), Query(trash=True, limit=_PAGE)):
-        seen, cursor = 0, None
-        while True:
-            page = await hub.list(principal, query, cursor)
-            for session in page.sessions:
-                if most is not None and seen >= most:
+    async def _recent(self, principal: Principal, limit: int | None) -> AsyncIterator[Session]:
+        """Yield sessions in every state, the latest first, up to `limit` of each state."""
+        for query in (
+            Query(archived="include", limit=PAGE_SIZE),
+            Query(trash=True, limit=PAGE_SIZE),
+        ):
+            count, cursor = 0, None
+            while True:
+                page = await self._sessions.list(principal, query, cursor)
+                for session in page.sessions:
+                    if limit is not None and count >= limit:
+                        break
+                    count += 1
+                    yield session
+                cursor = page.next
+                if cursor is None or (limit is not None and count >= limit):
                     break
-                seen += 1
-                yield session
-            cursor = page.next
-            if cursor is None or (most is not None and seen >= most):
-                break
 
+    async def _check_row(self, session: Session) -> str | None:
+        """Return what is wrong with a session row of the store, compared with its events."""
+        stored = await self._store.get(session.workspace, session.id)
+        if stored is None:
+            return None  # a source owns it, or it was purged since
+        try:
+            history = self._lookup.read(session.workspace, session.id, None)
+            events = [event async for event in history]
+            if projection.project(session.workspace, session.id, events) == stored:
+                return None
+            # It may have grown between the two reads.
+            if await self._store.get(session.workspace, session.id) != stored:
+                return None
+            return (
+                f"the row of session {session.id} does not match its events;"
+                " export and import the session to repair it"
+            )
+        except (SegueError, ValueError) as error:
+            return f"the events of session {session.id} cannot be read: {error}"
 
-async def _unlike_its_history(hub: Reading, session: Session) -> str | None:
-    stored = await hub.store.get(session.workspace, session.id)
-    if stored is None:
-        return None  # a source's, or purged since
-    try:
-        events = [event async for event in hub._read(session.workspace, session.id, None, 0)]
-        if projection.project(session.workspace, session.id, events) == stored:
-            return None
-        # It may have grown between the two reads.
-        if await hub.store.get(session.workspace, session.id) != stored:
-            return None
-        return f"session {session.id} is not what its history says; export and import mends it"
-    except (SegueError, ValueError) as error:
-        return f"the history of session {session.id} cannot be read: {error}"
-
-
-async def _source(name: str, hub: Reading, principal: Principal) -> Finding:
-    try:
-        await hub.list(principal, Query(source=name, limit=1))
-    except (SegueError, OSError) as error:
-        return Finding(name, "problem", f"its sessions cannot be read: {error}")
-    return Finding(name, "ok", "its sessions can be read")
+    async def _check_source(self, name: str, principal: Principal) -> Finding:
+        try:
+            await self._sessions.list(principal, Query(source=name, limit=1))
+        except (SegueError, OSError) as error:
+            return Finding(name, "problem", f"its sessions cannot be read: {error}")
+        return Finding(name, "ok", "its sessions can be read")

@@ -1,1 +1,1 @@
-"""Follow sessions as they grow."""
+"""Read and follow the history of sessions."""

@@ -1,14 +1,14 @@
-"""Following sessions as they grow, whichever process writes them.
+"""Wake the subscribers of sessions, whichever process writes to them.
 
-A follower reads from the store, then sleeps until a signal for its session wakes it and reads on:
-no gap and no duplicate, because the position is its own. Pieces of a message that is still being
-written come as deltas from a buffer: a slow follower gets fewer and longer ones, never a queue.
+A subscriber reads from the store, then sleeps until a signal for its session wakes it, and reads
+again from its own position: no gap and no duplicate. Deltas of a message that is being written
+come from a buffer: a slow subscriber gets fewer and longer ones, never a queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,157 +17,175 @@ from segue.model.event import Delta, Event
 from segue.sources.base import Source
 from segue.store.base import Signal, Store
 
-CHUNK = 500
-
 Name = tuple[str, str]  # workspace, session
 
 
-class Change(NamedTuple):
-    """A session of one's workspace changed, or is gone."""
+class SessionChange(NamedTuple):
+    """A session that changed or, if `gone`, was purged."""
 
     session: str
     gone: bool
 
 
-class Sleeper(asyncio.Event):
-    """Set whenever something happens to a session; `moved` unless it was only a piece of a message.
+class Subscription(asyncio.Event):
+    """Set when something happens to a session; `has_events` unless it was only a delta.
 
-    Pieces wake those alone who want them.
+    Deltas wake only subscribers that asked for deltas.
     """
 
-    def __init__(self, pieces: bool) -> None:
+    def __init__(self, *, deltas: bool) -> None:
         super().__init__()
-        self.pieces = pieces
-        self.moved = True
+        self.deltas = deltas
+        self.has_events = True
 
     def wake(self) -> None:
-        self.moved = True
+        """Wake the subscriber for new events."""
+        self.has_events = True
         self.set()
 
 
-class Live:
-    """Wakes whoever waits for a session or for a workspace."""
+class LiveUpdates:
+    """Wake the subscribers of sessions and workspaces in this process."""
 
-    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sources: Iterable[Source],
+    ) -> None:
         self._store = store
         self._sources = sources
-        self._sleepers: dict[Name, set[Sleeper]] = {}
-        self._watchers: dict[str, set[asyncio.Queue[Change]]] = {}
+        self._subscriptions: dict[Name, set[Subscription]] = {}
+        self._workspace_queues: dict[str, set[asyncio.Queue[SessionChange]]] = {}
         self._listeners: list[Callable[[Signal], None]] = []
-        self._stops: list[Callable[[], None]] = []
+        self._source_listeners: list[Callable[[str, str], None]] = []
+        self._unsubscribers: list[Callable[[], None]] = []
         # The messages that turns of this process are writing: session → message id → text.
-        self._writing: dict[Name, dict[str, tuple[str, str]]] = {}
+        self._unfinished: dict[Name, dict[str, tuple[str, str]]] = {}
 
     def start(self) -> None:
-        """Begin to listen; done by the first who needs it."""
-        if self._stops:
+        """Begin to listen to the store and the sources, once."""
+        if self._unsubscribers:
             return
-        self._stops.append(self._store.watch(self._signal))
+        self._unsubscribers.append(self._store.watch(self._on_signal))
         for source in self._sources:
-            self._stops.append(source.watch(self._source_signal(source.workspace)))
+            self._unsubscribers.append(source.watch(self._source_listener(source.workspace)))
 
     def close(self) -> None:
-        for stop in self._stops:
-            stop()
-        self._stops.clear()
+        """Stop to listen."""
+        for unsubscribe in self._unsubscribers:
+            unsubscribe()
+        self._unsubscribers.clear()
 
     def listen(self, listener: Callable[[Signal], None]) -> None:
-        """Hear every signal, for as long as the hub lives."""
+        """Call `listener` with every signal until the hub closes."""
         self._listeners.append(listener)
         self.start()
 
-    def _source_signal(self, workspace: str) -> Callable[[str], None]:
-        return lambda id: self._signal(Signal("events", workspace, id))
+    def on_source_change(self, listener: Callable[[str, str], None]) -> None:
+        """Call `listener` with workspace and id when a source's session changes."""
+        self._source_listeners.append(listener)
 
-    def _signal(self, signal: Signal) -> None:
-        for sleeper in self._sleepers.get((signal.workspace, signal.session), ()):
-            sleeper.wake()
+    def has_subscribers(self, name: Name) -> bool:
+        """Return whether a client of this process follows the session."""
+        return name in self._subscriptions
+
+    def _source_listener(self, workspace: str) -> Callable[[str], None]:
+        def on_change(id: str) -> None:
+            self._on_signal(Signal("events", workspace, id))
+            for listener in self._source_listeners:
+                listener(workspace, id)
+
+        return on_change
+
+    def _on_signal(self, signal: Signal) -> None:
+        for subscription in self._subscriptions.get((signal.workspace, signal.session), ()):
+            subscription.wake()
         if signal.kind in ("events", "purged"):
-            for queue in self._watchers.get(signal.workspace, ()):
-                queue.put_nowait(Change(signal.session, signal.kind == "purged"))
+            for queue in self._workspace_queues.get(signal.workspace, ()):
+                queue.put_nowait(SessionChange(signal.session, signal.kind == "purged"))
         for listener in self._listeners:
             listener(signal)
 
     @contextmanager
-    def sleeper(self, name: Name, pieces: bool = False) -> Iterator[Sleeper]:
-        """An event that is set whenever something happens to a session."""
+    def subscribe(self, name: Name, *, deltas: bool = False) -> Iterator[Subscription]:
+        """Yield a subscription to a session."""
         self.start()
-        event = Sleeper(pieces)
-        self._sleepers.setdefault(name, set()).add(event)
+        subscription = Subscription(deltas=deltas)
+        self._subscriptions.setdefault(name, set()).add(subscription)
         try:
-            yield event
+            yield subscription
         finally:
-            waiting = self._sleepers[name]
-            waiting.discard(event)
-            if not waiting:
-                del self._sleepers[name]
+            subscriptions = self._subscriptions[name]
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                del self._subscriptions[name]
 
-    # Messages being written by turns of this process.
+    # Messages that turns of this process are writing.
 
-    def write(self, name: Name, message: str, kind: str, text: str) -> None:
-        messages = self._writing.setdefault(name, {})
+    def add_delta(self, name: Name, message: str, kind: str, text: str) -> None:
+        """Add text to a message that is being written."""
+        messages = self._unfinished.setdefault(name, {})
         messages[message] = (kind, messages.get(message, (kind, ""))[1] + text)
-        for sleeper in self._sleepers.get(name, ()):
-            if sleeper.pieces:
-                sleeper.set()
+        for subscription in self._subscriptions.get(name, ()):
+            if subscription.deltas:
+                subscription.set()
 
-    def written(self, name: Name, messages: Sequence[str] | None = None) -> None:
-        """These messages are stored (or all of a session's are over): forget their pieces."""
+    def finish_messages(self, name: Name, messages: Sequence[str] | None = None) -> None:
+        """Drop the deltas of messages that are stored now; None drops all of the session's."""
         if messages is None:
-            self._writing.pop(name, None)
-        elif held := self._writing.get(name):
+            self._unfinished.pop(name, None)
+        elif unfinished := self._unfinished.get(name):
             for message in messages:
-                held.pop(message, None)
-        # Before any piece of the next message can be shown.
-        for sleeper in self._sleepers.get(name, ()):
-            sleeper.wake()
+                unfinished.pop(message, None)
+        # Subscribers get the stored message before any delta of the next one.
+        for subscription in self._subscriptions.get(name, ()):
+            subscription.wake()
 
-    async def _unfinished(self, name: Name) -> dict[str, tuple[str, str]]:
-        if name in self._writing:
-            return self._writing[name]
-        found: dict[str, tuple[str, str]] = {}
+    async def _unfinished_messages(self, name: Name) -> dict[str, tuple[str, str]]:
+        """Return kind and text of the messages that a turn in any process is writing."""
+        if name in self._unfinished:
+            return self._unfinished[name]
+        messages: dict[str, tuple[str, str]] = {}
         for delta in await self._store.deltas(*name):
-            kind, text = found.get(delta.message, (delta.kind, ""))
+            kind, text = messages.get(delta.message, (delta.kind, ""))
             if delta.offset == len(text):
-                found[delta.message] = (kind, text + delta.text)
-        return found
-
-    # Following.
+                messages[delta.message] = (kind, text + delta.text)
+        return messages
 
     async def follow(
         self,
         read: Callable[[int], AsyncIterator[Event]],
         name: Name,
         after: int,
+        *,
         deltas: bool,
-        stored: bool,
     ) -> AsyncIterator[Event | Delta]:
-        """Events after a seq for ever; with `deltas`, also the pieces of messages to come.
+        """Yield events after a seq without end and, with `deltas`, the deltas of new messages.
 
-        `read` gives what there is after a seq. Ends when the session is gone.
+        `read` yields the events after a seq. Ends when it raises NotFound.
         """
-        with self.sleeper(name, deltas and stored) as awake:
+        with self.subscribe(name, deltas=deltas) as subscription:
             sent: dict[str, int] = {}
-            done: set[str] = set()
+            stored: set[str] = set()
             while True:
-                awake.clear()
-                moved, awake.moved = awake.moved, False
+                subscription.clear()
+                has_events, subscription.has_events = subscription.has_events, False
                 try:
-                    # Before the events: a message that began after another was stored must not
-                    # be shown before it.
-                    unfinished = dict(await self._unfinished(name)) if deltas and stored else {}
-                    done &= unfinished.keys()
-                    async for event in read(after) if moved else _nothing():
+                    # Read before the events: a message that began after another was stored must
+                    # not be shown before it.
+                    unfinished = dict(await self._unfinished_messages(name)) if deltas else {}
+                    stored &= unfinished.keys()
+                    async for event in read(after) if has_events else _nothing():
                         after = event.seq
                         if deltas and event.type in ("agent_message", "agent_thought"):
-                            done.add(event.id)
+                            stored.add(event.id)
                             sent.pop(event.id, None)
                         yield event
                 except NotFound:
                     return
                 for message, (kind, text) in unfinished.items():
                     offset = sent.get(message, 0)
-                    if message not in done and len(text) > offset:
+                    if message not in stored and len(text) > offset:
                         sent[message] = len(text)
                         yield Delta(
                             session=name[1],
@@ -176,23 +194,23 @@ class Live:
                             offset=offset,
                             text=text[offset:],
                         )
-                await awake.wait()
+                await subscription.wait()
 
-    async def changes(self, workspace: str) -> AsyncIterator[Change]:
-        """The sessions of a workspace that change, as they do."""
+    async def changes(self, workspace: str) -> AsyncIterator[SessionChange]:
+        """Yield the sessions of a workspace as they change."""
         self.start()
-        queue: asyncio.Queue[Change] = asyncio.Queue()
-        self._watchers.setdefault(workspace, set()).add(queue)
+        queue: asyncio.Queue[SessionChange] = asyncio.Queue()
+        self._workspace_queues.setdefault(workspace, set()).add(queue)
         try:
             while True:
                 batch = [await queue.get()]
                 while not queue.empty():
                     batch.append(queue.get_nowait())
-                # A burst of changes to one session is one change.
+                # Several changes of one session in a burst count as one.
                 for change in {change.session: change for change in batch}.values():
                     yield change
         finally:
-            self._watchers[workspace].discard(queue)
+            self._workspace_queues[workspace].discard(queue)
 
 
 async def _nothing() -> AsyncIterator[Event]:

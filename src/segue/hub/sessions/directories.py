@@ -1,4 +1,4 @@
-"""Directories as lists compare them: by real path, with or without a repository's worktrees."""
+"""Compare directories by real path, with or without the other worktrees of a repository."""
 
 from __future__ import annotations
 
@@ -6,77 +6,88 @@ import os
 
 from segue.model.errors import InvalidInput
 
-GIT_SECONDS = 5
-
-# Where an agent puts what people are to have, in a directory of the session's own.
+# Where an agent puts files for people, in a directory that segue made for the session.
 OUTPUTS = "mnt/session/outputs"
+MAX_GIT_FILE_CHARACTERS = 4096
 
 
 def real(path: str) -> str:
-    """The normalised path with its links resolved, whether or not it exists."""
+    """Return the normalised path with its links resolved, whether or not it exists."""
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):  # a NUL in it, or a loop of links: then as it is written
+    except (OSError, ValueError):  # a NUL, or a loop of links
         return os.path.normpath(path)
 
 
 def absolute(path: str) -> str:
-    """The path, if it is absolute."""
+    """Return the path; raises InvalidInput if it is relative."""
     if not os.path.isabs(path):
         raise InvalidInput(f"the working directory must be an absolute path, not {path!r}")
     return path
 
 
-def directories(cwd: str, worktrees: bool) -> tuple[str, ...]:
-    """The real paths that a filter by `cwd` matches, its own first."""
+def directories(cwd: str, *, worktrees: bool) -> tuple[str, ...]:
+    """Return the real paths that a filter by `cwd` matches, the path of `cwd` first."""
     own = real(cwd)
-    return (own, *(tree for tree in _worktrees(own) if tree != own)) if worktrees else (own,)
+    return (own, *(path for path in _worktrees(own) if path != own)) if worktrees else (own,)
 
 
 def branch(cwd: str) -> str | None:
-    """The branch that is checked out there, read from the repository's own files."""
-    directory = real(cwd)
+    """Return the branch that is checked out in a directory, read from the repository's files."""
+    git_dir = _git_dir(real(cwd))
+    head = None if git_dir is None else _read_git_file(os.path.join(git_dir, "HEAD"))
+    if head is None:
+        return None
+    name = head.removeprefix("ref: refs/heads/")
+    return name if name != head else None
+
+
+def _git_dir(directory: str) -> str | None:
+    """Return the git directory of the repository that contains a directory."""
     while True:
-        head = _head(os.path.join(directory, ".git"))
-        if head is not None:
-            name = head.removeprefix("ref: refs/heads/")
-            return name if name != head else None
+        path = os.path.join(directory, ".git")
+        if os.path.isfile(path):  # a linked worktree or a submodule: the file names its directory
+            content = _read_git_file(path)
+            if content is not None:
+                path = os.path.join(directory, content.removeprefix("gitdir: "))
+        if os.path.isfile(os.path.join(path, "HEAD")):
+            return path
         parent = os.path.dirname(directory)
         if parent == directory:
             return None
         directory = parent
 
 
-def _head(git: str) -> str | None:
+def _worktrees(directory: str) -> list[str]:
+    """Return the real paths of a repository's worktrees, the main one first.
+
+    They are read from the repository's files. Running git could run a hook or a file system
+    monitor that the repository configures.
+    """
+    git_dir = _git_dir(directory)
+    if git_dir is None:
+        return []
+    common = real(os.path.join(git_dir, _read_git_file(os.path.join(git_dir, "commondir")) or "."))
+    worktrees = [real(common.removesuffix("/.git"))]
+    linked = os.path.join(common, "worktrees")
     try:
-        if os.path.isfile(git):  # of a worktree: the file says where its own part is
-            with open(git, encoding="utf-8") as file:
-                place = file.read(4096).strip().removeprefix("gitdir: ")
-            git = os.path.join(os.path.dirname(git), place)
-        head = os.path.join(git, "HEAD")
-        if not os.path.isfile(head):  # nor a pipe, at which this would wait for ever
-            return None
-        with open(head, encoding="utf-8") as file:
-            return file.read(4096).strip()
+        names = sorted(os.listdir(linked))
+    except OSError:
+        return worktrees
+    for name in names:
+        git_file = _read_git_file(os.path.join(linked, name, "gitdir"))
+        if git_file is not None:
+            path = os.path.join(linked, name, git_file)  # relative with worktree.useRelativePaths
+            worktrees.append(real(path.removesuffix("/.git")))
+    return worktrees
+
+
+def _read_git_file(path: str) -> str | None:
+    """Return the text of a small file; None if it cannot be read or is not a regular file."""
+    if not os.path.isfile(path):  # a FIFO would block for ever
+        return None
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(MAX_GIT_FILE_CHARACTERS).strip()
     except (OSError, ValueError):
         return None
-
-
-def _worktrees(directory: str) -> list[str]:
-    import subprocess  # only where worktrees are asked for: it takes a while to import
-
-    # No hook or monitor of the repository may run because somebody lists sessions.
-    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-C", directory]
-    try:
-        found = subprocess.run(
-            [*command, "worktree", "list", "--porcelain", "-z"],
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return []
-    if found.returncode != 0:
-        return []
-    fields = found.stdout.decode("utf-8", "surrogateescape").split("\0")
-    return [real(field[9:]) for field in fields if field.startswith("worktree ")]

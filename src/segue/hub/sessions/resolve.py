@@ -1,8 +1,9 @@
-"""Which session somebody means: an id in any spelling, the beginning of one, or a title."""
+"""Resolve what a person typed (an id, an id prefix or a title) to one session."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from segue.model import ids, search_text
 from segue.model.errors import InvalidInput, NotFound
@@ -10,84 +11,112 @@ from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
 
-if TYPE_CHECKING:
-    from .catalog import Reading
+from .pagination import Page
 
-MIN_PREFIX = 4  # letters of an id that are worth trying
-MOST = 20  # that an ambiguous name is shown to mean
-_PAGE = 100
-_TRIED = 1_000  # sessions that have a title's words, tried before giving up
-
-
-class Ambiguous(InvalidInput):
-    """A name that means several sessions; `meant` are the first of them."""
-
-    def __init__(self, name: str, meant: list[Session]) -> None:
-        many = f"more than {MOST}" if len(meant) > MOST else str(len(meant))
-        super().__init__(f"{name!r} means {many} sessions; give more of it")
-        self.meant = meant[:MOST]
+MIN_PREFIX_LENGTH = 4
+MAX_LISTED_MATCHES = 20
+MAX_TITLE_CANDIDATES = 1_000
+PAGE_SIZE = 100
 
 
-async def named(
-    hub: Reading, principal: Principal, name: str, *, trash: bool = False, titles: bool = True
-) -> Session:
-    """The one session of a name. NotFound if there is none, Ambiguous if there are several.
+class AmbiguousName(InvalidInput):
+    """Several sessions match a name. `matches` holds the first MAX_LISTED_MATCHES of them."""
 
-    A whole id comes first, then the beginning of one, then a whole title, then a part of one.
-    `trash` means sessions in the trash alone; otherwise only a whole id finds those. Without
-    `titles`, only ids are tried.
-    """
-    if id := ids.parse(name, "sesn"):
-        return await hub.get(principal, id)
-    for find in (_begun, _titled) if titles else (_begun,):
-        meant = await find(hub, principal, name, trash)
-        if len(meant) == 1:
-            return await hub.get(principal, meant[0].id)
-        if meant:
-            raise Ambiguous(name, meant)
-    place = " in the trash" if trash else ""
-    if len(_digits(name)) < MIN_PREFIX and ids.prefix_range(name, "sesn") is not None:
-        place += f" (of an id, at least {MIN_PREFIX} characters are needed)"
-    lists = "segue trash list" if trash else "segue list"
-    raise NotFound(f"no session {name!r}{place}; `{lists}` shows what there is")
+    def __init__(self, name: str, matches: list[Session]) -> None:
+        many = len(matches) > MAX_LISTED_MATCHES
+        count = f"more than {MAX_LISTED_MATCHES}" if many else str(len(matches))
+        super().__init__(f"{name!r} matches {count} sessions; use a longer prefix or an id")
+        self.matches = matches[:MAX_LISTED_MATCHES]
 
 
-async def _begun(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:
-    bounds = ids.prefix_range(name, "sesn") if len(_digits(name)) >= MIN_PREFIX else None
-    if bounds is None:
-        return []
-    found = await hub.in_id_range(principal, *bounds, limit=_PAGE)
-    return [session for session in found if (session.state == "trashed") == trash]
+class Sessions(Protocol):
+    """The reads that a resolver needs."""
+
+    async def get(self, principal: Principal, id: str) -> Session: ...
+    async def list(
+        self, principal: Principal, query: Query | None = None, cursor: str | None = None
+    ) -> Page: ...
+    async def in_id_range(
+        self, principal: Principal, low: str, high: str, *, limit: int = 50
+    ) -> Sequence[Session]: ...
 
 
-def _digits(name: str) -> str:
-    return name.removeprefix("sesn_01")
+class SessionResolver:
+    """Find one session by id, id prefix, exact title or part of a title, in this order."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def resolve(
+        self, principal: Principal, name: str, *, trashed: bool = False, titles: bool = True
+    ) -> Session:
+        """Return the session that `name` identifies.
+
+        Raises NotFound if no session matches, AmbiguousName if several do. With `trashed`, only
+        sessions in the trash match; without it, those match by their full id only. Without
+        `titles`, only ids are compared.
+        """
+        if id := ids.parse(name, "sesn"):
+            return await self._sessions.get(principal, id)
+        for matches in (
+            await self._by_id_prefix(principal, name, trashed=trashed),
+            await self._by_title(principal, name, trashed=trashed) if titles else [],
+        ):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise AmbiguousName(name, matches)
+        raise NotFound(_no_match_message(name, trashed=trashed))
+
+    async def _by_id_prefix(
+        self, principal: Principal, name: str, *, trashed: bool
+    ) -> list[Session]:
+        bounds = ids.prefix_range(name, "sesn") if not _is_short(name) else None
+        if bounds is None:
+            return []
+        sessions = await self._sessions.in_id_range(principal, *bounds, limit=PAGE_SIZE)
+        return [session for session in sessions if (session.state == "trashed") == trashed]
+
+    async def _by_title(self, principal: Principal, name: str, *, trashed: bool) -> list[Session]:
+        """Return the sessions with this title, or else those whose title contains the name.
+
+        Titles are searchable, so only sessions that contain the words are compared.
+        """
+        # Tokens joined without a space form a phrase whose last word may be incomplete.
+        phrase = "-".join(search_text.tokens(name))
+        if not phrase:
+            return []
+        wanted = _normalised(name)
+        query = Query(text=phrase, archived="include", trash=trashed, limit=PAGE_SIZE)
+        exact: dict[str, Session] = {}
+        partial: dict[str, Session] = {}
+        cursor: str | None = None
+        for _ in range(MAX_TITLE_CANDIDATES // PAGE_SIZE):
+            page = await self._sessions.list(principal, query, cursor)
+            for session in page.sessions:
+                title = _normalised(session.title or "")
+                if title == wanted:
+                    exact[session.id] = session
+                elif wanted in title:
+                    partial[session.id] = session
+            cursor = page.next
+            if cursor is None:
+                break
+        return list((exact or partial).values())
 
 
-async def _titled(hub: Reading, principal: Principal, name: str, trash: bool) -> list[Session]:
-    """By the search, which knows titles: only sessions that have the words are looked at."""
-    # What no space divides is a phrase whose last word may be only begun.
-    phrase = "-".join(search_text.tokens(name))
-    if not phrase:
-        return []
-    wanted = _folded(name)
-    query = Query(text=phrase, archived="include", trash=trash, limit=_PAGE)
-    whole: dict[str, Session] = {}
-    part: dict[str, Session] = {}
-    cursor: str | None = None
-    for _ in range(_TRIED // _PAGE):
-        page = await hub.list(principal, query, cursor)
-        for session in page.sessions:
-            title = _folded(session.title or "")
-            if title == wanted:
-                whole[session.id] = session
-            elif wanted in title:
-                part[session.id] = session
-        cursor = page.next
-        if cursor is None:
-            break
-    return list((whole or part).values())
+def _is_short(name: str) -> bool:
+    return len(name.removeprefix("sesn_01")) < MIN_PREFIX_LENGTH
 
 
-def _folded(words: str) -> str:
-    return " ".join(words.casefold().split())
+def _normalised(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _no_match_message(name: str, *, trashed: bool) -> str:
+    where = " in the trash" if trashed else ""
+    hint = ""
+    if _is_short(name) and ids.prefix_range(name, "sesn") is not None:
+        hint = f" (an id prefix needs at least {MIN_PREFIX_LENGTH} characters)"
+    command = "segue trash list" if trashed else "segue list"
+    return f"no session matches {name!r}{where}{hint}; run `{command}` to see your sessions"

@@ -1,11 +1,13 @@
-"""Retention: archive what has been idle, delete what was archived, empty the trash.
+"""Retention: archive idle sessions, trash archived ones, purge the trash.
 
-Archiving and deleting are off until a workspace says otherwise. The trash is emptied of what has
-lain there for its days. Every run can be tried dry first, and none touches a running session.
+Archiving and trashing are off until a workspace sets a policy. The trash is purged after 30 days
+by default. Every run has a dry run, and no run touches a running session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -13,16 +15,19 @@ import msgspec
 from segue.model import clock
 from segue.model.errors import Busy, InvalidInput, NotFound
 from segue.model.event import InfoChanged
+from segue.model.principal import Principal
 from segue.model.session import Session, SessionState
 from segue.store.base import Store
 
+from .editor import SessionEditor
+
 Action = Literal["archive", "delete", "purge"]
-_MOST = 100_000  # sessions that one run looks at
+MAX_SESSIONS_PER_RUN = 100_000
 _SETTING = "retention"
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Days before each step; None leaves it out."""
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The days before each step; None leaves the step out."""
 
     archive_after: int | None = None
     delete_after: int | None = None
@@ -35,77 +40,112 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"{name} must be at least 1 day, or none")
 
 
-class Step(NamedTuple):
-    """What happens, or would, to one session."""
+class RetentionStep(NamedTuple):
+    """What a run does to one session, or would do in a dry run."""
 
     action: Action
     session: Session
 
 
-async def get_policy(store: Store, workspace: str) -> Policy:
-    return msgspec.convert((await store.settings(workspace)).get(_SETTING, {}), Policy)
+class Retention:
+    """Apply a workspace's retention policy."""
 
+    def __init__(self, store: Store, editor: SessionEditor) -> None:
+        self._store = store
+        self._editor = editor
 
-async def set_policy(store: Store, workspace: str, policy: Policy) -> None:
-    await store.set_setting(workspace, _SETTING, msgspec.to_builtins(policy))
+    async def policy(self, principal: Principal) -> RetentionPolicy:
+        """Return the workspace's policy."""
+        settings = await self._store.settings(principal.workspace)
+        return msgspec.convert(settings.get(_SETTING, {}), RetentionPolicy)
 
+    async def set_policy(self, principal: Principal, policy: RetentionPolicy) -> None:
+        """Set the workspace's policy."""
+        await self._store.set_setting(principal.workspace, _SETTING, msgspec.to_builtins(policy))
 
-async def prune(
-    store: Store, workspace: str, policy: Policy, now: int, *, dry_run: bool
-) -> list[Step]:
-    """Do what the policy says, or only say it."""
-    rules: list[tuple[Action, SessionState, int | None]] = [
-        ("purge", "trashed", policy.purge_after),
-        ("delete", "archived", policy.delete_after),
-        ("archive", "active", policy.archive_after),
-    ]
-    steps: list[Step] = []
-    for action, state, days in rules:
-        if days is not None:
-            before = now - days * clock.DAY
-            steps += await _apply(store, workspace, action, state, before, dry_run)
-    return steps
+    async def prune(
+        self,
+        principal: Principal,
+        *,
+        policy: RetentionPolicy | None = None,
+        dry_run: bool = False,
+        now: int | None = None,
+    ) -> Sequence[RetentionStep]:
+        """Apply a policy, by default the workspace's, and return the steps."""
+        now = clock.now() if now is None else now
+        policy = policy or await self.policy(principal)
+        rules: list[tuple[Action, SessionState, int | None]] = [
+            ("purge", "trashed", policy.purge_after),
+            ("delete", "archived", policy.delete_after),
+            ("archive", "active", policy.archive_after),
+        ]
+        steps: list[RetentionStep] = []
+        for action, state, days in rules:
+            if days is not None:
+                before = now - days * clock.DAY
+                steps += await self._apply(principal, action, state, before, dry_run=dry_run)
+        return steps
 
+    async def purge_idle(self, principal: Principal, days: int, *, now: int | None = None) -> int:
+        """Purge every session in any state that was idle for some days; return their number."""
+        before = (clock.now() if now is None else now) - days * clock.DAY
+        steps: list[RetentionStep] = []
+        for state in get_args(SessionState):
+            steps += await self._apply(principal, "purge", state, before, dry_run=False)
+        return len(steps)
 
-async def forget(store: Store, workspace: str, before: int) -> list[Step]:
-    """Purge what has been idle since then, on whichever state."""
-    steps: list[Step] = []
-    for state in get_args(SessionState):
-        steps += await _apply(store, workspace, "purge", state, before, dry_run=False)
-    return steps
-
-
-async def _apply(
-    store: Store, workspace: str, action: Action, state: SessionState, before: int, dry_run: bool
-) -> list[Step]:
-    found = await store.stale(workspace, state, before, _MOST)
-    steps = [Step(action, session) for session in found if not _running(session)]
-    return steps if dry_run else [step for step in steps if await _do(store, step, before)]
-
-
-async def _do(store: Store, step: Step, before: int) -> bool:
-    """Whether it was still to be done, decided in the transaction that does it."""
-    action, session = step
-
-    def guard(current: Session) -> None:
-        if _running(current) or current.state != session.state or current.active_at >= before:
-            raise Busy("the session is in use again")
-
-    def decide(current: Session) -> list[InfoChanged]:
-        guard(current)
-        if action == "archive":
-            return [InfoChanged(archived=True, by="auto")]
-        return [InfoChanged(deleted=True, by="auto")]
-
-    try:
+    async def _apply(
+        self,
+        principal: Principal,
+        action: Action,
+        state: SessionState,
+        before: int,
+        *,
+        dry_run: bool,
+    ) -> list[RetentionStep]:
+        sessions = await self._store.stale(principal.workspace, state, before, MAX_SESSIONS_PER_RUN)
+        steps = [RetentionStep(action, session) for session in sessions if not _is_running(session)]
+        if dry_run:
+            return steps
+        done = [step for step in steps if await self._do(step, before)]
         if action == "purge":
-            await store.purge(session.workspace, session.id, guard)
-        else:
-            await store.change(session.workspace, session.id, decide)
-    except (Busy, NotFound):
-        return False
-    return True
+            for step in done:
+                await self._discard(principal, step.session)
+        return done
+
+    async def _do(self, step: RetentionStep, before: int) -> bool:
+        """Do one step, unless the session was used since; the transaction decides."""
+        action, session = step
+
+        def guard(current: Session) -> None:
+            if (
+                _is_running(current)
+                or current.state != session.state
+                or current.active_at >= before
+            ):
+                raise Busy("the session is in use again")
+
+        def decide(current: Session) -> list[InfoChanged]:
+            guard(current)
+            if action == "archive":
+                return [InfoChanged(archived=True, by="auto")]
+            return [InfoChanged(deleted=True, by="auto")]
+
+        try:
+            if action == "purge":
+                await self._store.purge(session.workspace, session.id, guard)
+            else:
+                await self._store.change(session.workspace, session.id, decide)
+        except (Busy, NotFound):
+            return False
+        return True
+
+    async def _discard(self, principal: Principal, session: Session) -> None:
+        """Delete a purged session's files, and trash the original of an imported one."""
+        await self._editor.discard_files(session)
+        with suppress(Busy, NotFound):  # its tool is working on it, or has deleted it
+            await self._editor.trash_originals(principal, session.id)
 
 
-def _running(session: Session) -> bool:
+def _is_running(session: Session) -> bool:
     return session.status in ("running", "rescheduling") or session.turn is not None

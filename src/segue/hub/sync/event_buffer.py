@@ -1,4 +1,4 @@
-"""A history on its way into the store: long ones wait in a file, and need not fit into memory."""
+"""Buffer a session's events on disk before they are stored, so that they need not fit in memory."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from typing import IO
 
 from segue.model.event import Event
 
-from . import exchange
+from . import export_file
 
-HELD = 4 << 20  # bytes that wait in memory
+MEMORY_BYTES = 4 << 20  # a longer buffer is written to a file
 
 
-class Spool:
-    """Events that can be gone through as often as is wanted, one at a time."""
+class EventBuffer:
+    """Events that can be iterated several times, one at a time.
+
+    `first` precedes the others and may be set last; `count` is the number of the others.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self.first: Event | None = None  # which may be known last
-        self.count = 0  # of the others
+        self.first: Event | None = None
+        self.count = 0
 
     def add(self, event: Event) -> None:
-        self._file.write(exchange.line_of(event))
+        """Append an event."""
+        self._file.write(export_file.encode_event(event))
         self.count += 1
 
     def __iter__(self) -> Iterator[Event]:
@@ -32,12 +36,12 @@ class Spool:
             yield self.first
         self._file.seek(0)
         for line in self._file:
-            yield exchange.event_of(line)
+            yield export_file.decode_event(line)
 
 
 @contextmanager
-def spooled(directory: Path) -> Iterator[Spool]:
-    """One that is gone afterwards. Its file is beside the data, where there is room for it."""
+def event_buffer(directory: Path) -> Iterator[EventBuffer]:
+    """Yield a buffer whose temporary file is in `directory` and is deleted afterwards."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.SpooledTemporaryFile(HELD, dir=str(directory), prefix=".spool-") as file:
-        yield Spool(file)
+    with tempfile.SpooledTemporaryFile(MEMORY_BYTES, dir=str(directory), prefix=".spool-") as file:
+        yield EventBuffer(file)

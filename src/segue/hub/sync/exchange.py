@@ -1,114 +1,127 @@
-"""A session as one JSONL file that loses nothing, and back.
-
-The first line is a header: the format, the session as it was shown, and the versions of the agent
-record up to the one it was made with. Every further line is one event, whole. A session is its
-events; so what is read back is the same session, whatever store it comes to.
-"""
+"""Export sessions to JSONL files and import them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
-from segue.model import codec, event
-from segue.model.errors import InvalidInput
-from segue.model.event import Event
+from segue.agents.permission import ALWAYS_ALLOWED
+from segue.hub.resources.records import Records
+from segue.hub.sessions.lookup import SessionLookup
+from segue.hub.turns.end_turn import end_turn_events
+from segue.model import clock, ids, projection
+from segue.model.errors import Conflict
+from segue.model.event import AnyBody, ConfigChanged, Created, Event, InfoChanged, Interrupted
+from segue.model.principal import Principal
 from segue.model.record import Record
 from segue.model.session import Session
+from segue.sources.base import Source
+from segue.store.base import Store
 
-FORMAT = 1
-
-
-class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line."""
-
-    segue: int
-    session: Session
-    agents: tuple[Record, ...] = ()
+from . import export_file
+from .event_buffer import event_buffer
+from .imported_agents import ImportedAgents
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    seq: int
-    id: str
-    at: int
-    version: int
-    body: Any
+class SessionExchange:
+    """Export sessions of the store and the sources, and import exported ones."""
 
+    def __init__(
+        self, store: Store, data_dir: Path, lookup: SessionLookup, records: Records
+    ) -> None:
+        self._store = store
+        self._data_dir = data_dir
+        self._lookup = lookup
+        self._records = records
 
-_decode_header: codec.Decoder[Header] = codec.Decoder(Header)
-_decode_line: codec.Decoder[_Line] = codec.Decoder(_Line)
+    async def export(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
+        """Yield the lines of a session's export file."""
+        session, source = await self._lookup.find(principal, id)
+        agents: list[Record] = []
+        if source is not None:
+            session = await self._numbered_row(session, source)
+        elif session.agent is not None:
+            agents = await self._agent_versions(session)
+        events = self._lookup.read(principal.workspace, id, source)
+        async for line in export_file.write(session, agents, _numbered(events, session)):
+            yield line
 
+    async def import_session(
+        self, principal: Principal, lines: Iterable[bytes], *, new_id: bool = False
+    ) -> Session:
+        """Import an export file completely or not at all, with its own id unless `new_id` is set.
 
-def is_export(first_line: bytes) -> bool:
-    """Whether a file that begins so is one of these."""
-    return first_line.startswith(b'{"segue":')
-
-
-async def write(
-    session: Session, agents: Iterable[Record], events: AsyncIterator[Event]
-) -> AsyncIterator[bytes]:
-    """The file's lines, one by one."""
-    yield codec.encode(Header(segue=FORMAT, session=session, agents=tuple(agents))) + b"\n"
-    async for each in events:
-        yield line_of(each)
-
-
-def read(lines: Iterable[bytes]) -> tuple[Header, Iterator[Event]]:
-    """The header of a file, and its events as they are taken.
-
-    InvalidInput, with the line's number, for any other file, wherever that shows.
-    """
-    rest = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-    number, line = next(rest, (0, b""))
-    if not line:
-        raise InvalidInput("the file holds no session")
-    with _told(number):
-        header = _decode_header(line)
-    if header.segue > FORMAT:
-        raise InvalidInput("this file was written by a newer segue; upgrade to read it")
-    return header, _events(header, rest)
-
-
-def _events(header: Header, lines: Iterable[tuple[int, bytes]]) -> Iterator[Event]:
-    count = 0
-    for count, (number, line) in enumerate(lines, 1):
-        with _told(number):
-            found = event_of(line)
-        if found.seq != count:
-            raise InvalidInput(f"line {number} holds event {found.seq}, not {count}")
-        yield found
-    if not count:
-        raise InvalidInput("the file holds no session")
-    if count < header.session.last_seq:
-        raise InvalidInput(
-            f"the file ends after event {count} of {header.session.last_seq}: it was cut off"
+        The session's agent is imported with it, unless the agent would start a program that the
+        file chooses: then the built-in agent answers. Permissions that were granted elsewhere are
+        not imported, and a turn that was running is closed.
+        """
+        header, events = export_file.read(lines)
+        id = ids.new_id() if new_id else header.session.id
+        agents = await ImportedAgents.from_records(
+            self._records, principal.workspace, header.agents
         )
+        with event_buffer(self._data_dir) as buffer:
+            needs_reset = header.session.turn is not None
+            for event in events:
+                needs_reset = needs_reset or isinstance(event.body, ConfigChanged)
+                buffer.add(await agents.adapt(event))
+            if needs_reset:
+                for body in _reset_events(projection.project(principal.workspace, id, buffer)):
+                    buffer.add(_new_event(buffer.count + 1, body))
+            if await self._store.get(principal.workspace, id) is not None:
+                raise Conflict(f"session {id} exists already", session=id)
+            # Store the agents first, so that a crash leaves no session without its agent. Each
+            # version needs the one before it.
+            for record in agents.new:
+                await self._store.put_record(record)
+            session = await self._store.load(principal.workspace, id, buffer)
+        if session.title is None and (title := header.session.title):
+            # A source can know a title that is in no event.
+            named = InfoChanged(title=title, by="auto")
+            session, _ = await self._store.change(principal.workspace, id, lambda _: [named])
+        return session
+
+    async def _agent_versions(self, session: Session) -> list[Record]:
+        """Return the versions of a session's agent up to the one it uses."""
+        if session.agent is None:
+            return []
+        records = [
+            await self._store.get_record(session.workspace, "agent", session.agent.id, version)
+            for version in range(1, session.agent.version + 1)
+        ]
+        return [record for record in records if record is not None]
+
+    async def _numbered_row(self, session: Session, source: Source) -> Session:
+        """Return a source's row as if its events were numbered from 1 without gaps."""
+        last = inherited = 0
+        async for event in self._lookup.read(session.workspace, session.id, source):
+            last += 1
+            inherited += session.fork is not None and event.seq <= session.fork.seq
+        fork = session.fork and replace(session.fork, seq=inherited)
+        return replace(session, last_seq=last, fork=fork, agent=None)
 
 
-@contextmanager
-def _told(number: int) -> Iterator[None]:
-    """What is wrong with a line, as the user is told."""
-    try:
-        yield
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        # Of what is no JSON, the decoder's words say nothing to a person.
-        why = error if isinstance(error, msgspec.ValidationError) else "it is no whole JSON"
-        raise InvalidInput(f"line {number} is not of a segue export: {why}") from None
+async def _numbered(events: AsyncIterator[Event], session: Session) -> AsyncIterator[Event]:
+    seq = 0
+    async for event in events:
+        seq += 1
+        if isinstance(event.body, Created) and event.body.fork != session.fork:
+            event = replace(event, body=replace(event.body, fork=session.fork))
+        yield event if event.seq == seq else replace(event, seq=seq)
 
 
-def line_of(each: Event) -> bytes:
-    """An event as a line."""
-    line = _Line(seq=each.seq, id=each.id, at=each.at, version=event.BODY_VERSION, body=each.body)
-    return codec.encode(line) + b"\n"
+def _reset_events(session: Session) -> list[AnyBody]:
+    """Return the events that close an imported session's turn and revoke its permissions."""
+    bodies: list[AnyBody] = []
+    if session.turn is not None:
+        why = "the session was copied while this turn ran"
+        bodies += [Interrupted(reason=why), *end_turn_events(session, why, "error")]
+    if session.options.get(ALWAYS_ALLOWED) or session.mode in ("acceptEdits", "bypassPermissions"):
+        bodies.append(ConfigChanged(mode="default", options={ALWAYS_ALLOWED: []}))
+    return bodies
 
 
-def event_of(data: bytes) -> Event:
-    """And back."""
-    line = _decode_line(data)
-    body = event.decode_body(codec.encode(line.body), line.version)
-    if isinstance(body, event.Created):
-        body = msgspec.structs.replace(body, source="segue")  # whoever kept it there
-    return Event(seq=line.seq, id=line.id, at=line.at, body=body)
+def _new_event(seq: int, body: AnyBody) -> Event:
+    return Event(seq=seq, id=ids.new_id(), at=clock.now(), body=body)

@@ -1,7 +1,8 @@
-"""The agents that an imported session brings along.
+"""Import the agents of an exported session.
 
-The file may be anybody's. So it chooses no program to start and no address to send keys to, allows
-no tool without asking, and agents that are known here stay as they are.
+The author of an export file is unknown. Therefore the file cannot choose a program to start or an
+address that receives keys, cannot allow a tool without a permission request, and cannot change an
+agent that exists here.
 """
 
 from __future__ import annotations
@@ -16,78 +17,90 @@ from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef, ConfigChanged, Created, Event
 from segue.model.record import Record
 
-_KINDS = ("default", "demo", "model")  # those that start nothing
-_OURS = frozenset({"command", "config", "base_url"})  # what only this workspace says
+_SAFE_KINDS = ("default", "demo", "model")  # agents that start no program
+_LOCAL_SETTINGS = frozenset({"command", "config", "base_url"})  # only this workspace sets these
 
 
-class Brought(NamedTuple):
-    """The records that are new here, and how events name agents then."""
+class ImportedAgents(NamedTuple):
+    """The agent records of an export file that are new in this workspace."""
 
     records: Records
     workspace: str
     new: Sequence[Record]
 
     @classmethod
-    async def agents(cls, records: Records, workspace: str, given: Sequence[Record]) -> Self:
+    async def from_records(
+        cls, records: Records, workspace: str, exported: Sequence[Record]
+    ) -> Self:
+        """Select the records that can be imported, without their unsafe settings."""
         await records.prepare(workspace)
-        left = {each.id for each in given if each.kind != "agent" or not _starts_nothing(each)}
-        for id in {each.id for each in given} - left:
+        skipped = {
+            record.id for record in exported if record.kind != "agent" or not _is_safe(record)
+        }
+        for id in {record.id for record in exported} - skipped:
             if await records.find(workspace, "agent", id) is not None:
-                left.add(id)
-        new = [_tamed(each, workspace) for each in given if each.id not in left]
+                skipped.add(id)
+        new = [
+            _without_unsafe_settings(record, workspace)
+            for record in exported
+            if record.id not in skipped
+        ]
         return cls(records, workspace, new)
 
-    async def settled(self, event: Event) -> Event:
-        """The event, naming an agent that its session can have here."""
+    async def adapt(self, event: Event) -> Event:
+        """Return the event with a reference to an agent that exists in this workspace."""
         body = event.body
         if not isinstance(body, Created | ConfigChanged) or not isinstance(body.agent, AgentRef):
             return event
-        return replace(event, body=replace(body, agent=await self._ref(body.agent)))
+        return replace(event, body=replace(body, agent=await self._local_ref(body.agent)))
 
-    async def _ref(self, given: AgentRef) -> AgentRef:
-        version = given.version
-        if known := await self.records.find(self.workspace, "agent", given.id):
+    async def _local_ref(self, ref: AgentRef) -> AgentRef:
+        version = ref.version
+        if known := await self.records.find(self.workspace, "agent", ref.id):
             version = min(version, known.version)
-        elif not any((each.id, each.version) == (given.id, version) for each in self.new):
+        elif not any((record.id, record.version) == (ref.id, version) for record in self.new):
             return await self.records.built_in_agent(self.workspace)
-        return AgentRef(id=given.id, version=version, overrides=_settings(given.overrides))
+        return AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
 
 
-def _starts_nothing(record: Record) -> bool:
+def _is_safe(record: Record) -> bool:
     spec = record.body.get("spec", {})
-    return isinstance(spec, dict) and spec.get("kind", "default") in _KINDS
+    return isinstance(spec, dict) and spec.get("kind", "default") in _SAFE_KINDS
 
 
-def _tamed(record: Record, workspace: str) -> Record:
-    body = _settings(record.body)
+def _without_unsafe_settings(record: Record, workspace: str) -> Record:
+    body = _safe_settings(record.body)
     if "spec" in body:
-        body["spec"] = _settings(body["spec"])
+        body["spec"] = _safe_settings(body["spec"])
     return replace(record, workspace=workspace, body=body)
 
 
-def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a file may say."""
-    kind = given.get("kind", "default")
-    left = _OURS if kind in _KINDS else _OURS | {"kind"}
-    found = {name: value for name, value in given.items() if name not in left}
-    return {**found, "tools": _asking(found["tools"])} if found.get("tools") else found
+def _safe_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a file may set; its tools ask before they change anything."""
+    kind = settings.get("kind", "default")
+    removed = _LOCAL_SETTINGS if kind in _SAFE_KINDS else _LOCAL_SETTINGS | {"kind"}
+    safe = {name: value for name, value in settings.items() if name not in removed}
+    return {**safe, "tools": _asking_tools(safe["tools"])} if safe.get("tools") else safe
 
 
-def _asking(tools: Any) -> list[Any]:
-    """Toolsets, each tool of which asks before it does more than look."""
+def _asking_tools(tools: Any) -> list[Any]:
+    """Return toolsets in which every tool that changes something asks for permission."""
     try:
-        return [tool if tool["type"] == "custom" else _asked(tool) for tool in tools]
+        return [tool if tool["type"] == "custom" else _asking_toolset(tool) for tool in tools]
     except (TypeError, KeyError, AttributeError):
-        raise InvalidInput("the tools of the agent in this file are not to be read") from None
+        raise InvalidInput("the tools of the agent in this file cannot be read") from None
 
 
-def _asked(tool: Mapping[str, Any]) -> dict[str, Any]:
-    usual = "always_ask" if tool["type"] == "mcp_toolset" else "auto"
+def _asking_toolset(toolset: Mapping[str, Any]) -> dict[str, Any]:
+    default_policy = "always_ask" if toolset["type"] == "mcp_toolset" else "auto"
 
-    def switch(given: Mapping[str, Any]) -> dict[str, Any]:
-        own = (given.get("permission_policy") or {}).get("type")
-        return {**given, "permission_policy": {"type": own if own == "always_ask" else usual}}
+    def with_policy(config: Mapping[str, Any]) -> dict[str, Any]:
+        policy = (config.get("permission_policy") or {}).get("type")
+        policy = policy if policy == "always_ask" else default_policy
+        return {**config, "permission_policy": {"type": policy}}
 
-    default = switch(tool.get("default_config") or {})
-    configs = [switch(each) for each in tool.get("configs") or ()]
-    return {**tool, "default_config": default, "configs": configs}
+    return {
+        **toolset,
+        "default_config": with_policy(toolset.get("default_config") or {}),
+        "configs": [with_policy(config) for config in toolset.get("configs") or ()],
+    }

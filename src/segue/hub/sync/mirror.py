@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from segue.hub.sessions.editor import at_rest
+from segue.hub.sessions.editor import require_idle
 from segue.model import clock, ids
 from segue.model.errors import Busy, Conflict, NotFound
 from segue.model.event import AgentRef, AnyBody, Created, Draft, Drafts, Event, Foreign, InfoChanged
@@ -206,19 +206,21 @@ class Mirror:
                 gone = event_codec.deletion_marker(key.path)
                 await self._store.change(self._workspace, session.id, lambda _: [gone])
             return
-        await self._store.purge(self._workspace, session.id, at_rest)
+        await self._store.purge(self._workspace, session.id, require_idle)
         await self._store.set_overlay(self._workspace, _shelf(key.project), session.id, {})
 
-    async def take(self, bundle: SessionBundle, *, at_rest: bool = False) -> tuple[Session, int]:
+    async def take(
+        self, bundle: SessionBundle, *, require_idle: bool = False
+    ) -> tuple[Session, int]:
         """Import a session, or what its files have beyond what is here; how many lines that are.
 
-        Conflict when another session has its id, or when it is in the trash. With `at_rest`, Busy
-        while a turn of it runs here.
+        Raises Conflict if another session has its id, or if it is in the trash; Busy with
+        `require_idle` while a turn runs here.
         """
         while True:
             key = Key(bundle.project, bundle.native_id)
             session = await self._find(key) or await self._left(key, bundle)
-            if at_rest and session is not None and session.turn is not None:
+            if require_idle and session is not None and session.turn is not None:
                 raise Busy(f"session {session.id} is in the middle of a turn", session=session.id)
             try:
                 if session is None:

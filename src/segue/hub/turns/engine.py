@@ -27,7 +27,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Signal
 
-from .runner import Engine, Running, partials, unanswered
+from .runner import Running, TurnDeps, partials, unanswered
 
 log = logging.getLogger("segue.turns")
 
@@ -40,24 +40,24 @@ ABANDONED = 3 * clock.SECOND
 ORPHANED = 30 * clock.SECOND
 
 
-class Hold:
+class SessionLease:
     """A session held open by this process: prompts to it run here until it is closed."""
 
-    def __init__(self, turns: Turns, name: Name) -> None:
-        self._turns = turns
+    def __init__(self, engine: TurnEngine, name: Name) -> None:
+        self._engine = engine
         self.name = name
 
     async def close(self) -> None:
         """Cancel the turn, if one runs, and let the session go."""
-        await self._turns.let_go(self.name)
+        await self._engine.release(self.name)
 
 
-class Turns:
+class TurnEngine:
     """The turn engine of one process."""
 
-    def __init__(self, engine: Engine, lease: int = LEASE) -> None:
-        self._engine = engine
-        self._store = engine.store
+    def __init__(self, deps: TurnDeps, lease: int = LEASE) -> None:
+        self._deps = deps
+        self._store = deps.store
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
         self._drivers: dict[Name, _Driver] = {}
@@ -76,7 +76,7 @@ class Turns:
         if self._started:
             return
         self._started = True
-        self._engine.live.listen(self._signal)
+        self._deps.live.listen(self._signal)
         self._spawn(self._renew())
         self._spawn(self._watch_over())
 
@@ -120,14 +120,14 @@ class Turns:
         else:
             self._drive(name, lease)
 
-    async def hold(
+    async def lease(
         self,
         name: Name,
         agent: Agent | None = None,
         tools: Tools | None = None,
         *,
         stored: bool = True,
-    ) -> Hold:
+    ) -> SessionLease:
         """Hold a session open, with an agent and MCP servers of this process's own.
 
         Where another process holds it, prompts go on running there. One that is not in the store
@@ -140,14 +140,14 @@ class Turns:
         except BaseException:
             self._holds.pop(name, None)
             raise
-        return Hold(self, name)
+        return SessionLease(self, name)
 
-    def answers(self, name: Name) -> bool:
+    def has_own_agent(self, name: Name) -> bool:
         """Whether this process holds a session open with an agent of its own."""
         agent, _ = self._holds.get(name, (None, None))
         return agent is not None
 
-    async def let_go(self, name: Name) -> None:
+    async def release(self, name: Name) -> None:
         agent, _ = self._holds.pop(name, (None, None))
         if driver := self._drivers.get(name):
             await driver.stop()
@@ -156,7 +156,7 @@ class Turns:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = self._drivers[name] = _Driver(self._engine, lease, self._holds)
+            driver = self._drivers[name] = _Driver(self._deps, lease, self._holds)
             driver.task = self._spawn(self._driven(name, driver))
 
     async def _driven(self, name: Name, driver: _Driver) -> None:
@@ -234,10 +234,10 @@ class _Driver:
     """Runs the turns of one session, while this process holds its lease."""
 
     def __init__(
-        self, engine: Engine, lease: Lease, holds: Mapping[Name, tuple[Agent | None, Tools]]
+        self, deps: TurnDeps, lease: Lease, holds: Mapping[Name, tuple[Agent | None, Tools]]
     ) -> None:
-        self._engine = engine
-        self._store = engine.store
+        self._deps = deps
+        self._store = deps.store
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._running: Running | None = None
@@ -281,7 +281,7 @@ class _Driver:
         except (LeaseLost, NotFound):
             self.lost()
         finally:
-            self._engine.live.written(self._name)
+            self._deps.live.finish_messages(self._name)
         if self._lost:
             return False
         # Neither after an error nor when lost: an open turn is found by a lease that ran out.
@@ -341,13 +341,13 @@ class _Driver:
         agent, tools = self._holds.get(self._name, (None, NoTools()))
         try:
             overrides = prompt.body.get("overrides", {})
-            agent = agent or await self._engine.build(session, overrides, self._lease)
+            agent = agent or await self._deps.build_agent(session, overrides, self._lease)
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
             if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED:
                 return await self._taken_back()
             agent = _Refusing(error)
-        self._running = Running(self._engine, self._lease, self.wake, agent, tools)
+        self._running = Running(self._deps, self._lease, self.wake, agent, tools)
         try:
             if not self._stopping:  # asked while the agent was being built
                 await self._running.run(prompt.number, prompt.id, prompt.body)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, streamed_draft
-from segue.hub.history.follow import Live, Name
+from segue.hub.history.follow import LiveUpdates, Name
 from segue.hub.sessions.directories import OUTPUTS
 from segue.hub.sessions.titles import title_from
 from segue.hub.turns.end_turn import end_turn_events
@@ -75,36 +75,36 @@ def unanswered(request: str | None) -> list[AnyBody]:
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
-Build = Callable[[Session, dict[str, Any], Lease], Awaitable[Agent]]
+BuildAgent = Callable[[Session, dict[str, Any], Lease], Awaitable[Agent]]
 
 
-class Around(Protocol):
+class TurnServices(Protocol):
     """What a turn finds around it, imported by the turn that needs it."""
 
     @property
-    def rooms(self) -> Rooms: ...
+    def workdirs(self) -> Rooms: ...
     @property
     def credentials(self) -> Credentials: ...
 
 
-class Engine(NamedTuple):
+class TurnDeps(NamedTuple):
     """What all turns of a process work with."""
 
     store: Store
-    live: Live
-    build: Build
-    around: Around
+    live: LiveUpdates
+    build_agent: BuildAgent
+    services: TurnServices
 
 
 class Running:
     """The port of one Turn: stores its events, and brings it answers and cancels."""
 
     def __init__(
-        self, engine: Engine, lease: Lease, wake: asyncio.Event, agent: Agent, tools: Tools
+        self, deps: TurnDeps, lease: Lease, wake: asyncio.Event, agent: Agent, tools: Tools
     ) -> None:
-        self._store = engine.store
-        self._live = engine.live
-        self._around = engine.around
+        self._store = deps.store
+        self._live = deps.live
+        self._services = deps.services
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
         self._wake = wake
@@ -186,7 +186,7 @@ class Running:
             await self._end(turn, reason, leaving.result() if done else [])
             if not done and (wrong := await leaving):
                 await self._store.change(*self._name, lambda _: wrong, lease=self._lease)
-                self._live.written(self._name)
+                self._live.finish_messages(self._name)
         finally:
             leaving.cancel()
 
@@ -198,7 +198,7 @@ class Running:
         session = self.session
         try:
             if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
-                return await self._around.rooms.leave(session)
+                return await self._services.workdirs.leave(session)
         except Exception as error:
             return [Failed(message=f"what the turn made could not be kept: {_describe(error)}")]
         return []
@@ -207,7 +207,7 @@ class Running:
         """The agent's answer, once the session's directory is as it should be."""
         if self.session.at_budget:
             return "budget_reached"
-        if self.session.resources and (wrong := await self._around.rooms.enter(self.session)):
+        if self.session.resources and (wrong := await self._services.workdirs.enter(self.session)):
             await turn.emit(*wrong)
         return await self._agent.run(turn)
 
@@ -339,7 +339,7 @@ class Running:
             return [*tail, *end_turn_events(session, why, stop)]
 
         session, _ = await self._store.change(*self._name, decide, lease=self._lease)
-        self._live.written(self._name)
+        self._live.finish_messages(self._name)
         if stop == "budget_reached" and not session.at_budget:  # it was changed just before
             await resume(self._store, self._name)
 
@@ -357,13 +357,13 @@ class Running:
         return self._local
 
     def keyring(self, *, private: bool) -> Keyring:
-        return self._around.credentials.keyring(self.session, private=private)
+        return self._services.credentials.keyring(self.session, private=private)
 
     async def outputs(self) -> str | None:
-        return await self._around.rooms.outputs(self.session)
+        return await self._services.workdirs.outputs(self.session)
 
     def mounts(self) -> tuple[str, ...]:
-        return self._around.rooms.paths(self.session)
+        return self._services.workdirs.paths(self.session)
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
@@ -378,7 +378,7 @@ class Running:
                 self._request = event.id
             elif isinstance(event.body, ModelCalled):
                 self._request = None
-        self._live.written(self._name, [event.id for event in events])
+        self._live.finish_messages(self._name, [event.id for event in events])
         return events
 
     def _check(self) -> None:
@@ -451,7 +451,7 @@ class Running:
 
     def publish_delta(self, message: str, kind: StreamKind, offset: int, text: str) -> None:
         self._check()
-        self._live.write(self._name, message, kind, text)
+        self._live.add_delta(self._name, message, kind, text)
         self._unflushed.append(
             Delta(
                 session=self._lease.session,

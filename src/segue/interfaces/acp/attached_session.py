@@ -39,7 +39,7 @@ from .permissions import Questions
 
 if TYPE_CHECKING:
     from segue.agents.mcp import McpServers
-    from segue.hub.turns.engine import Hold
+    from segue.hub.turns.engine import SessionLease
 
 log = logging.getLogger("segue.acp")
 
@@ -96,7 +96,7 @@ class Opened:
         self._failure: str | None = None
         self._calls: dict[str, ToolCall] = {}
         self._passed_on: set[asyncio.Task[Any]] = set()
-        self.hold: Hold | None = None
+        self.hold: SessionLease | None = None
         self.tools: McpServers | None = None
         self.id = session.id
 
@@ -104,7 +104,7 @@ class Opened:
 
     async def replay(self) -> None:
         """Send the whole conversation; nothing of it comes later."""
-        async for event in self._hub.conversation(self._principal, self.id):
+        async for event in self._hub.history.conversation(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
             for update in self._view.replay(event):
@@ -150,12 +150,12 @@ class Opened:
 
     async def _submit(self, turn_id: str, content: Content, future: asyncio.Future[str]) -> None:
         async with self._order:
-            session = await self._hub.get(self._principal, self.id)
+            session = await self._hub.sessions.get(self._principal, self.id)
             if self._closed or session.state == "trashed":
                 raise unknown(self._name)
             self._prompts[turn_id] = future
             try:
-                await self._hub.prompt(self._principal, self.id, content, turn_id=turn_id)
+                await self._hub.turns.submit(self._principal, self.id, content, turn_id=turn_id)
             except BaseException:
                 self._prompts.pop(turn_id, None)
                 raise
@@ -167,15 +167,15 @@ class Opened:
         async with self._order:
             if turn_id not in self._prompts:
                 return
-            if await self._hub.withdraw(self._principal, self.id, turn_id):
+            if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
                 self._settle(turn_id, "cancelled")
             elif self._version == 1:
-                await self._hub.cancel(self._principal, self.id)
+                await self._hub.turns.cancel(self._principal, self.id)
 
     async def cancel(self) -> None:
         """Cancel what runs, and what was sent before this."""
         async with self._order:
-            await self._hub.cancel(self._principal, self.id)
+            await self._hub.turns.cancel(self._principal, self.id)
         await self._check_waiting()
 
     async def pass_on(self, method: str, params: Mapping[str, Any]) -> Any:
@@ -194,7 +194,7 @@ class Opened:
     async def caught_up(self) -> None:
         """Until everything that is stored by now has been sent."""
         try:
-            last = (await self._hub.get(self._principal, self.id)).last_seq
+            last = (await self._hub.sessions.get(self._principal, self.id)).last_seq
         except NotFound:
             return
         await self._until(lambda: self._session.last_seq >= last)
@@ -235,10 +235,10 @@ class Opened:
     async def _give_up(self) -> None:
         try:
             for turn_id in list(self._prompts):
-                if await self._hub.withdraw(self._principal, self.id, turn_id):
+                if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
                     self._settle(turn_id, "cancelled")
             if self._busy:
-                await self._hub.cancel(self._principal, self.id)
+                await self._hub.turns.cancel(self._principal, self.id)
         except SegueError as error:
             log.warning("session %s: its turn was not cancelled: %s", self.id, error.message)
 
@@ -263,7 +263,7 @@ class Opened:
                     await self._send(update)
             for ask in self._session.open_asks:
                 await self._questions.ask_again(ask)
-            async for item in self._hub.follow(
+            async for item in self._hub.history.follow(
                 self._principal, self.id, self._session.last_seq, deltas=True
             ):
                 if isinstance(item, Delta):
@@ -322,7 +322,7 @@ class Opened:
     async def _check_waiting(self) -> None:
         """Settle prompts that were taken back before they began."""
         for turn_id in self._submitted - self._begun:
-            if await self._hub.vanished(self._principal, self.id, turn_id):
+            if await self._hub.turns.was_withdrawn(self._principal, self.id, turn_id):
                 self._settle(turn_id, "cancelled")
 
     def _settle(self, turn_id: str, outcome: str) -> None:

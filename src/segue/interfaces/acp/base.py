@@ -54,7 +54,7 @@ class Base:
     async def _tidy(self) -> None:
         """Forget what is too old to be kept."""
         if self._offers.keep_days is not None:
-            await self._hub.forget(self._principal, self._offers.keep_days)
+            await self._hub.retention.purge_idle(self._principal, self._offers.keep_days)
 
     def _alone(self, id: str) -> asyncio.Lock:
         """Opening and closing a session happen one after the other."""
@@ -85,7 +85,8 @@ class Base:
         id = ids.parse(spelt, "sesn")
         if id is None or not self._offers.remembers:
             raise unknown(spelt)
-        session = await self._hub.get(self._principal, id)
+        await self._hub.sync.ensure_current(self._principal, id)
+        session = await self._hub.sessions.get(self._principal, id)
         if session.state == "trashed":
             raise unknown(spelt)
         return session

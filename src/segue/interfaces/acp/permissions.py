@@ -58,8 +58,8 @@ class Questions:
 
     async def ask_again(self, ask_id: str) -> None:
         """Put a question that was asked before this client came."""
-        seq = await self._hub.locate(self._principal, self._id, ask_id)
-        found = await self._hub.events(self._principal, self._id, after=seq - 1, limit=1)
+        seq = await self._hub.history.locate(self._principal, self._id, ask_id)
+        found = await self._hub.history.events(self._principal, self._id, after=seq - 1, limit=1)
         for event in found:
             if isinstance(event.body, PermissionAsked):
                 self.ask(event.body, await self._call(event.body.call_id, seq))
@@ -67,7 +67,7 @@ class Questions:
     async def _call(self, call_id: str | None, before: int) -> ToolCall | None:
         if call_id is None:
             return None
-        calls = await self._hub.events(
+        calls = await self._hub.history.events(
             self._principal, self._id, before=before, types=["tool_call"], limit=50, backward=True
         )
         for event in calls:
@@ -93,7 +93,7 @@ class Questions:
             return
         self._asking.pop(body.ask_id, None)
         try:
-            await self._hub.answer(self._principal, self._id, body.ask_id, chosen)
+            await self._hub.turns.answer(self._principal, self._id, body.ask_id, chosen)
         except NotFound:
             return  # answered elsewhere, or over
         except SegueError as error:

@@ -150,7 +150,9 @@ class Door:
             )
             program = self._program
             if program is not None and program.agent is None:
-                agent = await self._hub.join(self._principal, program.name, program.spec)
+                agent = await self._hub.agents.register_agent(
+                    self._principal, program.name, program.spec
+                )
                 self._program = program._replace(agent=agent)
         return self._hub
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from segue.hub import Hub
+    from segue.model.principal import Principal
+    from segue.model.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,11 +73,11 @@ def _complete(
         bounds = ids.prefix_range(begun, "sesn")
         trash = context.info_name == "restore"
         if bounds is not None:
-            near = where.read(lambda hub, who: hub.in_id_range(who, *bounds))
+            near = where.read(lambda hub, who: hub.sessions.in_id_range(who, *bounds))
             found = [session for session in near if (session.state == "trashed") == trash]
         elif not begun:
             query = Query(limit=30, trash=trash)
-            found = where.read(lambda hub, who: hub.list(who, query)).sessions
+            found = where.read(lambda hub, who: hub.sessions.list(who, query)).sessions
         else:
             return []
     except SegueError:
@@ -84,3 +89,10 @@ def _complete(
         )
         for each in found
     ]
+
+
+async def open_session(hub: Hub, principal: Principal, name: str) -> Session:
+    """Return the session that a person named, with what its tool has added to it since."""
+    session = await hub.sessions.resolve(principal, name)
+    await hub.sync.ensure_current(principal, session.id)
+    return await hub.sessions.get(principal, session.id)

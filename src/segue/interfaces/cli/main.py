@@ -376,7 +376,7 @@ def _run(args: list[str] | None) -> None:
         sys.exit(error.exit_code)
     except SegueError as error:
         click.echo(f"segue: {error.message}{_ADVICE.get(type(error), '')}", err=True)
-        for session in getattr(error, "meant", ()):
+        for session in getattr(error, "matches", ()):
             from .output.text import one_line
 
             click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)

@@ -82,11 +82,11 @@ async def get_session_messages(
             session = await _find(hub, session_id)
         except NotFound:
             return []
-        if await hub.keeper(LOCAL, session.id) == CLAUDE:
+        if await hub.sessions.owner(LOCAL, session.id) == CLAUDE:
             return claude.get_session_messages(
                 session.id, None, limit, offset, include_system_messages=include_system_messages
             )
-        events = [event async for event in hub.history(LOCAL, session.id)]
+        events = [event async for event in hub.history.read(LOCAL, session.id)]
     lines = transcript_writer.transcript_lines(session, events, resumable=False)
     entries = [entry for line in lines for entry in line.entries]
     return messages.messages_from_entries(
@@ -97,13 +97,13 @@ async def get_session_messages(
 async def rename_session(session_id: str, title: str, *, store: StoreLocation = None) -> None:
     """Set the title of a session. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.set_title(LOCAL, (await _find(hub, session_id)).id, title)
+        await hub.editor.set_title(LOCAL, (await _find(hub, session_id)).id, title)
 
 
 async def tag_session(session_id: str, tag: str | None, *, store: StoreLocation = None) -> None:
     """Set the tag of a session; None removes it. Raises NotFound if the id is unknown."""
     async with open_for_call(store) as hub:
-        await hub.set_tag(LOCAL, (await _find(hub, session_id)).id, tag)
+        await hub.editor.set_tag(LOCAL, (await _find(hub, session_id)).id, tag)
 
 
 async def fork_session(
@@ -121,13 +121,15 @@ async def fork_session(
         id = (await _find(hub, session_id)).id
         at = None
         if up_to_message_id is not None:
-            if await hub.keeper(LOCAL, id) == CLAUDE:  # its message ids are those of its files
+            if (
+                await hub.sessions.owner(LOCAL, id) == CLAUDE
+            ):  # its message ids are those of its files
                 try:
                     return claude.fork_session(id, None, up_to_message_id, title)
                 except ValueError as error:
                     raise NotFound(str(error), session=id) from None
-            at = await hub.locate(LOCAL, id, _normalize_id(up_to_message_id))
-        forked = await hub.fork(LOCAL, id, at=at, title=title)
+            at = await hub.history.locate(LOCAL, id, _normalize_id(up_to_message_id))
+        forked = await hub.editor.fork(LOCAL, id, at=at, title=title)
         return ForkSessionResult(session_id=forked.id)
 
 
@@ -135,7 +137,7 @@ async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:
     cursor: str | None = None
     seen: set[str] = set()  # a session that changes meanwhile is listed again at the end
     while True:
-        page = await hub.list(LOCAL, query, cursor)
+        page = await hub.sessions.list(LOCAL, query, cursor)
         for session in page.sessions:
             if session.id not in seen:
                 seen.add(session.id)
@@ -146,14 +148,15 @@ async def _read_pages(hub: Hub, query: Query) -> AsyncIterator[Session]:
 
 async def _find(hub: Hub, session_id: str) -> Session:
     """Return a session. Raises NotFound if it is unknown or in the trash."""
-    session = await hub.get(LOCAL, _normalize_id(session_id))
+    await hub.sync.ensure_current(LOCAL, _normalize_id(session_id))
+    session = await hub.sessions.get(LOCAL, _normalize_id(session_id))
     if session.state == "trashed":
         raise NotFound(f"session {session_id} was deleted", session=session.id)
     return session
 
 
 async def _session_info(hub: Hub, session: Session) -> SessionInfo:
-    first = await hub.events(LOCAL, session.id, types=("user_message",), limit=1)
+    first = await hub.history.events(LOCAL, session.id, types=("user_message",), limit=1)
     body = first[0].body if first else None
     prompt = truncate(plain_text(body.content)) if isinstance(body, UserMessage) else None
     return SessionInfo(

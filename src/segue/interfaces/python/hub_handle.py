@@ -42,7 +42,7 @@ class HubHandle:
 
             tools, failures = await McpServers.connect(servers, session.cwd, local=True)
             self._resources.push_async_callback(tools.close)
-        hold = await self.hub.hold(LOCAL, session.id, tools=tools)
+        hold = await self.hub.turns.lease(LOCAL, session.id, tools=tools)
         self._resources.push_async_callback(hold.close)
         return failures
 
@@ -61,7 +61,7 @@ async def open_handle(location: StoreLocation) -> HubHandle:
         hub = await open_hub(location)
     else:
         hub = Hub(location, data_dir())
-        return HubHandle(hub, hub.leave)
+        return HubHandle(hub, hub.detach)
     return HubHandle(hub, hub.close)
 
 

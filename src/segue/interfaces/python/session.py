@@ -106,7 +106,7 @@ class SDKSession:
         """
         hub = (await self._open()).hub
         content = as_content(prompt)
-        turn = await hub.prompt(
+        turn = await hub.turns.submit(
             LOCAL,
             self.session_id,
             content,
@@ -126,7 +126,7 @@ class SDKSession:
             turn = self._sent.popleft()
             if self._init_message is not None:
                 yield replace(self._init_message, uuid=ids.new_id())
-            first_seq = await hub.begun(LOCAL, self.session_id, turn)
+            first_seq = await hub.turns.wait_started(LOCAL, self.session_id, turn)
             if first_seq is None or first_seq <= self._streamed_seq:
                 continue  # withdrawn, or answered in a turn that was streamed already
             async with aclosing(self._stream_turn(hub, first_seq)) as messages:
@@ -145,7 +145,7 @@ class SDKSession:
         try:
             if self._hooks_id is not None:  # only this process can run turns with its hooks
                 for turn in self._sent:
-                    await handle.hub.withdraw(LOCAL, self.session_id, turn)
+                    await handle.hub.turns.withdraw(LOCAL, self.session_id, turn)
         finally:
             await handle.close()
         if self._hooks_id is not None:
@@ -172,7 +172,9 @@ class SDKSession:
         if self._create_in is not None:
             built_in = await hub.records.built_in_agent(LOCAL.workspace)
             agent = replace(built_in, overrides=self._overrides)
-            session = await hub.create(LOCAL, id=self.session_id, cwd=self._create_in, agent=agent)
+            session = await hub.editor.create(
+                LOCAL, id=self.session_id, cwd=self._create_in, agent=agent
+            )
         else:
             session = await self._load(hub)
             self._streamed_seq = session.last_seq
@@ -194,7 +196,9 @@ class SDKSession:
 
     async def _load(self, hub: Hub) -> Session:
         """Return the existing session, ready for a prompt."""
-        session = await hub.promptable(LOCAL, self.session_id, overrides=self._turn_overrides())
+        session = await hub.turns.prepare_for_prompt(
+            LOCAL, self.session_id, overrides=self._turn_overrides()
+        )
         expected = self._expected_cwd
         if expected is not None and directories.real(expected) != session.directory:
             raise InvalidInput(
@@ -217,7 +221,7 @@ class SDKSession:
         """Return what hooks add to a prompt. Raises InvalidInput if a hook blocks it."""
         if self._hooks is None:
             return None
-        session = await hub.get(LOCAL, self.session_id)
+        session = await hub.sessions.get(LOCAL, self.session_id)
         context = await self._hooks.before_prompt(
             session, self._mode or session.mode, plain_text(content)
         )
@@ -225,7 +229,9 @@ class SDKSession:
 
     async def _stream_turn(self, hub: Hub, first_seq: int) -> AsyncGenerator[Message, None]:
         summary = TurnSummary()
-        follow = hub.follow(LOCAL, self.session_id, first_seq - 1, deltas=self._include_deltas)
+        follow = hub.history.follow(
+            LOCAL, self.session_id, first_seq - 1, deltas=self._include_deltas
+        )
         async with aclosing(follow) as items:
             async for item in items:
                 if isinstance(item, Delta):
@@ -251,7 +257,7 @@ class SDKSession:
         async def run() -> None:
             result = await tool.call(call.call_id, call.input)
             with suppress(NotFound):  # the turn was cancelled
-                await hub.give(LOCAL, self.session_id, result)
+                await hub.turns.submit_tool_result(LOCAL, self.session_id, result)
 
         task = asyncio.create_task(run())
         self._tool_tasks.add(task)
@@ -259,7 +265,7 @@ class SDKSession:
 
     async def _answer(self, hub: Hub, request: PermissionAsked, summary: TurnSummary) -> None:
         """Ask the program about a permission request, and apply its answer."""
-        session = await hub.get(LOCAL, self.session_id)
+        session = await hub.sessions.get(LOCAL, self.session_id)
         if request.ask_id not in session.open_asks:
             return  # another client has answered it
         call = summary.tool_call(request.call_id)
@@ -271,12 +277,12 @@ class SDKSession:
             await self._reply(hub, request, refusal)
             raise
         for change in changes:
-            await hub.configure(LOCAL, self.session_id, change)
+            await hub.editor.configure(LOCAL, self.session_id, change)
         await self._reply(hub, request, decision)
         if not decision.allowed:
             summary.deny(request.call_id)
         if decision.interrupt:
-            await hub.cancel(LOCAL, self.session_id)
+            await hub.turns.cancel(LOCAL, self.session_id)
 
     async def _reply(
         self, hub: Hub, request: PermissionAsked, decision: PermissionDecision
@@ -284,6 +290,6 @@ class SDKSession:
         kind = "allow_once" if decision.allowed else "reject_once"
         option = next((option.id for option in request.options if option.kind == kind), None)
         with suppress(NotFound):  # the turn was cancelled, or another client has answered
-            await hub.answer(
+            await hub.turns.answer(
                 LOCAL, self.session_id, request.ask_id, option, decision.note, input=decision.input
             )

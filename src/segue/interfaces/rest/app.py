@@ -119,7 +119,7 @@ class RestApp:
 
     def own_metrics(self) -> Series:
         """Return the metrics of this process."""
-        return self.metrics.series(self.hub.turns.running, self.hub.store.vitals())
+        return self.metrics.series(self.hub.turns.engine.running, self.hub.store.vitals())
 
     def _record(self, request: RestRequest, status: int, seconds: float) -> None:
         route = "none" if request.endpoint is None else request.endpoint.path

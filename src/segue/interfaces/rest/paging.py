@@ -18,7 +18,7 @@ async def encode_page(
 ) -> str:
     """Return a token for the position (number, text) in a list."""
     position = ListPosition(of=list_name, descending=descending, number=number, text=text)
-    return PREFIX + await request.hub.mark(request.principal, position)
+    return PREFIX + await request.hub.sessions.encode_cursor(request.principal, position)
 
 
 async def decode_page(
@@ -28,7 +28,7 @@ async def decode_page(
 
     Raises InvalidCursor if the token was not made for this list, order and workspace.
     """
-    position = await request.hub.marked(request.principal, strip_prefix(token))
+    position = await request.hub.sessions.decode_cursor(request.principal, strip_prefix(token))
     if position.of != list_name:
         raise InvalidCursor("invalid page cursor")
     if position.descending != descending:

@@ -94,7 +94,8 @@ class RestRequest:
         if session_id is None:
             raise not_found
         try:
-            session = await self.hub.get(self.principal, session_id)
+            await self.hub.sync.ensure_current(self.principal, session_id)
+            session = await self.hub.sessions.get(self.principal, session_id)
         except NotFound:
             raise not_found from None
         if session.state == "trashed":

@@ -86,10 +86,10 @@ async def stream(request: WebRequest) -> Response:
     filters = await listing.filters_of(request)
     parts = [_rows(request, filters, request.number_param("as-of") or 0)]
     if session_id := ids.parse(request.param("session")):
-        session = await request.hub.get(request.principal, session_id)
+        session = await request.hub.sessions.get(request.principal, session_id)
         view_of = partial(transcript.view_of, request)
         parts.append(_session(request, session, _last_seq(request), view_of))
-    expires_at = partial(request.hub.visits.ends, request.token)
+    expires_at = partial(request.hub.logins.ends, request.token)
     return _respond(request, parts, ExpiringAccess(expires_at, LOGIN_CHECK_SECONDS))
 
 
@@ -135,16 +135,18 @@ async def _session(
         return
     after = min(after, session.last_seq)
     agent = await transcript.agent_name(request, session)
-    pairs = PairTracker(request.hub, request.principal, session.id)
+    pairs = PairTracker(request.hub.history, request.principal, session.id)
     unfinished_texts: dict[str, str] = {}
-    async for received in request.hub.follow(request.principal, session.id, after, deltas=True):
+    async for received in request.hub.history.follow(
+        request.principal, session.id, after, deltas=True
+    ):
         if isinstance(received, Delta):
             yield _unfinished_message(received, unfinished_texts)
             await asyncio.sleep(DELTA_PAUSE_SECONDS)
             continue
         unfinished_texts.pop(received.id, None)
         try:
-            session = await request.hub.get(request.principal, session.id)
+            session = await request.hub.sessions.get(request.principal, session.id)
             view = await view_of(session)
         except NotFound:
             break
@@ -201,7 +203,7 @@ def _shared_head(view: SessionView) -> dict[str, Any]:
 
 async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncIterator[bytes]:
     """Yield the list's rows that changed since a time, then those that change."""
-    changes = request.hub.changes(request.principal)
+    changes = request.hub.history.changes(request.principal)
     next_change = asyncio.ensure_future(anext(changes))
     await asyncio.sleep(0)  # subscribes to changes before the list is read, so none is missed
     try:
@@ -216,7 +218,7 @@ async def _rows(request: WebRequest, filters: Filters, since: int) -> AsyncItera
                 yield encode_frame("row", {"session": change.session, "html": None})
                 continue
             try:
-                session = await request.hub.get(request.principal, change.session)
+                session = await request.hub.sessions.get(request.principal, change.session)
             except NotFound:
                 continue
             yield _row(request, session, filters)

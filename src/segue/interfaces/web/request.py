@@ -132,7 +132,8 @@ class WebRequest:
         session_id = ids.parse(name)
         if session_id is None:
             raise NotFound(f"there is no session {name!r}")
-        return await self.hub.get(self.principal, session_id)
+        await self.hub.sync.ensure_current(self.principal, session_id)
+        return await self.hub.sessions.get(self.principal, session_id)
 
     async def form(self) -> dict[str, str]:
         """Return the form's fields; for repeated fields the last value."""
@@ -180,7 +181,7 @@ class WebRequest:
         database = self._shown_database_url()
         if database == DATABASE_VARIABLE:
             return "Set SEGUE_DATABASE_URL to the URL of the server's database."
-        if database and database != self.hub.database:
+        if database and database != self.hub.database_url:
             return "The database's password is left out: set PGPASSWORD or use ~/.pgpass."
         if not database and self._has_other_data_dir and not self.principal.local:
             return "Run it on the server, with SEGUE_DATA_DIR set to its data directory."
@@ -194,9 +195,13 @@ class WebRequest:
     def _shown_database_url(self) -> str | None:
         """Return the database's URL without its password, for others than the local user a
         variable's name, or None if the store is a file."""
-        if self.hub.database is None:
+        if self.hub.database_url is None:
             return None
-        return redact_database_url(self.hub.database) if self.principal.local else DATABASE_VARIABLE
+        return (
+            redact_database_url(self.hub.database_url)
+            if self.principal.local
+            else DATABASE_VARIABLE
+        )
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a template as an HTML response."""

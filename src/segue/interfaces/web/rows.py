@@ -8,7 +8,7 @@ from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
-from segue.hub.sessions.catalog import Found
+from segue.hub.sessions.catalog import SearchMatch
 from segue.model import clock
 from segue.model.session import Session
 from segue.render import format, project_names
@@ -35,7 +35,7 @@ class Group(NamedTuple):
     rows: list[Row]
 
 
-def found(each: Found) -> Row:
+def found(each: SearchMatch) -> Row:
     """A search's result, its words marked."""
     words = sendable(each.snippet)
     made = ""

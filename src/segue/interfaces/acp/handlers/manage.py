@@ -37,7 +37,7 @@ class Keeping(Base):
         if not self._offers.remembers:
             return wire.ListSessionsResponse(sessions=[])
         await self._tidy()
-        page = await self._hub.list(self._principal, query, request.cursor)
+        page = await self._hub.sessions.list(self._principal, query, request.cursor)
         return wire.ListSessionsResponse(
             sessions=[self._row(session) for session in page.sessions],
             next_cursor=UNSET if page.next is None else page.next,
@@ -59,14 +59,14 @@ class Keeping(Base):
         id = any_id(request.session_id)
         async with self._alone(id):
             try:
-                await self._put_away(id, self._hub.trash)
+                await self._put_away(id, self._hub.editor.trash)
             except NotFound:
                 log.info("session %s was deleted already", id)
         return wire.Empty()
 
     async def session_set_title(self, request: wire.SetTitleRequest) -> wire.SetTitleResponse:
         id = (await self._listed(request.session_id)).id
-        session = await self._hub.set_title(self._principal, id, request.title)
+        session = await self._hub.editor.set_title(self._principal, id, request.title)
         if opened := self._opened.get(id):
             await opened.caught_up()
         return wire.SetTitleResponse(title=session.title or "")
@@ -74,12 +74,12 @@ class Keeping(Base):
     async def session_archive(self, request: wire.SessionRequest) -> wire.Empty:
         id = (await self._listed(request.session_id)).id
         async with self._alone(id):
-            await self._put_away(id, self._hub.archive)
+            await self._put_away(id, self._hub.editor.archive)
         return wire.Empty()
 
     async def session_unarchive(self, request: wire.SessionRequest) -> wire.Empty:
         id = (await self._listed(request.session_id)).id
-        await self._hub.unarchive(self._principal, id)
+        await self._hub.editor.unarchive(self._principal, id)
         if opened := self._opened.get(id):
             await opened.caught_up()
         return wire.Empty()
@@ -96,10 +96,10 @@ class Keeping(Base):
         """Close it here, end the turn that another process may be running, and do that to it."""
 
         async def last() -> None:
-            session = await self._hub.get(self._principal, id)
+            session = await self._hub.sessions.get(self._principal, id)
             if session.turn is not None:
-                await self._hub.cancel(self._principal, id)
-                ended = self._hub.wait(self._principal, id, session.turn)
+                await self._hub.turns.cancel(self._principal, id)
+                ended = self._hub.turns.wait(self._principal, id, session.turn)
                 try:
                     await asyncio.wait_for(ended, REST_SECONDS)
                 except TimeoutError:

@@ -45,29 +45,29 @@ class Opening(Base):
         }
         agent = None if self._program is None else self._program.agent
         if not isinstance(agent, OwnsSessions):
-            return await self._hub.create(self._principal, **made_with)
+            return await self._hub.editor.create(self._principal, **made_with)
         begun = await agent.start_session(cwd, roots, connected.tools)
         made_with["native_id"] = begun.native_id
         try:
-            session = await self._hub.create(self._principal, id=begun.id, **made_with)
+            session = await self._hub.editor.create(self._principal, id=begun.id, **made_with)
         except Conflict:
             # It counts its sessions, from the beginning in every process, or has them in our store.
-            session = await self._hub.create(self._principal, **made_with)
+            session = await self._hub.editor.create(self._principal, **made_with)
         change = ConfigChanged(options=begun.bind(session.id))
-        return await self._hub.configure(self._principal, session.id, change)
+        return await self._hub.editor.configure(self._principal, session.id, change)
 
     async def session_fork(self, request: wire.SetupRequest) -> Any:
         roots, servers = self._setup(request)
         parent = await self._listed(request.session_id)
-        await self._hub.take_in(self._principal, parent.id)
+        await self._hub.sync.import_if_listed_only(self._principal, parent.id)
         async with await self._connect(servers, request.cwd, parent) as connected:
             # Here, whoever keeps its parent: the client forks a session to go on with it.
-            fork = await self._hub.fork(
-                self._principal, parent.id, cwd=request.cwd, origin="acp", here=True
+            fork = await self._hub.editor.fork(
+                self._principal, parent.id, cwd=request.cwd, origin="acp", in_store=True
             )
             if fork.roots != roots:
                 change = ConfigChanged(roots=roots)
-                fork = await self._hub.configure(self._principal, fork.id, change)
+                fork = await self._hub.editor.configure(self._principal, fork.id, change)
             await self._begin(self._follower(fork), fork, connected, new=True)
         return self._described(fork, fork.id)
 
@@ -90,7 +90,7 @@ class Opening(Base):
             raise RpcError(INVALID_PARAMS, f"cwd is not this session's, which is {session.cwd}")
         async with self._alone(session.id):
             await self._shut(session.id)
-            session = await self._hub.take_in(self._principal, session.id)
+            session = await self._hub.sync.import_if_listed_only(self._principal, session.id)
             session = await self._rooted(session, roots)
             opened = self._follower(session, request.session_id)
             if replay:
@@ -108,16 +108,16 @@ class Opening(Base):
         agent = None if self._program is None else self._program.agent
         theirs = isinstance(agent, OwnsSessions)
         if servers and session is not None:
-            theirs = await self._hub.connects(session, agent)
+            theirs = await self._hub.agents.connects_mcp(session, agent)
         return await connect(servers, cwd, local=self._principal.local, here=not theirs)
 
     async def _rooted(self, session: Session, roots: tuple[str, ...]) -> Session:
         """The session as it is now, with these roots and no others."""
         if session.roots == roots:
-            return await self._hub.get(self._principal, session.id)
+            return await self._hub.sessions.get(self._principal, session.id)
         try:
             change = ConfigChanged(roots=roots)
-            return await self._hub.configure(self._principal, session.id, change)
+            return await self._hub.editor.configure(self._principal, session.id, change)
         except ReadOnly:
             return session  # a source's own: nothing of ours runs in it
 
@@ -147,7 +147,7 @@ class Opening(Base):
         """From here on the session is open: its prompts run here, and its client hears of it."""
         await self._report(opened, session, connected)
         try:
-            opened.hold = await self._hub.hold(
+            opened.hold = await self._hub.turns.lease(
                 self._principal,
                 session.id,
                 agent=None if self._program is None else self._program.agent,
@@ -189,5 +189,5 @@ class Opening(Base):
             was_open = id in self._opened
             await self._shut(id)
             if was_open and not self._offers.remembers:
-                await self._hub.purge(self._principal, id)
+                await self._hub.editor.purge(self._principal, id)
         return wire.Empty()

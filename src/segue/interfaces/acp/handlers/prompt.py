@@ -31,13 +31,13 @@ class Talking(Base):
 
     async def session_set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
         opened = self._open_one(request.session_id)
-        session = await self._hub.get(self._principal, opened.id)
+        session = await self._hub.sessions.get(self._principal, opened.id)
         await self._choose(opened, session, options.mode_option(session), request.mode_id)
         return wire.Empty()
 
     async def session_set_config_option(self, request: wire.SetConfigRequest) -> Any:
         opened = self._open_one(request.session_id)
-        session = await self._hub.get(self._principal, opened.id)
+        session = await self._hub.sessions.get(self._principal, opened.id)
         option = options.find(session, request.config_id)
         if option is None:
             raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")
@@ -61,11 +61,11 @@ class Talking(Base):
             raise RpcError(INVALID_PARAMS, why)
         if options.is_offered(session, option["id"]):
             agent = self._program.agent if self._program else None
-            change = await self._hub.chosen(
-                self._principal, session, option["id"], value, agent, opened.tools
+            change = await self._hub.agents.set_option(
+                session, option["id"], value, agent, opened.tools
             )
         else:
             change = ConfigChanged(mode=str(value))  # the one option that is ours
-        session = await self._hub.configure(self._principal, opened.id, change)
+        session = await self._hub.editor.configure(self._principal, opened.id, change)
         await opened.caught_up()  # so that the update precedes the answer
         return session

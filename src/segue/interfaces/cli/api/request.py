@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from segue.hub import Hub
-from segue.hub.sessions.resolve import Ambiguous
+from segue.hub.sessions.resolve import AmbiguousName
 from segue.interfaces.cli.main import Where
 from segue.interfaces.cli.output.formats import written
 from segue.model import ids
@@ -128,7 +128,7 @@ class Calling:
         hub = await stack.enter_async_context(await self._where.open())
         if self._action.method != "GET":
             # Turns that the request begins run in this process, which stays until they have ended.
-            stack.push_async_callback(hub.turns.rest)
+            stack.push_async_callback(hub.turns.engine.rest)
         if not key and not token:
             await self._name(hub)
         # A key that is given is asked for its workspace; otherwise the local user asks.
@@ -146,9 +146,9 @@ class Calling:
             return
         titles = self._action.method != "DELETE"
         try:
-            session = await hub.named(self._where.principal, name, titles=titles)
-        except Ambiguous as error:
-            meant = "".join(f"\n  {each.id}  {each.title or ''}" for each in error.meant)
+            session = await hub.sessions.resolve(self._where.principal, name, titles=titles)
+        except AmbiguousName as error:
+            meant = "".join(f"\n  {each.id}  {each.title or ''}" for each in error.matches)
             raise Failure(error.message + meant) from None
         except NotFound:
             if not titles:

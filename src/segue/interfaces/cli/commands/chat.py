@@ -41,7 +41,9 @@ def new_command(
     """
     path = place(cwd)
     made = where.run(
-        lambda hub, principal: hub.create(principal, cwd=path, title=title, tag=tag, origin="cli")
+        lambda hub, principal: hub.editor.create(
+            principal, cwd=path, title=title, tag=tag, origin="cli"
+        )
     )
     show_made(made, format)
 
@@ -85,12 +87,12 @@ def prompt_command(where: Where, session: str, text: str, title: str | None) -> 
 
     async def prompt(hub: Hub, principal: Principal) -> str:
         if session == "new":
-            made = await hub.create(principal, cwd=os.getcwd(), title=title, origin="cli")
+            made = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
             click.echo(click.style(made.id, dim=True), err=True)
         else:
-            made = await hub.named(principal, session)
-            if (keeper := await hub.keeper(principal, made.id)) is not None:
-                await hub.promptable(principal, made.id)
+            made = await hub.sessions.resolve(principal, session)
+            if (keeper := await hub.sessions.owner(principal, made.id)) is not None:
+                await hub.turns.prepare_for_prompt(principal, made.id)
                 click.echo(f"Copied from {keeper} into the store.", err=True)
         return await converse(hub, principal, made.id, asked)
 
@@ -119,7 +121,7 @@ def resume_command(where: Where, session: str, here: bool) -> None:
 
     Example: segue resume "fix the parser"
     """
-    found = where.read(lambda hub, principal: hub.named(principal, session))
+    found = where.read(lambda hub, principal: hub.sessions.resolve(principal, session))
     resume(where, found, here=here)
 
 
@@ -127,7 +129,7 @@ def resume(where: Where, session: Session, *, here: bool = False) -> None:
     """Go on with a session where it belongs. Does not return where that is another program."""
     from segue.interfaces.cli import external_tools
 
-    keeper = where.read(lambda hub, principal: hub.keeper(principal, session.id))
+    keeper = where.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
     command = None if here or keeper is None else external_tools.command(session)
     if command is not None:
         external_tools.start(command, session)
@@ -136,9 +138,9 @@ def resume(where: Where, session: Session, *, here: bool = False) -> None:
 
 async def _talk(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
     if fork:
-        session = await hub.fork(principal, session.id, origin="cli", here=True)
+        session = await hub.editor.fork(principal, session.id, origin="cli", in_store=True)
         click.echo(f"Going on in a fork, {session.id}.", err=True)
-    for event in (await hub.events(principal, session.id, limit=20, backward=True))[-8:]:
+    for event in (await hub.history.events(principal, session.id, limit=20, backward=True))[-8:]:
         show_event(event)
     while True:
         try:
@@ -188,12 +190,12 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
     """Send a prompt and show its turn as it happens, asking here what the agent asks."""
     import asyncio
 
-    seq = (await hub.promptable(principal, id)).last_seq
-    turn = await hub.prompt(principal, id, text)
+    seq = (await hub.turns.prepare_for_prompt(principal, id)).last_seq
+    turn = await hub.turns.submit(principal, id, text)
     streamed = ""
     questions = _Questions(hub, principal, id)
     try:
-        async for item in hub.follow(principal, id, seq, deltas=True):
+        async for item in hub.history.follow(principal, id, seq, deltas=True):
             if isinstance(item, Delta):
                 piece = click.style(safe(item.text), dim=item.kind == "thought")
                 click.echo(piece, nl=False)
@@ -215,8 +217,8 @@ async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
         questions.close()
         if questions.failed is not None:
             raise questions.failed from None
-        await hub.cancel(principal, id)
-        await hub.wait(principal, id, turn)
+        await hub.turns.cancel(principal, id)
+        await hub.turns.wait(principal, id, turn)
         raise
     finally:
         questions.close()
@@ -244,7 +246,7 @@ class _Questions:
             return
         reject = next((o.id for o in asked.options if o.kind.startswith("reject")), None)
         click.echo("  (no terminal to ask in: rejected)", err=True)
-        await self._hub.answer(self._principal, self._id, asked.ask_id, reject)
+        await self._hub.turns.answer(self._principal, self._id, asked.ask_id, reject)
 
     def settle(self, ask_id: str) -> None:
         """Somebody has answered one."""
@@ -273,11 +275,11 @@ class _Questions:
                 try:
                     chosen = _chosen(asked.options, await typed.next("  Which: "))
                 except EOFError:
-                    await self._hub.cancel(self._principal, self._id)
+                    await self._hub.turns.cancel(self._principal, self._id)
                     return
             self._open.pop(asked.ask_id, None)
             with suppress(NotFound):  # somebody else was quicker
-                await self._hub.answer(self._principal, self._id, asked.ask_id, chosen)
+                await self._hub.turns.answer(self._principal, self._id, asked.ask_id, chosen)
 
 
 def _chosen(options: Sequence[Option], text: str) -> str | None:

@@ -107,12 +107,12 @@ def relocate(where: Where, session: str, directory: str) -> None:
     from segue import claude
 
     id = _named(where, session)
-    found = where.read(lambda hub, principal: hub.named(principal, session)).id
+    found = where.read(lambda hub, principal: hub.sessions.resolve(principal, session)).id
     _tried(lambda: claude.relocate_session(id, directory))
 
     async def follow(hub: Hub, principal: Principal) -> None:
-        if await hub.keeper(principal, found) is None:
-            await hub.import_claude(principal, id)
+        if await hub.sessions.owner(principal, found) is None:
+            await hub.sync.import_claude(principal, id)
 
     where.run(follow)  # so that a copy in the store knows
 
@@ -163,7 +163,7 @@ def _named(where: Where, session: str) -> str:
     from segue.sources.claude.format import paths
     from segue.sources.claude.sdk import locate
 
-    found: Session = where.read(lambda hub, principal: hub.named(principal, session))
+    found: Session = where.read(lambda hub, principal: hub.sessions.resolve(principal, session))
     name = found.native_id or event_codec.native_session_id(found)
     if locate.find_transcript(paths.ClaudeHome.current(), name) is None:
         raise InvalidInput(f"session {found.id} is not in Claude Code's files")

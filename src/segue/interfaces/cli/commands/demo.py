@@ -67,11 +67,11 @@ def demo_command(where: Where, port: int | None) -> None:
 
 async def _furnish(hub: Hub, principal: Principal) -> None:
     """Some sessions, unless there are any."""
-    if (await hub.list(principal, Query(limit=1))).sessions:
+    if (await hub.sessions.list(principal, Query(limit=1))).sessions:
         return
     for title, script, tag in _SESSIONS:
-        session = await hub.create(principal, title=title, tag=tag, origin="demo")
-        await hub.run(principal, session.id, [Text(text=script)])
+        session = await hub.editor.create(principal, title=title, tag=tag, origin="demo")
+        await hub.turns.run(principal, session.id, [Text(text=script)])
 
 
 def _tries(url: str, key: Path, where: Where) -> str:

@@ -33,10 +33,10 @@ def doctor_command(where: Where, deep: bool, format: str | None) -> None:
 
     Example: segue doctor --deep
     """
-    from segue.hub.access.diagnostics import Finding, checkup
+    from segue.hub.access.diagnostics import Finding
 
     async def check(hub: Hub, principal: Principal) -> list[Finding]:
-        return [finding async for finding in checkup(hub, principal, deep=deep)]
+        return [finding async for finding in hub.diagnostics.run(principal, deep=deep)]
 
     python = f"segue {__version__} on Python {platform.python_version()}"
     findings = [Finding("program", "ok", f"{python}, {sys.platform}")]

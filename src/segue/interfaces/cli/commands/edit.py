@@ -51,8 +51,10 @@ def fork_command(
     path = None if cwd is None else place(cwd)
 
     async def fork(hub: Hub, principal: Principal) -> Session:
-        parent = await hub.named(principal, session)
-        return await hub.fork(principal, parent.id, at=at, title=title, cwd=path, origin="cli")
+        parent = await hub.sessions.resolve(principal, session)
+        return await hub.editor.fork(
+            principal, parent.id, at=at, title=title, cwd=path, origin="cli"
+        )
 
     show_made(where.run(fork), format)
 
@@ -70,7 +72,9 @@ def rename_command(where: Where, session: str, title: str | None, clear: bool) -
     value = _value(title, clear, "TITLE")
 
     async def rename(hub: Hub, principal: Principal) -> None:
-        await hub.set_title(principal, (await hub.named(principal, session)).id, value)
+        await hub.editor.set_title(
+            principal, (await hub.sessions.resolve(principal, session)).id, value
+        )
 
     where.run(rename)
     confirm("It has no title now." if value is None else f"Its title is now: {value.strip()}")
@@ -89,7 +93,9 @@ def tag_command(where: Where, session: str, tag: str | None, clear: bool) -> Non
     value = _value(tag, clear, "TAG")
 
     async def set_tag(hub: Hub, principal: Principal) -> None:
-        await hub.set_tag(principal, (await hub.named(principal, session)).id, value)
+        await hub.editor.set_tag(
+            principal, (await hub.sessions.resolve(principal, session)).id, value
+        )
 
     where.run(set_tag)
     confirm("It has no tag now." if value is None else f"Tagged: {value.strip()}")
@@ -111,7 +117,7 @@ def archive_command(where: Where, sessions: tuple[str, ...]) -> None:
 
     Example: segue archive 0198c2a4-77b1 0198c7d0-1e05
     """
-    _each(where, sessions, lambda hub: hub.archive)
+    _each(where, sessions, lambda hub: hub.editor.archive)
     confirm("Archived; `segue unarchive` puts back.")
 
 
@@ -123,7 +129,7 @@ def unarchive_command(where: Where, sessions: tuple[str, ...]) -> None:
 
     Example: segue unarchive 0198c2a4-77b1
     """
-    _each(where, sessions, lambda hub: hub.unarchive)
+    _each(where, sessions, lambda hub: hub.editor.unarchive)
     confirm("Back among the others.")
 
 
@@ -135,7 +141,7 @@ def restore_command(where: Where, sessions: tuple[str, ...]) -> None:
 
     Example: segue restore 0198c2a4-77b1
     """
-    _each(where, sessions, lambda hub: hub.restore, trash=True)
+    _each(where, sessions, lambda hub: hub.editor.restore, trash=True)
     confirm("Out of the trash.")
 
 
@@ -158,7 +164,7 @@ def delete_command(where: Where, sessions: tuple[str, ...], purge: bool, yes: bo
 
     async def delete(hub: Hub, principal: Principal) -> None:
         for session in meant:
-            await (hub.purge if purge else hub.trash)(principal, session.id)
+            await (hub.editor.purge if purge else hub.editor.trash)(principal, session.id)
 
     where.run(delete)
     back = meant[0].id if len(meant) == 1 else "ID"
@@ -182,7 +188,7 @@ async def find_all(
     hub: Hub, principal: Principal, names: tuple[str, ...], *, trash: bool = False
 ) -> list[Session]:
     """The sessions of some names: all of them are known before anything is done to one."""
-    found = [await hub.named(principal, name, trash=trash) for name in names]
+    found = [await hub.sessions.resolve(principal, name, trashed=trash) for name in names]
     for session in found:
         if trash and session.state != "trashed":
             hint = "; `segue unarchive` takes it back" if session.state == "archived" else ""

@@ -9,8 +9,8 @@ from itertools import chain
 import click
 
 from segue.hub import Hub
-from segue.hub.sync.exchange import is_export
-from segue.interfaces.cli.arguments import file_or_session_argument, session_argument
+from segue.hub.sync.export_file import is_export
+from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
 from segue.interfaces.cli.main import Where, located
 from segue.interfaces.cli.output.formats import formatted, written
 from segue.model import ids
@@ -56,10 +56,10 @@ def export_command(where: Where, session: str, form: str | None, output: str | N
     chosen = form or _ENDINGS.get(os.path.splitext(output or "")[1].lower(), "segue")
 
     async def export(hub: Hub, principal: Principal) -> None:
-        found = await hub.named(principal, session)
+        found = await open_session(hub, principal, session)
         if chosen == "claude" and output is None:
             try:
-                click.echo(await hub.export_claude(principal, found.id))
+                click.echo(await hub.sync.export_claude(principal, found.id))
             except Conflict as error:
                 raise Conflict(f"{error.message}; -o FILE writes it there instead") from None
             click.echo(f"Go on with it: claude --resume {found.id}", err=True)
@@ -76,14 +76,14 @@ async def _pieces(
 ) -> AsyncIterator[bytes]:
     """A session in one of the formats, some of it at a time: it need not fit into memory."""
     if form in ("segue", "jsonl", "claude"):
-        lines = hub.claude_transcript if form == "claude" else hub.export
+        lines = hub.sync.claude_transcript if form == "claude" else hub.exchange.export
         async for line in lines(principal, session.id):
             yield line
         return
     from segue.render import documents
 
     document = documents.html if form == "html" else documents.markdown
-    async for text in document(hub, principal, session):
+    async for text in document(hub.history, principal, session):
         yield text.encode()
 
 
@@ -119,7 +119,7 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
                     raise InvalidInput("there is nothing to import: the file is empty")
                 if is_stream or is_export(first):
                     try:
-                        return await hub.import_session(
+                        return await hub.exchange.import_session(
                             principal, chain([first], file), new_id=new_id
                         )
                     except Conflict as error:
@@ -130,12 +130,12 @@ def import_command(where: Where, session: str, new_id: bool, format: str | None)
         named = session
         if not is_file and not session.endswith(".jsonl"):
             try:
-                named = ids.parse(session) or (await hub.named(principal, session)).id
+                named = ids.parse(session) or (await hub.sessions.resolve(principal, session)).id
             except NotFound:
                 told = f"there is neither a file nor a session {session!r}"
                 beside = ", but a directory" if os.path.isdir(session) else ""
                 raise NotFound(told + beside) from None
-        made, count = await hub.import_claude(principal, named)
+        made, count = await hub.sync.import_claude(principal, named)
         lines = "1 new line." if count == 1 else f"{count} new lines."
         click.echo(lines if count else "Nothing is new.", err=True)
         return made

@@ -21,7 +21,7 @@ from segue.model.lifecycle import STATUSES, Status
 from segue.model.query import Order, Query
 
 if TYPE_CHECKING:
-    from segue.hub import Found, Hub
+    from segue.hub import Hub, SearchMatch
     from segue.hub.sessions.pagination import Page
     from segue.model.principal import Principal
     from segue.model.session import Session
@@ -140,7 +140,7 @@ async def pages(
     cursor: str | None = None
     while True:
         wanted = MOST if most is None else min(MOST, most - len(seen))
-        page = await hub.list(principal, replace(query, limit=wanted), cursor)
+        page = await hub.sessions.list(principal, replace(query, limit=wanted), cursor)
         # One that moved meanwhile comes again.
         new = [session for session in page.sessions if session.id not in seen]
         seen.update(session.id for session in new)
@@ -204,19 +204,21 @@ def search_command(
         say_more(len(found), "--limit shows more")
 
 
-async def _best(hub: Hub, principal: Principal, query: Query) -> tuple[list[Found], bool]:
+async def _best(hub: Hub, principal: Principal, query: Query) -> tuple[list[SearchMatch], bool]:
     """As many as are wanted, and whether there are more."""
-    results = await hub.search(principal, replace(query, limit=query.limit + 1), ranked=True)
-    return results.found[: query.limit], len(results.found) > query.limit
+    results = await hub.sessions.search(
+        principal, replace(query, limit=query.limit + 1), ranked=True
+    )
+    return results.matches[: query.limit], len(results.matches) > query.limit
 
 
-async def _newest(hub: Hub, principal: Principal, query: Query) -> tuple[list[Found], bool]:
-    found: dict[str, Found] = {}  # by session: one that moved meanwhile comes again
+async def _newest(hub: Hub, principal: Principal, query: Query) -> tuple[list[SearchMatch], bool]:
+    found: dict[str, SearchMatch] = {}  # by session: one that moved meanwhile comes again
     cursor: str | None = None
     while True:
         page = replace(query, limit=min(MOST, query.limit - len(found)))
-        results = await hub.search(principal, page, cursor)
-        for each in results.found:
+        results = await hub.sessions.search(principal, page, cursor)
+        for each in results.matches:
             found.setdefault(each.session.id, each)
         cursor = results.next
         if cursor is None or len(found) >= query.limit:
@@ -232,7 +234,7 @@ def _hint(where: Where, query: Query) -> str:
     return " --archived looks among the archived ones too." if query.archived == "exclude" else ""
 
 
-def _show_found(found: list[Found], format: str | None, nothing: str) -> None:
+def _show_found(found: list[SearchMatch], format: str | None, nothing: str) -> None:
     if format is not None:
         from segue.interfaces.cli.output.output_fields import found_fields
 

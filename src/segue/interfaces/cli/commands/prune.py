@@ -14,8 +14,8 @@ from segue.interfaces.cli.output.text import one_line
 from .edit import ask, assured
 
 if TYPE_CHECKING:
-    from segue.hub import Hub, Policy
-    from segue.hub.sessions.retention import Step
+    from segue.hub import Hub
+    from segue.hub.sessions.retention import RetentionPolicy, RetentionStep
     from segue.model.principal import Principal
 
 _DONE = {"archive": "archived", "delete": "moved to the trash", "purge": "deleted for good"}
@@ -71,9 +71,9 @@ def prune_command(
         name: days or None for name, days in given.items() if days is not None
     }
 
-    async def plan(hub: Hub, principal: Principal) -> tuple[Policy, list[Step]]:
-        policy = replace(await hub.retention(principal), **changes)
-        return policy, list(await hub.prune(principal, policy=policy, dry_run=True))
+    async def plan(hub: Hub, principal: Principal) -> tuple[RetentionPolicy, list[RetentionStep]]:
+        policy = replace(await hub.retention.policy(principal), **changes)
+        return policy, list(await hub.retention.prune(principal, policy=policy, dry_run=True))
 
     policy, steps = where.read(plan)
     if not dry_run:
@@ -81,10 +81,10 @@ def prune_command(
             _show(steps, "would be")
             ask(f"Do this to {len(steps)}?")
 
-        async def prune(hub: Hub, principal: Principal) -> list[Step]:
+        async def prune(hub: Hub, principal: Principal) -> list[RetentionStep]:
             if save:
-                await hub.set_retention(principal, policy)
-            return list(await hub.prune(principal, policy=policy))
+                await hub.retention.set_policy(principal, policy)
+            return list(await hub.retention.prune(principal, policy=policy))
 
         steps = where.run(prune)
     if format is not None:
@@ -98,7 +98,7 @@ def prune_command(
         _show(steps, "would be" if dry_run else "was")
 
 
-def _show(steps: list[Step], verb: str) -> None:
+def _show(steps: list[RetentionStep], verb: str) -> None:
     for action, session in steps:
         title = one_line(session.title or "(untitled)")
         click.echo(f"{session.id}  {verb} {_DONE[action]}: {title}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.arguments import session_argument
+from segue.interfaces.cli.arguments import open_session, session_argument
 from segue.interfaces.cli.main import Ask, Where, located
 from segue.interfaces.cli.output.formats import formatted, write_rows, write_value
 from segue.interfaces.cli.output.pager import paged, show_text
@@ -42,20 +42,24 @@ def show_command(
     """
 
     with where.asking() as ask:
-        found = ask(lambda hub, principal: hub.named(principal, session))
+        found = ask(lambda hub, principal: open_session(hub, principal, session))
         if found.state == "trashed" and format is None:
             click.echo(f"It is in the trash; `segue restore {found.id}` takes it back.", err=True)
         if info:
             _show_info(found, format)
         elif agent is not None:
-            _show(_read(ask, lambda *by: by[0].thread(by[1], found.id, agent)), (), format)
+            _show(
+                _read(ask, lambda *by: by[0].history.thread_events(by[1], found.id, agent)),
+                (),
+                format,
+            )
         else:
             _show_session(ask, found.id, format)
 
 
 def _show_session(ask: Ask, id: str, format: str | None, *, wait: bool = False) -> None:
-    threads = ask(lambda hub, principal: hub.threads(principal, id))
-    events = _read(ask, lambda hub, principal: hub.conversation(principal, id))
+    threads = ask(lambda hub, principal: hub.history.threads(principal, id))
+    events = _read(ask, lambda hub, principal: hub.history.conversation(principal, id))
     _show(events, threads, format, wait=wait)
 
 
@@ -148,13 +152,13 @@ def tail_command(where: Where, session: str, follow: bool, count: int, format: s
         raise click.BadParameter("must be 0 or more", param_hint="'-n'")
 
     async def tail(hub: Hub, principal: Principal) -> None:
-        found = await hub.named(principal, session)
+        found = await open_session(hub, principal, session)
         events, seq = await _last(hub, principal, found, count, format is None)
         telling = Telling()
         for event in events:
             _show_one(event, format, telling)
         if follow:
-            async for item in hub.follow(principal, found.id, seq):
+            async for item in hub.history.follow(principal, found.id, seq):
                 # Without deltas, events alone.
                 _show_one(item, format, telling)  # type: ignore[arg-type]
 
@@ -170,7 +174,7 @@ async def _last(
     found: list[Event] = []
     before = session.last_seq + 1
     while len(found) < count and before > 1:
-        batch = await hub.events(
+        batch = await hub.history.events(
             principal, session.id, before=before, limit=max(50, count), backward=True
         )
         if not batch:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from segue.hub.sessions.stats import Spent
+from segue.hub.sessions.stats import UsageTotal
 from segue.interfaces.cli.main import Where, located
 from segue.interfaces.cli.output.formats import formatted, write_rows
 from segue.interfaces.cli.output.pager import paged
@@ -27,7 +27,7 @@ _BAR = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def _fields(total: Spent) -> dict[str, Any]:
+def _fields(total: UsageTotal) -> dict[str, Any]:
     used = total.usage
     return {
         "sessions": total.sessions,
@@ -60,17 +60,17 @@ def stats_command(where: Where, query: Query, by: str, limit: int, format: str |
     """
     wanted = replace(query, order="created")
 
-    async def count(hub: Hub, principal: Principal) -> dict[str, Spent]:
-        totals: dict[Any, Spent] = {}
+    async def count(hub: Hub, principal: Principal) -> dict[str, UsageTotal]:
+        totals: dict[Any, UsageTotal] = {}
         async for page in pages(hub, principal, wanted):
             for session in page.sessions:
-                total = totals.setdefault(_group(session, by), Spent())
+                total = totals.setdefault(_group(session, by), UsageTotal())
                 total.add(session.usage, session.messages)
         used = {id for id in totals if by == "agent" and id is not None}
         names = await hub.records.agent_names(principal.workspace, used)
-        named: dict[str, Spent] = {}
+        named: dict[str, UsageTotal] = {}
         for group, total in totals.items():
-            named.setdefault(_named(group, by, names), Spent()).merge(total)
+            named.setdefault(_named(group, by, names), UsageTotal()).merge(total)
         return named
 
     totals = where.read(count)
@@ -105,7 +105,7 @@ def _named(group: Any, by: str, agents: dict[str, str]) -> str:
     return "none" if group is None else agents.get(group, str(group))
 
 
-def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
+def _show(by: str, rows: list[tuple[str, UsageTotal]]) -> None:
     from rich.table import Table
 
     from segue.interfaces.cli.output.tables import columns, show
@@ -131,7 +131,7 @@ def _show(by: str, rows: list[tuple[str, Spent]]) -> None:
     show(table)
 
 
-def _numbers(total: Spent) -> tuple[str, ...]:
+def _numbers(total: UsageTotal) -> tuple[str, ...]:
     usage = total.usage
     read = usage.input_tokens + usage.cache_read_tokens
     read += usage.cache_5m_tokens + usage.cache_1h_tokens

@@ -58,7 +58,7 @@ def empty(where: Where, yes: bool, format: str | None) -> None:
 
     async def purge(hub: Hub, principal: Principal) -> None:
         for session in counted(sessions, "Deleting"):
-            await hub.purge(principal, session.id)
+            await hub.editor.purge(principal, session.id)
 
     if sessions:
         where.run(purge)

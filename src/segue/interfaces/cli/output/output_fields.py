@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from segue.hub import Found
+from segue.hub import SearchMatch
 from segue.model import clock
 from segue.model.event import Event, SystemMessage, Usage, UserMessage
 from segue.model.principal import ApiKey
@@ -55,7 +55,7 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def found_fields(found: Found) -> dict[str, Any]:
+def found_fields(found: SearchMatch) -> dict[str, Any]:
     """A session that a search found, with its snippet and where the words stand in it."""
     return {
         **session_fields(found.session),

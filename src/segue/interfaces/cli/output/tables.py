@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from segue.hub import Found
+from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
 from segue.interfaces.cli.picker.width import cut, fit_end, width
 from segue.model import clock
@@ -37,7 +37,7 @@ def columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
-def session_lines(sessions: Sequence[Session], found: Sequence[Found] = ()) -> str:
+def session_lines(sessions: Sequence[Session], found: Sequence[SearchMatch] = ()) -> str:
     """Which, when, how long, what, where; below each session the snippet that a search found.
 
     Where there is little room, the title gives way; where there is very little, the place goes.
@@ -73,7 +73,7 @@ def session_lines(sessions: Sequence[Session], found: Sequence[Found] = ()) -> s
     return "".join(f"{line}\n" for line in lines)
 
 
-def _highlighted(found: Found, room: int) -> str:
+def _highlighted(found: SearchMatch, room: int) -> str:
     """A snippet with the words that were found in it marked, as much as there is room for."""
     shown = cut(safe(found.snippet), room)
     text, end = "", 0

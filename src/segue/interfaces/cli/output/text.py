@@ -8,7 +8,7 @@ from textwrap import indent
 
 import click
 
-from segue.hub import Found
+from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
 from segue.model import clock
 from segue.model.ansi import strip_colors
@@ -54,7 +54,7 @@ def show_sessions(sessions: Sequence[Session]) -> None:
         )
 
 
-def show_found(results: Iterable[Found]) -> None:
+def show_found(results: Iterable[SearchMatch]) -> None:
     """A session and its snippet, the words that matched in bold."""
     for found in results:
         show_sessions([found.session])

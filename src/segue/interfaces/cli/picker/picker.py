@@ -149,7 +149,9 @@ class Picker:
         self._after = go_on
 
     def _fork(self, session: Session) -> None:
-        made = self._change("Forked.", lambda hub, who: hub.fork(who, session.id, origin="cli"))
+        made = self._change(
+            "Forked.", lambda hub, who: hub.editor.fork(who, session.id, origin="cli")
+        )
         self._choices.type("")
         for place, row in enumerate(self._choices.rows):
             if row.session is not None and row.session.id == made.id:
@@ -160,20 +162,20 @@ class Picker:
         title = self._line("Title", session.title or "")
         if title is not None:
             value = title.strip() or None
-            self._change("Renamed.", lambda hub, who: hub.set_title(who, session.id, value))
+            self._change("Renamed.", lambda hub, who: hub.editor.set_title(who, session.id, value))
 
     def _tag(self, session: Session) -> None:
         tag = self._line("Tag", session.tag or "")
         if tag is not None:
             value = tag.strip() or None
-            self._change("Tagged.", lambda hub, who: hub.set_tag(who, session.id, value))
+            self._change("Tagged.", lambda hub, who: hub.editor.set_tag(who, session.id, value))
 
     def _archive(self, session: Session) -> None:
         if session.state == "archived":
-            self._change("Unarchived.", lambda hub, who: hub.unarchive(who, session.id))
+            self._change("Unarchived.", lambda hub, who: hub.editor.unarchive(who, session.id))
         else:
             self._change(
-                "Archived; ^A shows what is.", lambda hub, who: hub.archive(who, session.id)
+                "Archived; ^A shows what is.", lambda hub, who: hub.editor.archive(who, session.id)
             )
 
     def _delete(self, session: Session) -> None:
@@ -184,7 +186,7 @@ class Picker:
             return
         self._change(
             f"In the trash; `segue restore {session.id[:13]}` takes it out.",
-            lambda hub, who: hub.trash(who, session.id),
+            lambda hub, who: hub.editor.trash(who, session.id),
         )
 
     def _copy(self, session: Session) -> None:

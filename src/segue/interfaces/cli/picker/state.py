@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from segue.hub.sessions.resolve import MIN_PREFIX
+from segue.hub.sessions.resolve import MIN_PREFIX_LENGTH
 from segue.interfaces.cli.main import Ask
 from segue.interfaces.cli.output.text import event_text
 from segue.model import ids, search_text
@@ -123,7 +123,7 @@ class Choices:
         if row.seq is not None:
             where = {"after": max(0, row.seq - 4), "limit": PREVIEW}
         try:
-            events = self._ask(lambda hub, who: hub.events(who, session.id, **where))
+            events = self._ask(lambda hub, who: hub.history.events(who, session.id, **where))
         except NotFound:
             events = []  # it was deleted meanwhile
         self._previews[_place(row)] = list(events)
@@ -144,15 +144,15 @@ class Choices:
         return next((i for i, row in enumerate(self.rows) if row.session is not None), 0)
 
     def _recent(self) -> None:
-        mine = self._ask(lambda hub, who: hub.list(who, self._here)).sessions
+        mine = self._ask(lambda hub, who: hub.sessions.list(who, self._here)).sessions
         if mine:
             self._add(f"In {os.path.basename(self._here.cwd or '') or '/'}", mine)
         self._more("Everywhere" if mine else "")
 
     def _search(self) -> None:
         bounds = ids.prefix_range(self.typed.strip(), "sesn")
-        if bounds is not None and len(self.typed) >= MIN_PREFIX:
-            named = self._ask(lambda hub, who: hub.in_id_range(who, *bounds, limit=PAGE))
+        if bounds is not None and len(self.typed) >= MIN_PREFIX_LENGTH:
+            named = self._ask(lambda hub, who: hub.sessions.in_id_range(who, *bounds, limit=PAGE))
             state = "archived" if self.archived else "active"
             self._add("", [session for session in named if session.state == state])
         self._more()
@@ -160,14 +160,16 @@ class Choices:
     def _more(self, heading: str = "") -> None:
         """The next page."""
         if not self._words:
-            page = self._ask(lambda hub, who: hub.list(who, self._everywhere, self._cursor))
+            page = self._ask(
+                lambda hub, who: hub.sessions.list(who, self._everywhere, self._cursor)
+            )
             self._cursor = page.next
             self._add(heading, page.sessions)
             return
         query = replace(self._everywhere, text=self._words, limit=FOUND)
-        results = self._ask(lambda hub, who: hub.search(who, query, self._cursor))
+        results = self._ask(lambda hub, who: hub.sessions.search(who, query, self._cursor))
         self._cursor = results.next
-        for found in results.found:
+        for found in results.matches:
             if found.session.id not in self._seen:
                 self._seen.add(found.session.id)
                 seq = None

@@ -42,10 +42,10 @@ class Lookups:
         """A question; its event has its own id."""
         if ask_id not in self._asks:
             try:
-                seq = await self._hub.locate(self._principal, self._session, ask_id)
+                seq = await self._hub.history.locate(self._principal, self._session, ask_id)
             except NotFound:
                 return None
-            for event in await self._hub.events(
+            for event in await self._hub.history.events(
                 self._principal, self._session, after=seq - 1, limit=1
             ):
                 self.add(event.body)
@@ -54,7 +54,7 @@ class Lookups:
     async def shown_as(self, id: str) -> ToolCall | None:
         """The tool call that is shown under an id, if it is a recent one."""
         wanted = ids.parse(id, "sevt")
-        for event in await self._hub.events(
+        for event in await self._hub.history.events(
             self._principal, self._session, types=("tool_call",), limit=_NEAR, backward=True
         ):
             if isinstance(event.body, ToolCall) and call_id_of(event.body.call_id) == wanted:
@@ -64,7 +64,7 @@ class Lookups:
     async def called(self, call_id: str, before: int) -> ToolCall | None:
         """The tool call that a result closes."""
         if call_id not in self._calls:
-            for event in await self._hub.events(
+            for event in await self._hub.history.events(
                 self._principal,
                 self._session,
                 before=before,

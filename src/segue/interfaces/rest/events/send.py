@@ -117,7 +117,7 @@ async def _message(request: RestRequest, given: UserMessage, system: Said | None
     content = await _content(request, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
-        turn = await request.hub.prompt(
+        turn = await request.hub.turns.submit(
             request.principal, session.id, content, system=system, later=True
         )
         # When it begins, the same event comes again with its time.
@@ -149,7 +149,7 @@ async def _outcome(request: RestRequest, given: DefineOutcome) -> Step:
 
     async def step(session: Session) -> dict[str, Any]:
         id = ids.new_id()
-        made = await request.hub.define_outcome(
+        made = await request.hub.turns.define_outcome(
             request.principal,
             session.id,
             given.description,
@@ -189,7 +189,7 @@ async def _read(request: RestRequest, file_id: str) -> str:
 
 def _interrupt(request: RestRequest, thread: str | None) -> Step:
     async def step(session: Session) -> dict[str, Any]:
-        cancelled = await request.hub.cancel(request.principal, session.id)
+        cancelled = await request.hub.turns.cancel(request.principal, session.id)
         # With nothing to interrupt it is over as soon as it came.
         done = None if cancelled else clock.now()
         return _echo("user.interrupt", cancelled or ids.new_id(), done, session_thread_id=thread)
@@ -208,7 +208,7 @@ async def _confirmation(request: RestRequest, session: Session, given: Confirmat
 
     async def step(session: Session) -> dict[str, Any]:
         chosen = None if option is None else option.id
-        answer = await request.hub.answer(
+        answer = await request.hub.turns.answer(
             request.principal, session.id, asked.ask_id, chosen, given.deny_message
         )
         return _echo("user.tool_confirmation", answer, None, **_fields(given))
@@ -251,7 +251,9 @@ async def _result(
 
     async def step(session: Session) -> dict[str, Any]:
         try:
-            id = await request.hub.give(request.principal, session.id, result, system=system)
+            id = await request.hub.turns.submit_tool_result(
+                request.principal, session.id, result, system=system
+            )
         except NotFound:  # it has one already, which counts
             id = ids.new_id()
         return _echo(kind, id, clock.now(), **_fields(given))

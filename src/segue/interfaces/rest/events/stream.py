@@ -77,7 +77,7 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
         return StreamStart(int(match[1]), int(match[2]) + 1)
     if match and int(match[1]) and _is_imported(request, session):
         # A position in the source's transcript: all that is new since then are the turns here.
-        turns = await request.hub.events(
+        turns = await request.hub.history.events(
             request.principal, session.id, types=("status_changed",), limit=1
         )
         return StreamStart(turns[0].seq if turns else session.last_seq + 1)
@@ -85,7 +85,7 @@ async def _start_after(request: RestRequest, session: Session, last_event_id: st
     view = await events.view_before(request, session, 1)
     if event_id is not None:
         wanted = ids.format_id("sevt", event_id)
-        async for event in request.hub.history(request.principal, session.id):
+        async for event in request.hub.history.read(request.principal, session.id):
             for index, item in enumerate(await view.show(event)):
                 if item["id"] == wanted:
                     return StreamStart(event.seq, index + 1)
@@ -110,7 +110,7 @@ async def _frames(
 ) -> AsyncGenerator[bytes]:
     if status(session) == "terminated" and start.seq > session.last_seq:
         return
-    follower = request.hub.follow(
+    follower = request.hub.history.follow(
         request.principal, session.id, start.seq - 1, deltas=bool(delta_types)
     )
     request.app.metrics.open_streams += 1

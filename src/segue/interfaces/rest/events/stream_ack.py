@@ -44,7 +44,7 @@ class StreamAcks:
             self._cached.clear()
         self._cached[key] = seq
         try:
-            await self._hub.tell(principal, session_id, seq)
+            await self._hub.history.ack(principal, session_id, seq)
         except SegueError:
             # The session is gone or the store is read-only: only this process knows the ack.
             return
@@ -52,7 +52,7 @@ class StreamAcks:
     async def acked_seq(self, principal: Principal, session_id: str) -> int:
         """Return the last ack of a session, or 0."""
         cached = self._cached.get((principal.workspace, session_id), 0)
-        return max(cached, await self._hub.told(principal, session_id))
+        return max(cached, await self._hub.history.acked_seq(principal, session_id))
 
     async def replay_start(self, principal: Principal, session: Session) -> int | None:
         """Return the first seq of the turn that a new stream replays.
@@ -63,7 +63,7 @@ class StreamAcks:
             return None
         if session.turn is not None and session.status != "idle":
             return await self._turn_start(principal, session, session.turn)
-        changes = await self._hub.events(
+        changes = await self._hub.history.events(
             principal,
             session.id,
             types=("status_changed",),
@@ -81,14 +81,14 @@ class StreamAcks:
         return None if turn is None else await self._turn_start(principal, session, turn)
 
     async def _has_waiting_prompt(self, principal: Principal, session: Session) -> bool:
-        if await self._hub.keeper(principal, session.id) is not None:
+        if await self._hub.sessions.owner(principal, session.id) is not None:
             return False
-        return bool(await self._hub.waiting(principal, session.id))
+        return bool(await self._hub.turns.queued(principal, session.id))
 
     async def _turn_start(self, principal: Principal, session: Session, turn: str) -> int:
         """Return the seq of a turn's first event, which is stored just before its prompt."""
         try:
-            prompt_seq = await self._hub.locate(principal, session.id, turn)
+            prompt_seq = await self._hub.history.locate(principal, session.id, turn)
         except NotFound:
             return session.last_seq + 1
         return max(1, prompt_seq - 1)

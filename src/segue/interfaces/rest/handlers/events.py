@@ -61,7 +61,7 @@ async def page(
     edge = seq
     view: View | None = None
     while len(found) <= limit:
-        batch = await request.hub.events(
+        batch = await request.hub.history.events(
             request.principal,
             session.id,
             after=0 if descending else max(0, (edge or 1) - 1),
@@ -125,7 +125,7 @@ async def view_before(request: RestRequest, session: Session, seq: int) -> View:
     known: list[Event] = []
     while seq > 1:
         after = known[-1].seq if known else 0
-        batch = await request.hub.events(
+        batch = await request.hub.history.events(
             request.principal, session.id, after=after, before=seq, types=STATE, limit=_BATCH
         )
         known += batch

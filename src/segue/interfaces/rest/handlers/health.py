@@ -24,7 +24,7 @@ async def readyz(app: RestApp) -> Response:
     if app.closing.is_set():
         return PlainTextResponse("shutting down\n", 503)
     try:
-        await app.hub.list(LOCAL, Query(limit=1))
+        await app.hub.sessions.list(LOCAL, Query(limit=1))
     except StoreError as error:
         return PlainTextResponse(f"{error.message}\n", 503)
     return PlainTextResponse("ready\n")

@@ -182,7 +182,7 @@ async def mount(request: RestRequest, session: Session, tokens: dict[str, str]) 
     for resource in session.resources:
         if token := tokens.get(resource.get("id", "")):
             await request.hub.mounts.keep_token(session, resource, token)
-    request.hub.rooms.begin(session)
+    request.hub.workdirs.begin(session)
 
 
 def _repository(resource: Repository) -> dict[str, Any]:
@@ -262,8 +262,8 @@ async def add(request: RestRequest) -> dict[str, Any]:
         return (*before, made)
 
     try:
-        await request.hub.rooms.add(session, made)
-        await request.hub.set_resources(request.principal, session.id, edit)
+        await request.hub.workdirs.add(session, made)
+        await request.hub.editor.set_resources(request.principal, session.id, edit)
     except Exception:
         await request.hub.mounts.unmount(session, made)
         raise
@@ -283,9 +283,9 @@ async def update(request: RestRequest) -> dict[str, Any]:
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         return tuple(changed if each.get("id") == found["id"] else each for each in before)
 
-    session = await request.hub.set_resources(request.principal, session.id, edit)
+    session = await request.hub.editor.set_resources(request.principal, session.id, edit)
     # With the new token a clone may succeed that failed before.
-    request.hub.rooms.begin(session, again=found["id"])
+    request.hub.workdirs.begin(session, again=found["id"])
     return changed
 
 
@@ -297,7 +297,7 @@ async def delete(request: RestRequest) -> ResourceDeleted:
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         return tuple(each for each in before if each.get("id") != found["id"])
 
-    await request.hub.set_resources(request.principal, session.id, edit)
+    await request.hub.editor.set_resources(request.principal, session.id, edit)
     await request.hub.mounts.unmount(session, found)
     return ResourceDeleted(id=found["id"])
 

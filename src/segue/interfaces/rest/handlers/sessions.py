@@ -109,7 +109,7 @@ class SessionDeleted(requests.Deleted, frozen=True, tag_field="type", tag="sessi
 
 async def list_(request: RestRequest) -> dict[str, Any]:
     token = request.params.text("page")
-    page = await request.hub.list(
+    page = await request.hub.sessions.list(
         request.principal,
         query(request),
         None if token is None else paging.strip_prefix(token),
@@ -222,7 +222,7 @@ def _most(budget: Budget | None) -> int | None:
 async def _check_prices(request: RestRequest, agent: AgentRef) -> None:
     """Refuse a budget where the agent, or one that it may call, has a model without a price."""
     roster = await agents.roster(request, agent)
-    await request.hub.check_budget(request.workspace, agent, *roster)
+    await request.hub.turns.check_budget(request.workspace, agent, *roster)
 
 
 async def make(
@@ -238,7 +238,7 @@ async def make(
     fields = made_with._asdict()
     attached = fields.pop("attached")
     id = id or ids.new_id()
-    session = await request.hub.create(
+    session = await request.hub.editor.create(
         request.principal,
         id=id,
         title=(title or "").strip() or None,
@@ -275,13 +275,15 @@ async def update(request: RestRequest) -> SessionOut:
         await _check_budget(request, session, given.budget)
     if not isinstance(given.agent, UnsetType):
         ref = await _changed(request, session, given.agent)
-        session = await request.hub.configure(
+        session = await request.hub.editor.configure(
             request.principal, session.id, ConfigChanged(agent=ref)
         )
     if info != InfoChanged():
-        session = await request.hub.set_info(request.principal, session.id, info)
+        session = await request.hub.editor.set_info(request.principal, session.id, info)
     if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
-        session = await request.hub.set_budget(request.principal, session.id, _most(given.budget))
+        session = await request.hub.turns.set_budget(
+            request.principal, session.id, _most(given.budget)
+        )
     return await one(request, session)
 
 
@@ -307,14 +309,14 @@ async def _changed(request: RestRequest, session: Session, given: AgentChange) -
 async def archive(request: RestRequest) -> SessionOut:
     session = await request.session()
     try:
-        archived = await request.hub.archive(request.principal, session.id)
+        archived = await request.hub.editor.archive(request.principal, session.id)
     except Busy as busy:
         raise InvalidInput(
             f"Session {ids.format_id('sesn', session.id)} cannot be archived while its status is"
             f' "{busy.data["status"]}". Only pending or idle sessions may be archived.'
         ) from None
     if archived.turn is not None:
-        await request.hub.cancel(
+        await request.hub.turns.cancel(
             request.principal, session.id
         )  # it waits for an answer: none will come
     return await one(request, archived)
@@ -323,9 +325,11 @@ async def archive(request: RestRequest) -> SessionOut:
 async def delete(request: RestRequest) -> SessionDeleted:
     """For good, but for what another tool keeps: its files go to the trash beside them."""
     session = await request.session()
-    kept = await request.hub.keeper(request.principal, session.id) is not None
+    kept = await request.hub.sessions.owner(request.principal, session.id) is not None
     try:
-        await (request.hub.trash if kept else request.hub.purge)(request.principal, session.id)
+        await (request.hub.editor.trash if kept else request.hub.editor.purge)(
+            request.principal, session.id
+        )
     except Busy:
         raise InvalidInput(
             "Cannot delete session while it is running."

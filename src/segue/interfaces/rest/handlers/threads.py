@@ -90,7 +90,7 @@ async def list_events(request: RestRequest) -> dict[str, Any]:
         at = begin, int(within)
     view = await events.view_from(request, session, session)
     found = list[Any]()
-    async for event in request.hub.thread(request.principal, session.id, thread.id):
+    async for event in request.hub.history.thread_events(request.principal, session.id, thread.id):
         for place, shown in enumerate(await view.show(event)):
             if (event.seq, place) < at:
                 continue
@@ -122,7 +122,7 @@ async def _found(request: RestRequest) -> tuple[Session, Other | None]:
 
 async def _others(request: RestRequest, session: Session) -> list[Other]:
     """The other threads, in order; each with a parent that is one of them, or with none."""
-    found = await request.hub.threads(request.principal, session.id)
+    found = await request.hub.history.threads(request.principal, session.id)
     known = {thread.id for thread in found}
     return [
         thread if thread.parent in known else thread._replace(parent=None)

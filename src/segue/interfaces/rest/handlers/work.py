@@ -96,7 +96,7 @@ async def poll(request: RestRequest) -> Polled:
     loop = asyncio.get_running_loop()
     until = loop.time() + (block or 0) / 1000
     gone = asyncio.ensure_future(request.wait_for_disconnect())
-    waiting = Poll(request.hub.work, place, patience * 1000)
+    waiting = Poll(request.hub.work_queue, place, patience * 1000)
     try:
         while True:
             item = await waiting.look()
@@ -121,14 +121,14 @@ def _secret(request: RestRequest) -> str | None:
 
 
 async def acknowledge(request: RestRequest) -> WorkOut:
-    return show(await request.hub.work.acknowledge(await _find(request)))
+    return show(await request.hub.work_queue.acknowledge(await _find(request)))
 
 
 async def heartbeat(request: RestRequest) -> Heartbeat:
     low, high = _TTLS
     wished = request.params.number("desired_ttl_seconds", 1, 1 << 31)
     ttl = None if wished is None else min(max(wished, low), high)
-    item = await request.hub.work.beat(
+    item = await request.hub.work_queue.beat(
         await _find(request), request.params.text("expected_last_heartbeat"), ttl
     )
     return Heartbeat(
@@ -141,7 +141,7 @@ async def heartbeat(request: RestRequest) -> Heartbeat:
 
 async def stop(request: RestRequest) -> WorkOut:
     given = await request.body(Stop)
-    return show(await request.hub.work.stop(await _find(request), force=bool(given.force)))
+    return show(await request.hub.work_queue.stop(await _find(request), force=bool(given.force)))
 
 
 async def update(request: RestRequest) -> WorkOut:
@@ -166,7 +166,7 @@ async def list_(request: RestRequest) -> Page[WorkOut]:
 async def stats(request: RestRequest) -> Stats:
     waiting = [
         each
-        for each in await request.hub.work.live(await _place(request))
+        for each in await request.hub.work_queue.live(await _place(request))
         if each.body["state"] == "queued"
     ]
     pending = sum("polled_at" in each.body for each in waiting)

@@ -22,7 +22,7 @@ MOMENT_SECONDS = 2.0  # that a page without a script waits for an answer
 async def new(request: WebRequest) -> Response:
     """A new session. Only the local user chooses its directory: tools may read what is in there."""
     cwd = (await request.form()).get("cwd", "").strip() if request.principal.local else ""
-    session = await request.hub.create(request.principal, cwd=_directory(cwd), origin="web")
+    session = await request.hub.editor.create(request.principal, cwd=_directory(cwd), origin="web")
     return request.redirect(f"/s/{session.id}")
 
 
@@ -35,20 +35,20 @@ async def prompt(request: WebRequest) -> Response:
     content += [_picture(each) for each in fields.get("picture", [])]
     if not content:
         raise InvalidInput("write something first")
-    turn = await request.hub.prompt(request.principal, session.id, content)
+    turn = await request.hub.turns.submit(request.principal, session.id, content)
     return request.redirect(await _then(request, session, turn), turn)
 
 
 async def take(request: WebRequest) -> Response:
     """Go on here with a session that another tool keeps: a copy of it, under its own id."""
     session = await request.session()
-    await request.hub.promptable(request.principal, session.id)
+    await request.hub.turns.prepare_for_prompt(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def cancel(request: WebRequest) -> Response:
     session = await request.session()
-    cancelled = await request.hub.cancel(request.principal, session.id)
+    cancelled = await request.hub.turns.cancel(request.principal, session.id)
     return request.redirect(await _then(request, session, cancelled))
 
 
@@ -56,45 +56,45 @@ async def answer(request: WebRequest) -> Response:
     """An answer to the agent's question: `choice` is the question's id and the option's."""
     session = await request.session()
     ask_id, _, option = (await request.form()).get("choice", "").partition(" ")
-    answered = await request.hub.answer(request.principal, session.id, ask_id, option or None)
+    answered = await request.hub.turns.answer(request.principal, session.id, ask_id, option or None)
     return request.redirect(await _then(request, session, answered))
 
 
 async def rename(request: WebRequest) -> Response:
     session = await request.session()
     title = (await request.form()).get("title", "").strip()
-    await request.hub.set_title(request.principal, session.id, title or None)
+    await request.hub.editor.set_title(request.principal, session.id, title or None)
     return request.redirect(f"/s/{session.id}")
 
 
 async def tag(request: WebRequest) -> Response:
     session = await request.session()
     given = (await request.form()).get("tag", "").strip()
-    await request.hub.set_tag(request.principal, session.id, given or None)
+    await request.hub.editor.set_tag(request.principal, session.id, given or None)
     return request.redirect(f"/s/{session.id}")
 
 
 async def archive(request: WebRequest) -> Response:
     session = await request.session()
-    await request.hub.archive(request.principal, session.id)
+    await request.hub.editor.archive(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def unarchive(request: WebRequest) -> Response:
     session = await request.session()
-    await request.hub.unarchive(request.principal, session.id)
+    await request.hub.editor.unarchive(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
 async def delete(request: WebRequest) -> Response:
     session = await request.session()
-    await request.hub.trash(request.principal, session.id)
+    await request.hub.editor.trash(request.principal, session.id)
     return request.redirect(f"/?deleted={session.id}")
 
 
 async def restore(request: WebRequest) -> Response:
     session = await request.session()
-    await request.hub.restore(request.principal, session.id)
+    await request.hub.editor.restore(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")
 
 
@@ -103,7 +103,9 @@ async def fork(request: WebRequest) -> Response:
     session = await request.session()
     given = (await request.form()).get("at", "")
     at = parse_number(given, f"{given!r} is no message of this session") if given else None
-    made = await request.hub.fork(request.principal, session.id, at=at, origin="web", here=True)
+    made = await request.hub.editor.fork(
+        request.principal, session.id, at=at, origin="web", in_store=True
+    )
     return request.redirect(f"/s/{made.id}")
 
 
@@ -120,7 +122,9 @@ async def _then(request: WebRequest, session: Session, event: str | None) -> str
     try:
         async with (
             asyncio.timeout(MOMENT_SECONDS),
-            aclosing(request.hub.follow(request.principal, session.id, session.last_seq)) as events,
+            aclosing(
+                request.hub.history.follow(request.principal, session.id, session.last_seq)
+            ) as events,
         ):
             async for each in events:
                 assert isinstance(each, Event), "no deltas were asked for"

@@ -80,7 +80,9 @@ async def found_in(request: WebRequest, view: SessionView) -> Response:
     words = request.param("q")
     if not search_text.terms(words):
         return HTMLResponse("")
-    hits = await request.hub.find_in_threads(request.principal, view.session.id, words, limit=FOUND)
+    hits = await request.hub.history.find_in_threads(
+        request.principal, view.session.id, words, limit=FOUND
+    )
     made = [(thread, hit.event, rows.found(hit).snippet) for thread, hit in hits]
     return HTMLResponse(str(templates.macros("session_bits.html").elsewhere(view, made, FOUND)))
 
@@ -91,7 +93,7 @@ def _inside(values: Mapping[str, Any]) -> Response:
 
 
 async def _values(request: WebRequest, view: SessionView) -> dict[str, Any]:
-    threads = await request.hub.threads(request.principal, view.session.id)
+    threads = await request.hub.history.threads(request.principal, view.session.id)
     thread = _named(request, threads)
     base = f"{view.base}/agent/{quote(sendable(thread.id))}"  # its places are none of the session's
     events, earlier, later = await _window(request, view, thread)
@@ -116,9 +118,11 @@ def _named(request: WebRequest, threads: Iterable[Thread]) -> Thread:
 
 
 async def _event(request: WebRequest, view: SessionView) -> Event:
-    thread = _named(request, await request.hub.threads(request.principal, view.session.id))
+    thread = _named(request, await request.hub.history.threads(request.principal, view.session.id))
     seq = request.path_number("seq")
-    async for event in request.hub.thread(request.principal, view.session.id, thread.id):
+    async for event in request.hub.history.thread_events(
+        request.principal, view.session.id, thread.id
+    ):
         if event.seq == seq:
             return event
     raise NotFound("There is no such message.")
@@ -133,7 +137,9 @@ async def _window(
     shown: list[Event] = []
     later: int | None = None
     dropped = False
-    async for event in request.hub.thread(request.principal, view.session.id, thread.id):
+    async for event in request.hub.history.thread_events(
+        request.principal, view.session.id, thread.id
+    ):
         ahead = event.seq < (before if before is not None else at or 0)
         if ahead and not shown:
             dropped = dropped or len(held) == held.maxlen

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from segue.hub.sessions.stats import Spent
+from segue.hub.sessions.stats import UsageTotal
 from segue.interfaces.web.request import WebRequest
 from segue.model import clock
 from segue.model.errors import InvalidInput
@@ -24,7 +24,7 @@ class Bar(NamedTuple):
 
     name: str
     title: str
-    spent: Spent
+    spent: UsageTotal
     tokens: int
     share: float
 
@@ -39,7 +39,7 @@ async def page(request: WebRequest) -> Response:
     days = request.number_param("days") or 30
     if days not in PERIODS:
         raise InvalidInput(f"days must be one of {', '.join(map(str, PERIODS))}")
-    tally = await request.hub.tally(request.principal, days)
+    tally = await request.hub.sessions.stats(request.principal, days)
     counts = [tally.days.get(day, 0) for day in range(tally.since, tally.until + 1)]
     most = max(counts, default=0)
     plotted = [
@@ -66,27 +66,27 @@ async def page(request: WebRequest) -> Response:
     )
 
 
-def _projects(spent: Mapping[str, Spent]) -> dict[str, Spent]:
+def _projects(spent: Mapping[str, UsageTotal]) -> dict[str, UsageTotal]:
     """Directories, those that sessions have to themselves as one."""
-    made: dict[str, Spent] = {}
+    made: dict[str, UsageTotal] = {}
     for directory, each in spent.items():
         name = directory if project_names.is_project(directory) else "no project"
-        _join(made.setdefault(name, Spent()), each)
+        _join(made.setdefault(name, UsageTotal()), each)
     return made
 
 
-def _join(whole: Spent, part: Spent) -> None:
+def _join(whole: UsageTotal, part: UsageTotal) -> None:
     whole.sessions += part.sessions
     whole.messages += part.messages
     whole.usage += part.usage
     whole.unpriced += part.unpriced
 
 
-def _bars(spent: Mapping[str, Spent]) -> list[Bar]:
+def _bars(spent: Mapping[str, UsageTotal]) -> list[Bar]:
     """The largest ones, and the rest as one."""
     ranked = sorted(spent.items(), key=lambda each: -format.tokens(each[1].usage))
     if len(ranked) > SHOWN:
-        rest = Spent()
+        rest = UsageTotal()
         for _, each in ranked[SHOWN - 1 :]:
             _join(rest, each)
         ranked = [*ranked[: SHOWN - 1], (f"{len(ranked) - SHOWN + 1} others", rest)]

@@ -17,12 +17,15 @@ async def export(request: WebRequest) -> Response:
     format = request.path_params["format"]
     pieces: AsyncIterator[str | bytes]
     if format == "jsonl":
-        pieces, kind = request.hub.export(request.principal, session.id), "application/jsonl"
+        pieces, kind = (
+            request.hub.exchange.export(request.principal, session.id),
+            "application/jsonl",
+        )
     elif format == "md":
-        pieces = documents.markdown(request.hub, request.principal, session)
+        pieces = documents.markdown(request.hub.history, request.principal, session)
         kind = "text/markdown; charset=utf-8"
     elif format == "html":
-        pieces = documents.html(request.hub, request.principal, session)
+        pieces = documents.html(request.hub.history, request.principal, session)
         kind = "text/html; charset=utf-8"
     else:
         raise NotFound(f"sessions are exported as md, html or jsonl, not {format}")

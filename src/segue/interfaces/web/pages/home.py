@@ -32,7 +32,7 @@ async def _deleted(request: WebRequest) -> str:
     if id is None:
         return ""
     try:
-        session = await request.hub.get(request.principal, id)
+        session = await request.hub.sessions.get(request.principal, id)
     except NotFound:
         return ""
     if session.state != "trashed":

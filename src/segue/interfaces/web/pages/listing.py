@@ -62,12 +62,16 @@ async def read(request: WebRequest, filters: Filters, cursor: str | None = None)
     now = clock.now()
     query = filters.query(FIRST if cursor is None else LATER)
     if query.text and search_text.terms(query.text):
-        results = await request.hub.search(request.principal, replace(query, limit=FOUND), cursor)
-        made, following = [rows.found(each) for each in results.found], results.next
+        results = await request.hub.sessions.search(
+            request.principal, replace(query, limit=FOUND), cursor
+        )
+        made, following = [rows.found(each) for each in results.matches], results.next
     else:
         # Only punctuation, so far: that finds everything.
         query = replace(query, text=None, limit=SEEN if filters.by_project else query.limit)
-        listed = await request.hub.list(request.principal, query, cursor, bind_filters=False)
+        listed = await request.hub.sessions.list(
+            request.principal, query, cursor, bind_filters=False
+        )
         made, following = [Row(session) for session in listed.sessions], listed.next
     after = filters.address(cursor=following) if following else None
     return Listed(
@@ -79,7 +83,9 @@ async def first(request: WebRequest, filters: Filters) -> list[Session]:
     """The sessions that a list begins with; none for a search, which is as it was asked for."""
     if filters.words:
         return []
-    page = await request.hub.list(request.principal, filters.query(FIRST), bind_filters=False)
+    page = await request.hub.sessions.list(
+        request.principal, filters.query(FIRST), bind_filters=False
+    )
     return page.sessions
 
 
@@ -91,7 +97,7 @@ async def page(request: WebRequest) -> Response:
 
 async def facets(request: WebRequest) -> Response:
     """Values to filter by, taken from the sessions that were active last."""
-    page = await request.hub.list(request.principal, Query(limit=SEEN, archived="include"))
+    page = await request.hub.sessions.list(request.principal, Query(limit=SEEN, archived="include"))
     agents = {session.agent.id for session in page.sessions if session.agent is not None}
     made = templates.macros("facets.html").facets(
         directories=_common(

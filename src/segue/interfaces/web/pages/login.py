@@ -16,7 +16,7 @@ async def login(request: WebRequest) -> Response:
         return request.render_page("login.html", words="", next=_inside(request.param("next")))
     answer = RedirectResponse(_inside(request.param("next")), 303)
     try:
-        secret = await request.hub.visits.enter(token)
+        secret = await request.hub.logins.enter(token)
     except Unauthorized:
         if await _is_in(request):  # by this very link, perhaps, opened a second time
             return answer
@@ -36,7 +36,7 @@ async def sign_in(request: WebRequest) -> Response:
     form = await request.form()
     going = _inside(form.get("next", ""))
     try:
-        secret = await request.hub.visits.sign_in(form.get("key", "").strip())
+        secret = await request.hub.logins.sign_in(form.get("key", "").strip())
     except Unauthorized:
         words = (
             "That key is not valid here. It may have expired, have been revoked, or be mistyped."
@@ -46,7 +46,7 @@ async def sign_in(request: WebRequest) -> Response:
 
 
 async def sign_out(request: WebRequest) -> Response:
-    await request.hub.visits.leave(request.token)
+    await request.hub.logins.leave(request.token)
     answer = request.redirect("/login")
     answer.delete_cookie(cookie_name(request.http), path="/")
     return answer

@@ -52,7 +52,7 @@ async def main(request: WebRequest, view: SessionView) -> dict[str, Any]:
     here = last if at is None else min(chunk_number(session, at), last)
     first = max(0, here - (LAST - 1 if at is None else AROUND))
     upto = min(last, here + AROUND)
-    parts = await read_chunks(request.hub, request.principal, session, first, upto)
+    parts = await read_chunks(request.hub.history, request.principal, session, first, upto)
     if at is None:
         parts = _filling(parts)
         first = parts[0].number
@@ -72,13 +72,13 @@ async def main(request: WebRequest, view: SessionView) -> dict[str, Any]:
 
 
 async def view_of(request: WebRequest, session: Session) -> SessionView:
-    owner = await request.hub.keeper(request.principal, session.id)
+    owner = await request.hub.sessions.owner(request.principal, session.id)
     return SessionView(session, f"/s/{session.id}", writable=True, csrf=request.csrf, owner=owner)
 
 
 async def waiting(request: WebRequest, view: SessionView) -> Sequence[str]:
     """The ids of messages that have not begun."""
-    return () if view.owner else await request.hub.waiting(request.principal, view.session.id)
+    return () if view.owner else await request.hub.turns.queued(request.principal, view.session.id)
 
 
 async def page(request: WebRequest) -> Response:
@@ -110,7 +110,7 @@ async def parts_of(request: WebRequest, view: SessionView) -> Response:
     upto = min(upto, chunk_number(view.session, view.session.last_seq))
     if first > upto:
         return HTMLResponse("")
-    parts = await read_chunks(request.hub, request.principal, view.session, first, upto)
+    parts = await read_chunks(request.hub.history, request.principal, view.session, first, upto)
     return HTMLResponse(await render_chunks(view, parts))
 
 
@@ -123,7 +123,7 @@ async def turns_of(request: WebRequest, view: SessionView) -> Response:
     if search_text.terms(words := request.param("q")):
         return await _found(request, view, words)
     after = request.number_param("after") or 0
-    found = await request.hub.events(
+    found = await request.hub.history.events(
         request.principal, view.session.id, after=after, types=("user_message",), limit=TURNS
     )
     lines = [
@@ -138,7 +138,7 @@ async def turns_of(request: WebRequest, view: SessionView) -> Response:
 
 async def _found(request: WebRequest, view: SessionView, words: str) -> Response:
     """The messages in which some words occur, the newest first."""
-    found = await request.hub.find(
+    found = await request.hub.history.find(
         request.principal,
         view.session.id,
         words,
@@ -219,7 +219,7 @@ async def _event(request: WebRequest, session: Session) -> Event:
     seq = request.path_number("seq")
     if seq > session.last_seq:
         raise NotFound("There is no such message.")
-    found = await request.hub.events(
+    found = await request.hub.history.events(
         request.principal, session.id, after=seq - 1, before=seq + 1, limit=1
     )
     if not found:

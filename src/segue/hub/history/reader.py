@@ -1,0 +1,261 @@
+"""Read a session's events, its conversation and its threads, and follow it as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from segue.hub.sessions.catalog import SearchMatch, search_match
+from segue.hub.sessions.lookup import SessionLookup, SourceSet
+from segue.model import search_text
+from segue.model.errors import InvalidInput, NotFound
+from segue.model.event import Delta, Event
+from segue.model.principal import Principal
+from segue.model.query import SearchHit
+from segue.model.session import Session, Thread
+from segue.sources.base import Source
+from segue.store.base import Store
+
+if TYPE_CHECKING:
+    from .background_pull import BackgroundPulls, EnsureCurrent
+    from .follow import LiveUpdates, SessionChange
+
+
+class HistoryReader:
+    """Read histories of the store and the sources."""
+
+    def __init__(
+        self,
+        store: Store,
+        sources: SourceSet,
+        lookup: SessionLookup,
+        ensure_current: EnsureCurrent,
+    ) -> None:
+        """`ensure_current` pulls what a tool has added to an imported session."""
+        self._store = store
+        self._sources = sources
+        self._lookup = lookup
+        self._ensure_current = ensure_current
+
+    @cached_property
+    def live(self) -> LiveUpdates:
+        """What wakes the subscribers of sessions in this process."""
+        from .follow import LiveUpdates
+
+        return LiveUpdates(self._store, self._sources)
+
+    @cached_property
+    def _background_pulls(self) -> BackgroundPulls:
+        from .background_pull import BackgroundPulls
+
+        return BackgroundPulls(self.live, self._ensure_current)
+
+    def close(self) -> None:
+        """Stop to listen for changes."""
+        if "live" in self.__dict__:
+            self.live.close()
+
+    async def events(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        types: Sequence[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 1000,
+        backward: bool = False,
+    ) -> Sequence[Event]:
+        """Return the events with `after < seq < before`, in order.
+
+        `since` and `until` are times; `backward` returns the last `limit` events instead of the
+        first.
+        """
+        _, source = await self._lookup.find(principal, id)
+        options: dict[str, Any] = {
+            "after": after,
+            "before": before,
+            "types": types,
+            "since": since,
+            "until": until,
+            "limit": limit,
+            "backward": backward,
+        }
+        if source is not None:
+            return await source.events(id, **options)
+        return await self._store.events(principal.workspace, id, **options)
+
+    async def read(self, principal: Principal, id: str, after: int = 0) -> AsyncIterator[Event]:
+        """Yield the whole history after a seq, one batch at a time."""
+        _, source = await self._lookup.find(principal, id)
+        async for event in self._lookup.read(principal.workspace, id, source, after=after):
+            yield event
+
+    async def conversation(self, principal: Principal, id: str) -> AsyncIterator[Event]:
+        """Yield the events of the active branch: those that led to the newest message."""
+        _, source = await self._lookup.find(principal, id)
+        if source is not None:
+            async for event in source.conversation(id):
+                yield event
+            return
+        async for event in self._lookup.read(principal.workspace, id, None):
+            if not event.body.is_off_branch:
+                yield event
+
+    async def locate(self, principal: Principal, id: str, event_id: str) -> int:
+        """Return the seq of an event; raises NotFound if the session has no such event."""
+        _, source = await self._lookup.find(principal, id)
+        if source is not None:
+            seq = await source.locate(id, event_id)
+        else:
+            seq = await self._store.locate(principal.workspace, id, event_id)
+        if seq is None:
+            raise NotFound(f"no event {event_id} in session {id}", session=id)
+        return seq
+
+    async def find(
+        self,
+        principal: Principal,
+        id: str,
+        words: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[SearchMatch]:
+        """Return the events of a session that contain all words, the newest first."""
+        terms = _terms(words)
+        session, source = await self._lookup.find(principal, id)
+        if source is not None:
+            seqs = await source.occurrences(id, terms, before, limit)
+        else:
+            seqs = await self._store.occurrences(principal.workspace, id, terms, before, limit)
+        return [
+            search_match(SearchHit(session, event), terms)
+            for seq in seqs
+            for event in await self.events(principal, id, after=seq - 1, before=seq + 1, limit=1)
+        ]
+
+    async def find_in_threads(
+        self, principal: Principal, id: str, words: str, *, limit: int = 100
+    ) -> list[tuple[Thread, SearchMatch]]:
+        """Return the events of a session's threads that contain all words."""
+        terms = _terms(words)
+        session, _ = await self._lookup.find(principal, id)
+        matches: list[tuple[Thread, SearchMatch]] = []
+        for thread in await self.threads(principal, id):
+            async for event in self.thread_events(principal, id, thread.id):
+                text = search_text.searchable_text(event.body)
+                if text and all(search_text.text_has_term(term, text) for term in terms):
+                    matches.append((thread, search_match(SearchHit(session, event), terms)))
+                    if len(matches) == limit:
+                        return matches
+        return matches
+
+    async def threads(self, principal: Principal, id: str) -> Sequence[Thread]:
+        """Return the threads of a session whose events are not in its own history."""
+        session, source = await self._lookup.find(principal, id)
+        if source is not None:
+            return await source.threads(id)
+        return list((await self._imported_threads(session)).values())
+
+    async def thread_events(
+        self, principal: Principal, id: str, thread_id: str
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a thread, which have a seq of their own.
+
+        Raises NotFound if the session has no such thread.
+        """
+        session, source = await self._lookup.find(principal, id)
+        if source is not None:
+            async for event in source.thread(id, thread_id):
+                yield event
+            return
+        threads = await self._imported_threads(session)
+        path = next((path for path, thread in threads.items() if thread.id == thread_id), None)
+        if path is None:
+            raise NotFound(f"session {id} has no thread {thread_id}", session=id)
+        from segue.hub.sync.mirror import Mirror
+
+        async for event in Mirror(self._store, session.workspace).thread(session, path):
+            yield event
+
+    async def _imported_threads(self, session: Session) -> Mapping[str, Thread]:
+        if "claude" not in session.extra:
+            return {}
+        from segue.hub.sync.mirror import Mirror
+
+        return await Mirror(self._store, session.workspace).threads(session)
+
+    async def ack(self, principal: Principal, id: str, seq: int) -> None:
+        """Record, for all processes, that a client has received the events up to `seq`.
+
+        Does nothing for a session that a source owns.
+        """
+        _, source = await self._lookup.find(principal, id)
+        if source is None:
+            await self._store.ack(principal.workspace, id, seq)
+
+    async def acked_seq(self, principal: Principal, id: str) -> int:
+        """Return the last seq that a client has received; 0 for a session of a source."""
+        _, source = await self._lookup.find(principal, id)
+        return 0 if source is not None else await self._store.acked_seq(principal.workspace, id)
+
+    async def follow(
+        self, principal: Principal, id: str, after: int = 0, *, deltas: bool = False
+    ) -> AsyncGenerator[Event | Delta, None]:
+        """Yield the stored events after a seq, then new ones from any process as they come.
+
+        With `deltas`, also yield the deltas of messages that are being written. Ends when the
+        session is purged. A source's session is followed in its source; once it is imported, it
+        is followed in the store, from the first turn that it has there.
+        """
+        session, source = await self._lookup.find(principal, id)
+        name = (principal.workspace, id)
+        if source is not None:
+            async for item in self._follow_in_source(name, source, after):
+                yield item
+            imported = await self._store.get(*name)
+            if imported is None:
+                return
+            session = imported
+            turns = await self._store.events(*name, types=("status_changed",), limit=1)
+            after = turns[0].seq - 1 if turns else session.last_seq
+
+        def read(seq: int) -> AsyncIterator[Event]:
+            return self._lookup.read(*name, None, after=seq)
+
+        is_imported = session.origin in {source.name for source in self._sources}
+        with self._background_pulls.while_followed(name) if is_imported else nullcontext():
+            async for item in self.live.follow(read, name, after, deltas=deltas):
+                yield item
+
+    async def _follow_in_source(
+        self, name: tuple[str, str], source: Source, after: int
+    ) -> AsyncIterator[Event | Delta]:
+        """Yield a source's events until the session is imported or deleted."""
+        workspace, id = name
+
+        async def read(seq: int) -> AsyncIterator[Event]:
+            imported = await self._store.get(workspace, id) is not None
+            async for event in self._lookup.read(workspace, id, source, after=seq):
+                yield event
+            if imported:
+                raise NotFound(f"session {id} is in the store now", session=id)
+
+        async for item in self.live.follow(read, name, after, deltas=False):
+            yield item
+
+    def changes(self, principal: Principal) -> AsyncIterator[SessionChange]:
+        """Yield the ids of the workspace's sessions as they change."""
+        return self.live.changes(principal.workspace)
+
+
+def _terms(words: str) -> list[search_text.Term]:
+    terms = search_text.terms(words)
+    if not terms:
+        raise InvalidInput("a search needs at least one word")
+    return terms

@@ -1,0 +1,147 @@
+"""Fork sessions: inside the store, inside a source, or from a source into the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from segue.hub.resources.records import Records
+from segue.hub.sync.event_buffer import event_buffer
+from segue.hub.turns.end_turn import fork_tail_events
+from segue.model import clock, ids, projection
+from segue.model.errors import InvalidInput
+from segue.model.event import AnyBody, Created, Draft, Event, ForkPoint, InfoChanged
+from segue.model.principal import Principal
+from segue.model.session import Session
+from segue.sources.base import Source
+from segue.store.base import Store, fork_event
+
+from . import directories
+from .lookup import SessionLookup
+
+
+class SessionForker:
+    """Create forks."""
+
+    def __init__(
+        self, store: Store, data_dir: Path, lookup: SessionLookup, records: Records
+    ) -> None:
+        self._store = store
+        self._data_dir = data_dir
+        self._lookup = lookup
+        self._records = records
+
+    async def fork(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        at: int | None,
+        cwd: str | None,
+        title: str | None,
+        new_id: str | None,
+        origin: str,
+        in_store: bool,
+    ) -> Session:
+        """Fork a session where it can be forked; see `SessionEditor.fork`."""
+        parent, source = await self._lookup.find(principal, id)
+        last = parent.last_seq if at is None else at
+        if not 1 <= last <= parent.last_seq:
+            raise InvalidInput(f"session {id} has events 1 to {parent.last_seq}, no {last}")
+        if source is not None and at is not None:
+            await _require_event(source, id, at)
+        new_id = new_id or ids.new_id()
+        if source is not None and "fork" in source.can and not in_store:
+            new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
+            return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
+        created = await self._created(principal, parent, source, cwd, origin, last)
+        if source is None:
+            return await self._store.fork(
+                principal.workspace,
+                id,
+                new_id,
+                last,
+                Draft(body=created),
+                lambda session: _closing_events(session, title, session.title),
+            )
+        return await self._copy_from_source(
+            principal, source, parent, new_id, created, last=last, title=title
+        )
+
+    async def _copy_from_source(
+        self,
+        principal: Principal,
+        source: Source,
+        parent: Session,
+        new_id: str,
+        created: Created,
+        *,
+        last: int,
+        title: str | None,
+    ) -> Session:
+        """Copy the conversation of a source's session into a new session of the store."""
+        workspace = principal.workspace
+        with event_buffer(self._data_dir) as events:
+            async for event in source.conversation(parent.id):
+                if 1 < event.seq <= last:
+                    events.add(fork_event(replace(event, seq=events.count + 2), new_id))
+            point = ForkPoint(session=parent.id, seq=events.count + 1)
+            events.first = _new_event(1, replace(created, fork=point))
+            session = projection.project(workspace, new_id, events)
+            for body in _closing_events(session, title, session.title or parent.title):
+                events.add(_new_event(events.count + 2, body))
+            return await self._store.load(workspace, new_id, events)
+
+    async def _created(
+        self,
+        principal: Principal,
+        parent: Session,
+        source: Source | None,
+        cwd: str | None,
+        origin: str,
+        last: int,
+    ) -> Created:
+        workspace = principal.workspace
+        # A directory that another tool recorded is used as it is, even if it is gone.
+        cwd = directories.absolute(cwd) if cwd else parent.cwd
+        real_cwd = directories.real(cwd)
+        agent = parent.agent if source is None else None
+        environment_id = parent.environment_id
+        return Created(
+            cwd=cwd,
+            real_cwd=None if real_cwd == cwd else real_cwd,
+            roots=parent.roots,
+            origin=origin,
+            agent=agent or await self._records.built_in_agent(workspace),
+            environment_id=environment_id or await self._records.built_in_environment(workspace),
+            memory_store_ids=parent.memory_store_ids,
+            vault_ids=parent.vault_ids,
+            resources=parent.resources,
+            metadata=parent.metadata,
+            git_branch=parent.git_branch,
+            fork=ForkPoint(session=parent.id, seq=last),
+            budget=parent.budget,
+        )
+
+
+def _closing_events(session: Session, title: str | None, inherited: str | None) -> list[AnyBody]:
+    """Return the events that end what the fork cut off, and the fork's title."""
+    bodies = fork_tail_events(session)
+    if title is not None:
+        bodies.append(InfoChanged(title=title))
+    elif inherited is not None:
+        bodies.append(InfoChanged(title=f"{inherited} (fork)", by=session.title_by or "auto"))
+    return bodies
+
+
+async def _require_event(source: Source, id: str, seq: int) -> None:
+    """Raise InvalidInput if no event of a source's session has this seq."""
+    events = await source.events(id, before=seq + 1, limit=1, backward=True)
+    if not events or events[0].seq != seq:
+        hint = f"; the last one before that is {events[0].seq}" if events else ""
+        raise InvalidInput(f"session {id} has no event {seq}{hint}")
+
+
+def _new_event(seq: int, body: AnyBody) -> Event:
+    return Event(seq=seq, id=ids.new_id(), at=clock.now(), body=body)

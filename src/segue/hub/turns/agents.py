@@ -1,0 +1,154 @@
+"""Build the agent that answers in a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from segue.agents.base import Agent, HasOptions, OwnsSessions, Tools
+from segue.agents.registry import CLAUDE_CODE, AgentRegistry
+from segue.hub.access.config import Config
+from segue.hub.resources.records import Records
+from segue.hub.resources.work_queue import Work
+from segue.hub.sessions.lookup import SourceSet
+from segue.hub.workdir.prepare import Rooms
+from segue.model.errors import InvalidInput, NoAgent
+from segue.model.event import AgentRef, ConfigChanged
+from segue.model.principal import Principal
+from segue.model.record import Record
+from segue.model.session import Session
+from segue.sources.base import agent_id
+from segue.store.base import Lease, Store
+
+CLAUDE = "claude"
+CONTINUE = "claude.continue"  # the setting by which Claude Code answers in its own sessions
+
+AgentSpec = dict[str, Any]
+
+
+class SessionAgents:
+    """Build agents from a session's agent record, its overrides and the workspace's settings."""
+
+    def __init__(
+        self,
+        store: Store,
+        sources: SourceSet,
+        registry: AgentRegistry,
+        records: Records,
+        config: Config,
+        work_queue: Work,
+        workdirs: Callable[[], Rooms],
+    ) -> None:
+        self._store = store
+        self._sources = sources
+        self._records = records
+        self._config = config
+        self._work_queue = work_queue
+        self._workdirs = workdirs  # built only for agents with skills
+        self.registry = registry
+
+    async def from_spec(self, principal: Principal, spec: AgentSpec) -> Agent:
+        """Build an agent from a specification; raises NoAgent if its kind is unknown here."""
+        config = await self._config.all(principal.workspace)
+        return self.registry.build({"config": config, **spec})
+
+    async def for_session(self, session: Session, overrides: AgentSpec | None = None) -> Agent:
+        """Build the agent of a session; raises NoAgent if its kind is unknown here."""
+        spec = await self.spec(session, overrides or {})
+        if spec.get("skills"):
+            spec["skills"] = await self._workdirs().equip(session, spec["skills"])
+        if await self._work_queue.elsewhere(session):
+            # A worker puts the skills that it fetches at these paths.
+            skills = [
+                {**skill, "path": f"skills/{skill['name']}/SKILL.md", "text": None}
+                for skill in spec.get("skills", ())
+            ]
+            spec |= {"elsewhere": True, "skills": skills}
+        return self.registry.build(spec)
+
+    async def for_turn(self, session: Session, overrides: AgentSpec, lease: Lease) -> Agent:
+        """Build the agent of a turn that is about to begin under a lease.
+
+        The built-in agent answers with the model that is configured now. If that has changed, the
+        session's row is updated to say so.
+        """
+        ref = session.agent
+        if ref is not None and self._records.is_usual(session.workspace, ref):
+            current = await self._records.built_in_agent(session.workspace)
+            if current.version != ref.version:
+                changed = ConfigChanged(agent=replace(ref, version=current.version))
+                await self._store.change(
+                    session.workspace,
+                    session.id,
+                    lambda row: [changed] if row.agent == ref else [],
+                    lease=lease,
+                )
+        return await self.for_session(session, overrides)
+
+    async def spec(self, session: Session, overrides: AgentSpec) -> AgentSpec:
+        """Return the specification of a session's agent, with the overrides of a turn."""
+        if session.agent is None:
+            config = await self._config.all(session.workspace)
+            return {"kind": "default", "config": config, **overrides}
+        return {**await self.spec_of(session.workspace, session.agent), **overrides}
+
+    async def spec_of(self, workspace: str, agent: AgentRef) -> AgentSpec:
+        """Return the specification of an agent: its record, the session's overrides, settings."""
+        config = await self._config.all(workspace)
+        answers = is_claude_code(workspace, agent) and config.get(CONTINUE)
+        if agent.id == agent_id(workspace, CLAUDE) and not answers:
+            own = {name: value for name, value in agent.overrides.items() if name != "model"}
+            return {**own, "config": config, "kind": "default"}
+        record: Record | None = await self._store.get_record(
+            workspace, "agent", agent.id, agent.version
+        )
+        if record is None:
+            raise NoAgent(f"agent {agent.id} does not exist in this workspace")
+        spec = record.body.get("spec", {"kind": "default"})
+        return {**record.body, "config": config, **spec, **agent.overrides}
+
+    async def connects_mcp(self, session: Session, agent: Agent | None = None) -> bool:
+        """Return whether a session's agent, or `agent`, connects to MCP servers itself."""
+        try:
+            return isinstance(agent or await self.for_session(session), OwnsSessions)
+        except NoAgent:
+            return False
+
+    async def set_option(
+        self,
+        session: Session,
+        option: str,
+        value: str | bool,
+        agent: Agent | None = None,
+        tools: Tools | None = None,
+    ) -> ConfigChanged:
+        """Set an option that a session's agent, or `agent`, defines itself.
+
+        Returns the change that the session should store.
+        """
+        agent = agent or await self.for_session(session)
+        if not isinstance(agent, HasOptions):
+            raise InvalidInput(f"the agent of session {session.id} has no options")
+        offered = await agent.set_option(session, tools, option, value)
+        return ConfigChanged(options={"offered": offered})
+
+    async def register_agent(self, principal: Principal, name: str, spec: AgentSpec) -> Agent:
+        """Build a program's agent; the sessions that it lists itself become a source."""
+        from segue.agents.acp import AcpAgent
+        from segue.hub.sync.acp_source import OtherAgent
+
+        agent = await self.from_spec(principal, spec)
+        if isinstance(agent, AcpAgent):
+            ref = await self._records.program(principal.workspace, name, spec)
+            self._sources.add(OtherAgent(self._store, agent, ref, name, principal.workspace))
+        return agent
+
+
+def is_claude_code(workspace: str, agent: AgentRef | None) -> bool:
+    """Whether Claude Code answers for the agent of a session of the store."""
+    if agent is None:
+        return False
+    own = CLAUDE_CODE if agent.id == agent_id(workspace, CLAUDE) else None
+    return agent.overrides.get("kind", own) == CLAUDE_CODE

@@ -1,0 +1,371 @@
+"""Prompt a session's agent, wait for its turns, answer and cancel them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import to_builtins
+
+from segue.agents.base import Agent, SupportsCheck, Tools
+from segue.agents.registry import CLAUDE_CODE
+from segue.hub.access.config import Config
+from segue.hub.history.reader import HistoryReader
+from segue.hub.resources.records import Records
+from segue.hub.resources.work_queue import Work
+from segue.hub.sessions.editor import SessionEditor, require_idle
+from segue.hub.sessions.lookup import SessionLookup
+from segue.hub.sync.importer import CLAUDE, SourceSync
+from segue.hub.turns.end_turn import end_turn_events
+from segue.model import clock, ids
+from segue.model.content import Block, Text, as_content
+from segue.model.errors import InvalidInput, NoAgent, NotFound
+from segue.model.event import (
+    AgentRef,
+    AnyBody,
+    ConfigChanged,
+    Draft,
+    Event,
+    Interrupted,
+    OutcomeDefined,
+    StatusChanged,
+    ToolResult,
+)
+from segue.model.lifecycle import StopReason
+from segue.model.principal import Principal
+from segue.model.session import Session
+from segue.store.base import Store
+
+from . import budgets
+from .agents import CONTINUE, SessionAgents, is_claude_code
+from .engine import SessionLease, TurnEngine
+from .inbox import Prompt, Result, Said
+from .runner import resume
+
+# A prompt that is withdrawn in another process appends no event that would wake a waiting client.
+WITHDRAWN_POLL_SECONDS = 1.0
+
+
+class TurnService:
+    """Everything a client can do with the turns of a session."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: TurnEngine,
+        agents: SessionAgents,
+        lookup: SessionLookup,
+        history: HistoryReader,
+        sync: SourceSync,
+        editor: SessionEditor,
+        records: Records,
+        config: Config,
+        work_queue: Work,
+    ) -> None:
+        self.engine = engine
+        self._store = store
+        self._agents = agents
+        self._lookup = lookup
+        self._history = history
+        self._sync = sync
+        self._editor = editor
+        self._records = records
+        self._config = config
+        self._work_queue = work_queue
+
+    async def submit(
+        self,
+        principal: Principal,
+        id: str,
+        content: str | Block | Iterable[Block],
+        *,
+        extra: dict[str, Any] | None = None,
+        turn_id: str | None = None,
+        system: Said | None = None,
+        overrides: dict[str, Any] | None = None,
+        mode: str | None = None,
+        later: bool = False,
+    ) -> str:
+        """Prompt a session's agent; return the id of the turn, which is the message's id too.
+
+        A caller that must know the id in advance may choose a new one. `overrides` of the agent
+        and the permission `mode` apply to this turn only. With `later`, a stream that opens after
+        the turn ended still gets the turn's events. The prompt is durable when this returns. It
+        runs in the process that has the session open, else here; raises NoAgent if no process can
+        run it.
+        """
+        prompt = Prompt(
+            content=as_content(content),
+            extra=extra or {},
+            local=principal.local,
+            system=system,
+            overrides=overrides or {},
+            mode=mode,
+            later=later,
+        )
+        return await self._submit(principal, id, prompt, turn_id)
+
+    async def define_outcome(
+        self,
+        principal: Principal,
+        id: str,
+        description: str,
+        rubric: dict[str, Any],
+        max_iterations: int = 3,
+        *,
+        turn_id: str | None = None,
+    ) -> OutcomeDefined:
+        """Ask a session's agent to reach an outcome, and grade its work until it has.
+
+        This is a turn like a prompt's; its id is the event's id.
+        """
+        outcome = OutcomeDefined(
+            outcome_id=ids.new_id(),
+            description=description,
+            rubric=rubric,
+            max_iterations=max_iterations,
+        )
+        content = as_content(description)
+        prompt = Prompt(content=content, local=principal.local, outcome=outcome, later=True)
+        await self._submit(principal, id, prompt, turn_id)
+        return outcome
+
+    async def run(
+        self, principal: Principal, id: str, content: str | Block | Iterable[Block]
+    ) -> StopReason:
+        """Submit a prompt, wait for its turn to end and return why it ended."""
+        return await self.wait(principal, id, await self.submit(principal, id, content))
+
+    async def wait(self, principal: Principal, id: str, turn_id: str) -> StopReason:
+        """Return why a turn ended, once it has; a withdrawn prompt counts as cancelled."""
+        seq = await self.wait_started(principal, id, turn_id)
+        if seq is None:
+            return "cancelled"
+        async for event in self._history.follow(principal, id, seq):
+            if isinstance(event, Event) and isinstance(event.body, StatusChanged):
+                reason = event.body.stop_reason
+                if reason is not None and reason != "requires_action":
+                    return reason
+        raise NotFound(f"no session {id}", session=id)
+
+    async def wait_started(self, principal: Principal, id: str, turn_id: str) -> int | None:
+        """Return the seq of a turn's first message once it runs; None if it was withdrawn."""
+        name = (principal.workspace, id)
+        with self._history.live.subscribe(name) as subscription:
+            while True:
+                subscription.clear()
+                seq = await self._store.locate(*name, turn_id)
+                if seq is not None or await self.was_withdrawn(principal, id, turn_id):
+                    return seq
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(subscription.wait(), WITHDRAWN_POLL_SECONDS)
+
+    async def cancel(self, principal: Principal, id: str) -> str | None:
+        """Cancel the running turn and the queued prompts, in any process.
+
+        A turn that a budget stopped is not resumed afterwards, even if the budget changes.
+        Returns the id that the turn's Interrupted event will have; None if nothing is running.
+        """
+        # In this order: a prompt that leaves the inbox in between is the turn that is found then.
+        queued = await self.queued(principal, id)
+        name = (principal.workspace, id)
+        cancel_id = ids.new_id()
+        session = await self._lookup.find_stored(principal, id)
+        if not queued and session.turn is None:
+            if session.stop_reason != "budget_reached":
+                return None
+            _, events = await self._store.change(
+                *name, lambda row: _abandon_budget_stop(row, cancel_id)
+            )
+            return cancel_id if events else None
+        await self._store.put_inbox(*name, "cancel", cancel_id, {})
+        await self.engine.kick(name)
+        return cancel_id
+
+    async def queued(self, principal: Principal, id: str) -> Sequence[str]:
+        """Return the ids of prompts whose turns have not begun, in order."""
+        await self._lookup.find_stored(principal, id)
+        items = await self._store.inbox(principal.workspace, id)
+        return [item.id for item in items if item.kind == "prompt"]
+
+    async def was_withdrawn(self, principal: Principal, id: str, turn_id: str) -> bool:
+        """Return whether a prompt was withdrawn before its turn began."""
+        name = (principal.workspace, id)
+        if any(item.id == turn_id for item in await self._store.inbox(*name)):
+            return False
+        return await self._store.locate(*name, turn_id) is None
+
+    async def withdraw(self, principal: Principal, id: str, turn_id: str) -> bool:
+        """Withdraw a prompt whose turn has not begun; return False if it has."""
+        name = (principal.workspace, id)
+        numbers = [item.number for item in await self._store.inbox(*name) if item.id == turn_id]
+        return bool(await self._store.drop_inbox(*name, numbers))
+
+    async def answer(
+        self,
+        principal: Principal,
+        id: str,
+        ask_id: str,
+        option: str | None,
+        note: str | None = None,
+        *,
+        input: dict[str, Any] | None = None,
+    ) -> str:
+        """Answer a permission request of a running turn; None as `option` withdraws it.
+
+        An allowed tool runs with `input`, if there is one, instead of the input that it asked for.
+        Returns the id that the PermissionAnswered event will have.
+        """
+        session = await self._lookup.find_stored(principal, id)
+        if ask_id not in session.open_asks:
+            raise NotFound(f"session {id} has no open permission request {ask_id}", session=id)
+        body = {"ask_id": ask_id, "option": option, "note": note, "input": input}
+        answer_id = ids.new_id()
+        await self._store.put_inbox(principal.workspace, id, "answer", answer_id, body)
+        return answer_id
+
+    async def submit_tool_result(
+        self,
+        principal: Principal,
+        id: str,
+        result: ToolResult,
+        *,
+        system: Said | None = None,
+    ) -> str:
+        """Submit the result of a tool call that the client runs for a turn.
+
+        Returns the id that the ToolResult event will have.
+        """
+        session = await self._lookup.find_stored(principal, id)
+        if result.call_id not in session.open_calls:
+            raise NotFound(f"session {id} has no open tool call {result.call_id}", session=id)
+        result_id = ids.new_id()
+        body: dict[str, Any] = to_builtins(Result(result=result, system=system))
+        await self._store.put_inbox(principal.workspace, id, "result", result_id, body)
+        return result_id
+
+    async def lease(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        agent: Agent | None = None,
+        tools: Tools | None = None,
+    ) -> SessionLease:
+        """Run a session's prompts in this process, with this agent and tools, until released.
+
+        A session of Claude Code is not imported before its first prompt.
+        """
+        _, source = await self._lookup.find(principal, id)
+        unimported = source is not None and source.name == CLAUDE
+        if not unimported or await self._claude_answers(principal):
+            try:
+                await self.prepare_for_prompt(principal, id)
+                unimported = False
+            except NoAgent:
+                if not unimported:
+                    raise
+        name = (principal.workspace, id)
+        return await self.engine.lease(name, agent, tools, stored=not unimported)
+
+    async def prepare_for_prompt(
+        self, principal: Principal, id: str, *, overrides: dict[str, Any] | None = None
+    ) -> Session:
+        """Return the session as the store has it; import it first if a source owns it.
+
+        Claude Code's files stay as they are, unless the user wants Claude Code to answer: then it
+        continues in its own file. A caller with `overrides` for its turns does not want that.
+        Raises NoAgent, without importing, if no agent could answer.
+        """
+        session, source = await self._lookup.find(principal, id)
+        if session.state == "trashed":
+            raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
+        if source is None:
+            if is_claude_code(session.workspace, session.agent) and principal.local:
+                with suppress(NotFound):
+                    return await self._sync.import_again(principal, session)
+            return await self._sync.pull(principal, session)
+        if source.name != CLAUDE:
+            await self._sync.import_if_listed_only(principal, id)
+            return await self._lookup.find_stored(principal, id)
+        require_idle(session)
+        by_claude = not overrides and await self._claude_answers(principal)
+        if not self.engine.has_own_agent((principal.workspace, id)):
+            kind = CLAUDE_CODE if by_claude else "default"
+            agent = await self._agents.from_spec(principal, {"kind": kind, **(overrides or {})})
+            if isinstance(agent, SupportsCheck):
+                await agent.check()
+        session = await self._sync.import_again(principal, session)
+        if by_claude:
+            ref = await self._records.agent_of(principal.workspace, CLAUDE)
+            session = await self._editor.configure(principal, id, ConfigChanged(agent=ref))
+        return session
+
+    async def check_budget(self, workspace: str, *agents: AgentRef) -> None:
+        """Raise InvalidInput if a model of one of the agents has no list price."""
+        specs = [await self._agents.spec_of(workspace, agent) for agent in agents]
+        await budgets.check_prices(specs)
+
+    async def set_budget(self, principal: Principal, id: str, budget: int | None) -> Session:
+        """Change or remove a session's budget, and resume the turn that the old one stopped.
+
+        Repeating the call after a crash is safe.
+        """
+        session, _ = await self._lookup.find(principal, id)
+        if budgets.changing(session, budget):
+            session, _ = await self._editor.change(
+                principal, id, lambda row: budgets.changing(row, budget)
+            )
+        if session.stop_reason == "budget_reached" and not session.at_budget:
+            name = (principal.workspace, id)
+            await resume(self._store, name)
+            await self.engine.kick(name)
+            await self._work_queue.offer(session)
+        return session
+
+    async def _submit(
+        self, principal: Principal, id: str, prompt: Prompt, turn_id: str | None
+    ) -> str:
+        if all(isinstance(block, Text) and not block.text.strip() for block in prompt.content):
+            raise InvalidInput("a prompt needs some content")
+        session = await self.prepare_for_prompt(principal, id, overrides=prompt.overrides)
+        name = (principal.workspace, id)
+        if session.status == "terminated":
+            raise InvalidInput(
+                f"session {id} has terminated; fork it to continue the conversation", session=id
+            )
+        budgets.check_left(session)
+        if not self.engine.has_own_agent(name) and not await self._is_leased_elsewhere(name):
+            spec = await self._agents.spec(session, prompt.overrides)
+            if not self._agents.registry.can_build(spec):
+                self._agents.registry.build(spec)  # raises NoAgent
+        turn_id = turn_id or ids.new_id()
+        body: dict[str, Any] = to_builtins(prompt)
+        await self._store.put_inbox(*name, "prompt", turn_id, body)
+        await self.engine.kick(name)
+        await self._work_queue.offer(session)
+        return turn_id
+
+    async def _claude_answers(self, principal: Principal) -> bool:
+        """Whether the user's own Claude Code is to answer in its sessions."""
+        config = await self._config.all(principal.workspace)
+        return principal.local and bool(config.get(CONTINUE))
+
+    async def _is_leased_elsewhere(self, name: tuple[str, str]) -> bool:
+        lease = await self._store.lease_of(*name)
+        return (
+            lease is not None
+            and lease.holder != self.engine.holder
+            and lease.expires_at > clock.now()
+        )
+
+
+def _abandon_budget_stop(session: Session, cancel_id: str) -> list[AnyBody | Draft]:
+    """Return the events that end a turn which a budget stopped, so that it is not resumed."""
+    if session.stop_reason != "budget_reached":
+        return []
+    idle = StatusChanged(status="idle", stop_reason="cancelled")
+    closed = end_turn_events(session, "the turn was cancelled after its budget was reached")
+    return [Draft(id=cancel_id, body=Interrupted()), *closed, idle]
