@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from segue.claude import export
 from segue.model import codec, projection
 from segue.model.event import decode_body
 from segue.sources.claude.conversation import tree
@@ -19,8 +20,7 @@ from segue.sources.claude.edit import doctor, fork
 from segue.sources.claude.exchange import event_codec, transcript_line, transcript_writer
 from segue.sources.claude.format import subagents
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
-from segue.sources.claude.sdk import export, messages, quick_info
-from segue.sources.claude.sdk.sdk_types import SDKSessionInfo
+from segue.sources.claude.sdk import messages, quick_info
 from segue.store.base import number_drafts
 from tests.claude.entries import S
 
@@ -124,10 +124,9 @@ def check(path: Path, data: bytes, touched: set[int]) -> None:
         place = TranscriptFile(S, str(broken), ProjectDirectory(directory))
         for thorough in (True, False):
             quick_info.read_facts(str(broken), thorough=thorough)
-        described = SDKSessionInfo(S, "x", 0)
         read = messages.read_messages(str(broken))
-        export.html(described, read).encode()
-        export.markdown(described, read).encode()
+        export.export_html(place).encode()
+        export.export_markdown(place).encode()
         tree.read_session_tree(str(broken), S).path()
         subagents.list_agent_ids(str(broken))
         comes_back(data)
