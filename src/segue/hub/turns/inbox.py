@@ -20,9 +20,9 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent is asked; `local` says that the local user asks it.
 
-    `overrides` and `mode` are for this turn alone, before those of the session. With `later`,
-    whoever asks may begin to listen when it is over. One that `resumes` goes on with what a budget
-    cut short: what it asks is nobody's message.
+    `overrides` and `mode` apply to this turn only, and take precedence over the session's. With
+    `replay_to_late_stream`, a stream that opens shortly after the turn replays it. A prompt that
+    `resumes` continues a turn that a budget ended; it adds no user message.
     """
 
     content: Content
@@ -32,7 +32,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: str | None = None
     outcome: OutcomeDefined | None = None
     system: Said | None = None
-    later: bool = False
+    replay_to_late_stream: bool = False
     resumes: bool = False
 
     def drafts(self, id: str) -> list[Draft]:
@@ -45,7 +45,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 # Confined, whoever changes the budget: somebody else may have asked.
-RESUME = Prompt(content=as_content("Go on where you stopped."), resumes=True, later=True)
+RESUME = Prompt(
+    content=as_content("Go on where you stopped."), resumes=True, replay_to_late_stream=True
+)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -150,7 +150,7 @@ class Running:
         )
         self._session, self._local, self._mode = session, prompt.local, prompt.mode
         self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
-        if not prompt.later:
+        if not prompt.replay_to_late_stream:
             await self._store.ack(*self._name, self._first)
         system = () if prompt.system is None else prompt.system.content
         outcome = await self._unsettled() if prompt.resumes else prompt.outcome

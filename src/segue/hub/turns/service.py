@@ -86,13 +86,13 @@ class TurnService:
         system: Said | None = None,
         overrides: dict[str, Any] | None = None,
         mode: str | None = None,
-        later: bool = False,
+        replay_to_late_stream: bool = False,
     ) -> str:
         """Prompt a session's agent; return the id of the turn, which is the message's id too.
 
         A caller that must know the id in advance may choose a new one. `overrides` of the agent
-        and the permission `mode` apply to this turn only. With `later`, a stream that opens after
-        the turn ended still gets the turn's events. The prompt is durable when this returns. It
+        and the permission `mode` apply to this turn only. With `replay_to_late_stream`, a stream
+        that opens shortly after the turn replays it. The prompt is durable when this returns. It
         runs in the process that has the session open, else here; raises NoAgent if no process can
         run it.
         """
@@ -103,7 +103,7 @@ class TurnService:
             system=system,
             overrides=overrides or {},
             mode=mode,
-            later=later,
+            replay_to_late_stream=replay_to_late_stream,
         )
         return await self._submit(principal, id, prompt, turn_id)
 
@@ -128,7 +128,9 @@ class TurnService:
             max_iterations=max_iterations,
         )
         content = as_content(description)
-        prompt = Prompt(content=content, local=principal.local, outcome=outcome, later=True)
+        prompt = Prompt(
+            content=content, local=principal.local, outcome=outcome, replay_to_late_stream=True
+        )
         await self._submit(principal, id, prompt, turn_id)
         return outcome
 

@@ -118,7 +118,7 @@ async def _message(request: RestRequest, given: UserMessage, system: Said | None
 
     async def step(session: Session) -> dict[str, Any]:
         turn = await request.hub.turns.submit(
-            request.principal, session.id, content, system=system, later=True
+            request.principal, session.id, content, system=system, replay_to_late_stream=True
         )
         # When it begins, the same event comes again with its time.
         return _echo("user.message", turn, None, content=blocks.write(content))
