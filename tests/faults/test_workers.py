@@ -1,4 +1,4 @@
-"""Several workers on one store: streams cross them, and the death of one is borne by the others."""
+"""Several workers on one store: streams across workers, dying workers and shutdown."""
 
 import json
 import os
@@ -128,7 +128,9 @@ def database(request: pytest.FixtureRequest) -> str:
     return url
 
 
-def test_streams_on_every_worker_show_a_turn_of_any(tmp_path: Path, database: str) -> None:
+def test_streams_on_every_worker_show_the_turns_of_all_workers(
+    tmp_path: Path, database: str
+) -> None:
     with crew(tmp_path, database) as team:
         session = team.session()
         listeners = [Listener(team, session, 3) for _ in range(8)]
@@ -142,7 +144,7 @@ def test_streams_on_every_worker_show_a_turn_of_any(tmp_path: Path, database: st
         assert [listener.seen for listener in listeners] == [whole] * 8
 
 
-def test_no_worker_tells_again_what_another_has_told(tmp_path: Path) -> None:
+def test_no_worker_replays_a_turn_that_another_has_delivered(tmp_path: Path) -> None:
     with crew(tmp_path) as team:
         session = team.session()
         for number in range(12):
@@ -158,7 +160,7 @@ def test_no_worker_tells_again_what_another_has_told(tmp_path: Path) -> None:
             assert said == [str(number)]
 
 
-async def test_a_worker_killed_in_a_turn_leaves_it_closed_and_the_others_serve_on(
+async def test_a_killed_worker_s_turn_ends_and_the_other_workers_serve(
     tmp_path: Path, database: str
 ) -> None:
     with crew(tmp_path, database) as team:
@@ -187,7 +189,7 @@ async def test_a_worker_killed_in_a_turn_leaves_it_closed_and_the_others_serve_o
         assert "still here" in str(team.until(session, 3, "session.status_idle"))
 
 
-def test_workers_end_with_the_process_that_watches_over_them(tmp_path: Path) -> None:
+def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     with crew(tmp_path) as team:
         team.session()
         workers = team.workers()
@@ -197,14 +199,14 @@ def test_workers_end_with_the_process_that_watches_over_them(tmp_path: Path) -> 
         assert not alive
 
 
-def test_the_counts_of_all_workers_are_told_by_each_and_outlive_them(tmp_path: Path) -> None:
+def test_each_worker_reports_the_metrics_of_all_workers_dead_ones_included(tmp_path: Path) -> None:
     with crew(tmp_path) as team:
         for _ in range(20):
             team.ok("GET", "/v1/models")
 
         def counted() -> float:
-            told = team.http.get("/metrics").text
-            for line in told.splitlines():
+            text = team.http.get("/metrics").text
+            for line in text.splitlines():
                 if line.startswith("segue_http_requests_total") and "/v1/models" in line:
                     return float(line.split()[-1])
             return 0.0
@@ -222,7 +224,7 @@ def test_the_counts_of_all_workers_are_told_by_each_and_outlive_them(tmp_path: P
         assert {counted() for _ in range(10)} == {20.0}
 
 
-def test_a_server_that_is_stopped_lets_its_turns_end(tmp_path: Path) -> None:
+def test_a_stopping_server_waits_for_running_turns(tmp_path: Path) -> None:
     with crew(tmp_path, grace=20) as team:
         session = team.session()
         team.send(session, "/say begun\n/wait 1.5\n/say done")
@@ -237,7 +239,7 @@ def test_a_server_that_is_stopped_lets_its_turns_end(tmp_path: Path) -> None:
         assert not [event for event in found if event["type"] == "session.error"]
 
 
-def test_a_turn_that_outlasts_the_grace_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_turn_that_exceeds_the_grace_period_ends_with_an_error(tmp_path: Path) -> None:
     with crew(tmp_path, grace=0.2) as team:
         session = team.session()
         team.send(session, "/say begun\n/wait 60")
@@ -252,7 +254,7 @@ def test_a_turn_that_outlasts_the_grace_is_cut_and_says_so(tmp_path: Path) -> No
         assert "user.interrupt" not in {event["type"] for event in found}
 
 
-def test_five_hundred_streams_lose_and_repeat_nothing(tmp_path: Path) -> None:
+def test_five_hundred_streams_neither_lose_nor_repeat_events(tmp_path: Path) -> None:
     sessions, each, turns = 10, 50, 3
     with crew(tmp_path) as team, ExitStack() as stack:
         names = [team.session() for _ in range(sessions)]

@@ -1,4 +1,4 @@
-"""What every request passes before anything is done: in this order, with these answers."""
+"""The checks of every request: their order and their responses."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from tests.interfaces.rest.api import BETA, HEADERS, open_api
 
 
-async def test_an_unknown_address_is_404_even_without_a_key(tmp_path: Path) -> None:
+async def test_an_unknown_path_is_404_even_without_a_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for path in ("/v1/nothing", "/", "/v1/sessions/", "/v1", "/v1/sessions/x/nothing"):
             answer = await api.client.get(path)
@@ -16,7 +16,7 @@ async def test_an_unknown_address_is_404_even_without_a_key(tmp_path: Path) -> N
             assert answer.json()["error"] == {"type": "not_found_error", "message": "Not found"}
 
 
-async def test_without_a_valid_key_everything_else_is_401(tmp_path: Path) -> None:
+async def test_a_known_path_is_401_without_a_valid_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for headers in (
             {},
@@ -32,7 +32,7 @@ async def test_without_a_valid_key_everything_else_is_401(tmp_path: Path) -> Non
             }
 
 
-async def test_a_key_that_was_revoked_opens_nothing(tmp_path: Path) -> None:
+async def test_a_revoked_key_is_401(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         await api.fails(404, "GET", "/v1/sessions/x")
         (key,) = await api.hub.keys.list("local")
@@ -41,7 +41,7 @@ async def test_a_key_that_was_revoked_opens_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beta", ["", "other-2026-01-01"])
-async def test_without_the_beta_header_the_address_does_not_exist_and_says_why(
+async def test_a_missing_beta_header_is_404_and_named_in_the_message(
     tmp_path: Path, beta: str
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -50,18 +50,18 @@ async def test_without_the_beta_header_the_address_does_not_exist_and_says_why(
             ("/v1/memory_stores", f"agent-memory-2026-07-22 or {BETA}"),
         ):
             status, answer = await api.call("GET", path, headers={"anthropic-beta": beta})
-            told = f"not found without the header anthropic-beta: {wanted}"
+            expected = f"not found without the header anthropic-beta: {wanted}"
             assert status == 404
-            assert answer["error"] == {"type": "not_found_error", "message": told}
+            assert answer["error"] == {"type": "not_found_error", "message": expected}
 
 
-async def test_other_betas_may_stand_beside_the_one_that_is_needed(tmp_path: Path) -> None:
+async def test_other_beta_headers_are_accepted_with_the_required_one(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         beta = {"anthropic-beta": f"foo-2026-01-01, {BETA}"}
         assert (await api.call("GET", "/v1/sessions", headers=beta))[0] == 200
 
 
-async def test_the_version_is_asked_for_after_the_beta_header(tmp_path: Path) -> None:
+async def test_the_version_is_checked_after_the_beta_header(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         key = {"x-api-key": api.key}
         assert (await api.client.get("/v1/sessions", headers=key)).status_code == 404
@@ -74,7 +74,7 @@ async def test_the_version_is_asked_for_after_the_beta_header(tmp_path: Path) ->
             assert (await api.client.get("/v1/sessions", headers=headers)).status_code == status
 
 
-async def test_both_ways_to_show_a_key_work_with_and_without_beta_true(tmp_path: Path) -> None:
+async def test_both_key_headers_work_with_and_without_beta_true(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         for given in ({"x-api-key": api.key}, {"authorization": f"Bearer {api.key}"}):
             for path in ("/v1/sessions", "/v1/sessions?beta=true"):
@@ -91,7 +91,7 @@ async def test_a_request_id_is_in_the_header_and_in_the_envelope(tmp_path: Path)
         assert good.headers["request-id"] != bad.headers["request-id"]
 
 
-async def test_another_method_on_a_known_address_is_405(tmp_path: Path) -> None:
+async def test_an_unsupported_method_on_a_known_path_is_405(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         status, answer = await api.call("PUT", "/v1/sessions")
         assert (status, answer["error"]["type"]) == (405, "invalid_request_error")
@@ -102,10 +102,10 @@ async def test_an_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
 ) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session()
-        told = await api.fails(400, "GET", f"/v1/sessions/{session['id']}/events", foo="1")
-        assert "'foo'" in told
+        error = await api.fails(400, "GET", f"/v1/sessions/{session['id']}/events", foo="1")
+        assert "'foo'" in error
         for name in ("created_at[gt]", "limit", "order", "page", "types[]"):
-            assert name in told
+            assert name in error
         assert "statuses[]" in await api.fails(400, "GET", "/v1/sessions", foo="1")
         await api.fails(400, "GET", f"/v1/sessions/{session['id']}", limit="1")
 
@@ -122,7 +122,7 @@ async def test_an_unknown_parameter_is_refused_with_the_names_of_the_valid_ones(
         {"origin": "null"},
     ],
 )
-async def test_a_host_or_origin_that_is_not_ours_is_refused(
+async def test_an_unknown_host_or_origin_is_refused(
     tmp_path: Path, headers: dict[str, str]
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -139,12 +139,12 @@ async def test_a_host_or_origin_that_is_not_ours_is_refused(
         {"origin": "http://localhost:5173"},
     ],
 )
-async def test_this_machine_s_own_names_are_served(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_loopback_host_names_are_served(tmp_path: Path, headers: dict[str, str]) -> None:
     async with open_api(tmp_path) as api:
         assert (await api.call("GET", "/v1/sessions", headers=headers))[0] == 200
 
 
-async def test_a_body_over_32_mb_is_413_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_body_over_32_mb_is_413_and_has_no_effect(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         big = b'{"name": "' + b"x" * (32 * 1024 * 1024) + b'"}'
         status, answer = await api.call("POST", "/v1/environments", content=big)
@@ -158,7 +158,7 @@ async def test_health_needs_no_key(tmp_path: Path) -> None:
             assert (await api.client.get(path)).status_code == 200
 
 
-async def test_a_failure_of_ours_is_told_without_its_details(tmp_path: Path) -> None:
+async def test_an_internal_error_does_not_reveal_its_details(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
 
         async def broken(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""What whoever runs a server sees: metrics, logs, rate limits, and hints to come again."""
+"""Operating a server: metrics, logs, rate limits, retry headers and readiness."""
 
 import asyncio
 import json
@@ -30,21 +30,21 @@ async def test_metrics_count_requests_by_route_and_status(tmp_path: Path) -> Non
             await api.ok("GET", f"/v1/sessions/{session['id']}")
         await api.fails(404, "GET", "/v1/sessions/sesn_nothing")
         await api.client.get("/v1/nothing")
-        found = await scraped(api)
+        samples = await scraped(api)
         route = 'route="/v1/sessions/{session_id}"'
-        told = "segue_http_requests_total"
-        assert found[f'{told}{{method="GET",{route},status="200"}}'] == 3
-        assert found[f'{told}{{method="GET",{route},status="404"}}'] == 1
-        assert found[f'{told}{{method="GET",route="none",status="404"}}'] == 1
-        buckets = [value for name, value in found.items() if f"seconds_bucket{{{route}" in name]
+        name = "segue_http_requests_total"
+        assert samples[f'{name}{{method="GET",{route},status="200"}}'] == 3
+        assert samples[f'{name}{{method="GET",{route},status="404"}}'] == 1
+        assert samples[f'{name}{{method="GET",route="none",status="404"}}'] == 1
+        buckets = [value for key, value in samples.items() if f"seconds_bucket{{{route}" in key]
         assert buckets == sorted(buckets) and buckets[-1] == 4
-        assert found[f"segue_http_request_seconds_count{{{route}}}"] == 4
-        assert found[f"segue_http_request_seconds_sum{{{route}}}"] > 0
-        assert found["segue_store_commits_total"] >= 1
-        assert (found["segue_streams_open"], found["segue_store_queue"]) == (0, 0)
+        assert samples[f"segue_http_request_seconds_count{{{route}}}"] == 4
+        assert samples[f"segue_http_request_seconds_sum{{{route}}}"] > 0
+        assert samples["segue_store_commits_total"] >= 1
+        assert (samples["segue_streams_open"], samples["segue_store_queue"]) == (0, 0)
 
 
-async def test_metrics_show_the_turns_that_run(tmp_path: Path) -> None:
+async def test_metrics_count_running_turns(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         for event, running in ((message("/ask Go on?"), 1), ({"type": "user.interrupt"}, 0)):
@@ -54,16 +54,16 @@ async def test_metrics_show_the_turns_that_run(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
 
 
-async def test_metrics_name_nobody(tmp_path: Path) -> None:
+async def test_metrics_contain_no_ids_titles_queries_or_keys(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         session = await api.session(title="secret")
         await api.ok("GET", "/v1/sessions", q="hushed")
-        told = (await api.client.get("/metrics")).text
+        text = (await api.client.get("/metrics")).text
         for word in (session["id"], "secret", "hushed", "local", api.key):
-            assert word not in told
+            assert word not in text
 
 
-async def test_a_request_is_logged_without_what_is_secret_in_it(
+async def test_log_lines_of_requests_contain_no_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.handler.setFormatter(logs.JsonFormatter())
@@ -88,7 +88,7 @@ async def test_a_request_is_logged_without_what_is_secret_in_it(
         assert word not in caplog.text
 
 
-async def test_a_key_over_its_limit_is_told_when_to_come_again(tmp_path: Path) -> None:
+async def test_a_key_over_its_rate_limit_gets_a_retry_after_header(tmp_path: Path) -> None:
     async with open_api(tmp_path, rate_limit=3) as api:
         other = await api.other("w2")
         for left in (2, 1, 0):
@@ -101,13 +101,13 @@ async def test_a_key_over_its_limit_is_told_when_to_come_again(tmp_path: Path) -
         assert refused.status_code == 429
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert 1 <= int(refused.headers["retry-after"]) <= 20
-        # Another key has its own; and nobody else is counted at all.
+        # Another key has its own limit; requests without a key are not counted.
         assert (await other.raw("GET", "/v1/sessions")).status_code == 200
         assert (await api.client.get("/healthz")).status_code == 200
         assert (await api.client.get("/v1/sessions")).status_code == 401
 
 
-def test_what_is_spent_comes_back_evenly_and_no_further_than_the_limit() -> None:
+def test_the_token_bucket_refills_evenly_up_to_the_limit() -> None:
     now = 0.0
     limits = RateLimiter(60, lambda: now)
 
@@ -127,7 +127,7 @@ def test_what_is_spent_comes_back_evenly_and_no_further_than_the_limit() -> None
     assert spend() == 60
 
 
-async def test_without_a_limit_no_headers_speak_of_one(tmp_path: Path) -> None:
+async def test_without_a_rate_limit_there_are_no_rate_limit_headers(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         headers = (await api.raw("GET", "/v1/sessions")).headers
         assert not [name for name in headers if "ratelimit" in name]
@@ -142,7 +142,7 @@ async def test_without_a_limit_no_headers_speak_of_one(tmp_path: Path) -> None:
         (errors.LeaseLost("lost"), 409, None),
     ],
 )
-async def test_a_client_is_told_whether_to_try_again(
+async def test_error_responses_say_whether_to_retry(
     tmp_path: Path, error: errors.SegueError, status: int, hint: tuple[str, str] | None
 ) -> None:
     async with open_api(tmp_path) as api:
@@ -153,12 +153,12 @@ async def test_a_client_is_told_whether_to_try_again(
         api.hub.sessions.list = broken  # type: ignore[method-assign, assignment]
         answer = await api.raw("GET", "/v1/sessions")
         assert answer.status_code == status
-        told: dict[str, Any] = {
+        retry_headers: dict[str, Any] = {
             name: answer.headers[name]
             for name in ("retry-after", "x-should-retry")
             if name in answer.headers
         }
-        assert told == (dict([hint]) if hint else {})
+        assert retry_headers == (dict([hint]) if hint else {})
 
 
 async def test_a_server_that_is_stopping_is_not_ready(tmp_path: Path) -> None:

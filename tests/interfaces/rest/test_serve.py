@@ -1,4 +1,4 @@
-"""`segue serve` as a person starts it."""
+"""The `segue serve` command."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import HEADERS, open_api
 
 
-def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> None:
+def test_the_first_start_creates_a_key_and_later_starts_reuse_it(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         assert first.key in first.told
         assert "Three things to try" in first.told
@@ -30,7 +30,7 @@ def test_the_first_start_makes_a_key_and_later_ones_keep_it(tmp_path: Path) -> N
         assert httpx2.get(f"{second.url}/v1/sessions", headers=headers).status_code == 200
 
 
-def test_what_the_command_line_makes_is_served(tmp_path: Path) -> None:
+def test_sessions_created_by_the_cli_are_served(tmp_path: Path) -> None:
     environment = {**os.environ, "SEGUE_DATA_DIR": str(tmp_path)}
     with serving(tmp_path) as server:
         subprocess.run(
@@ -51,7 +51,7 @@ def test_what_the_command_line_makes_is_served(tmp_path: Path) -> None:
         assert list(titles.values()) == [["Seen"], []]
 
 
-def test_a_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+def test_a_host_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
     with serving(tmp_path, "--allow-host", "segue.example") as server:
         headers = {**HEADERS, "x-api-key": server.key}
         for host, status in (("segue.example", 200), ("other.example", 403)):
@@ -59,7 +59,7 @@ def test_a_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
             assert answer.status_code == status
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
@@ -69,11 +69,11 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
             timeout=60,
         )
     assert done.returncode == 2
-    told = f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use"
-    assert done.stderr == f"{told}; --port 0 takes a free one\n"
+    expected = f"segue: cannot listen on 127.0.0.1 port {port}: Address already in use"
+    assert done.stderr == f"{expected}; --port 0 takes a free one\n"
 
 
-async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
+async def test_each_workspace_has_its_own_key(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         made = {}
         for workspace, name in (("local", "key"), ("w2", "key-w2")):
@@ -84,13 +84,13 @@ async def test_a_workspace_has_a_key_of_its_own(tmp_path: Path) -> None:
         assert made == {"local": "local", "w2": "w2"}
 
 
-def test_several_workers_serve_the_api_and_the_pages(tmp_path: Path) -> None:
+def test_several_workers_serve_rest_and_web(tmp_path: Path) -> None:
     with serving(tmp_path, "--workers", "2", "--rate-limit", "1000") as server:
         headers = {**HEADERS, "x-api-key": server.key}
         for _ in range(6):
             answer = httpx2.get(f"{server.url}/v1/sessions", headers=headers)
             assert answer.status_code == 200
-            # Each worker holds the key to its share.
+            # Each worker enforces its share of the limit.
             assert answer.headers["anthropic-ratelimit-requests-limit"] == "500"
             assert httpx2.get(f"{server.url}/login").headers["content-type"].startswith("text/html")
         server.process.terminate()
@@ -99,7 +99,7 @@ def test_several_workers_serve_the_api_and_the_pages(tmp_path: Path) -> None:
         assert server.process.stderr.read() == ""
 
 
-def test_workers_run_nothing_of_the_current_directory(
+def test_workers_import_nothing_from_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evil = tmp_path / "cwd" / "multiprocessing.py"
@@ -115,7 +115,7 @@ def test_workers_run_nothing_of_the_current_directory(
     assert [path.name for path in evil.parent.iterdir()] == [evil.name]
 
 
-def test_requests_are_logged_on_request(tmp_path: Path) -> None:
+def test_log_level_info_logs_requests(tmp_path: Path) -> None:
     with serving(tmp_path, "--log-level", "info") as server:
         headers = {**HEADERS, "x-api-key": server.key}
         answer = httpx2.get(f"{server.url}/v1/sessions?q=hushed", headers=headers)
@@ -123,6 +123,8 @@ def test_requests_are_logged_on_request(tmp_path: Path) -> None:
         server.process.wait(30)
         assert server.process.stderr is not None
         lines = [json.loads(line) for line in server.process.stderr.read().splitlines()]
-    (told,) = [line for line in lines if line.get("request_id") == answer.headers["request-id"]]
-    assert (told["route"], told["status"]) == ("/v1/sessions", 200)
+    (request_line,) = [
+        line for line in lines if line.get("request_id") == answer.headers["request-id"]
+    ]
+    assert (request_line["route"], request_line["status"]) == ("/v1/sessions", 200)
     assert "hushed" not in str(lines) and server.key not in str(lines)

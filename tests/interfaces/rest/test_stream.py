@@ -1,4 +1,4 @@
-"""Streams of a real server, read frame by frame."""
+"""Event streams of a real server, read frame by frame."""
 
 import subprocess
 import sys
@@ -108,7 +108,7 @@ def test_a_stream_shows_a_turn_as_the_list_does(client: Client) -> None:
     assert all("id" in frame for frame in seen)
 
 
-def test_a_client_that_sends_first_still_hears_the_whole_turn(client: Client) -> None:
+def test_a_stream_opened_after_a_quick_turn_replays_it(client: Client) -> None:
     id = client.session()
     client.send(id, message("quick"))
     deadline = time.monotonic() + 60
@@ -119,7 +119,7 @@ def test_a_client_that_sends_first_still_hears_the_whole_turn(client: Client) ->
     assert seen[0]["event"] == "session.status_running"
 
 
-def test_a_turn_that_was_heard_to_its_end_is_not_told_again(client: Client) -> None:
+def test_a_turn_whose_end_was_received_is_not_replayed(client: Client) -> None:
     id = client.session()
     for number in range(3):
         with client.stream(id) as stream:
@@ -131,7 +131,7 @@ def test_a_turn_that_was_heard_to_its_end_is_not_told_again(client: Client) -> N
         assert said == [str(number)]
 
 
-def test_a_turn_of_another_door_is_nobody_s_answer_here(client: Client, server: Server) -> None:
+def test_a_turn_of_another_interface_is_not_replayed(client: Client, server: Server) -> None:
     id = client.session()
     prompting = [sys.executable, "-m", "segue", "prompt", id, "/say from the terminal"]
     subprocess.run(prompting, env=server.environment, check=True, capture_output=True)
@@ -142,7 +142,7 @@ def test_a_turn_of_another_door_is_nobody_s_answer_here(client: Client, server: 
     assert said == ["from here"]
 
 
-def test_a_stream_that_opens_in_the_middle_of_a_turn_begins_with_it(client: Client) -> None:
+def test_a_stream_that_opens_during_a_turn_starts_with_that_turn(client: Client) -> None:
     id = client.session()
     with client.stream(id) as first:
         client.send(id, message("/say one\n/wait 1\n/say two"))
@@ -154,22 +154,22 @@ def test_a_stream_that_opens_in_the_middle_of_a_turn_begins_with_it(client: Clie
     assert said == ["one", "two"]
 
 
-def test_last_event_id_goes_on_after_it_wherever_that_was(client: Client) -> None:
+def test_last_event_id_resumes_after_any_event(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/say hello\n/tool x y\n/usage 1 1"))
         whole = upto(stream, "session.status_idle")
     for number, frame in enumerate(whole[:-1]):
-        for spelt in (frame["id"], frame["data"]["id"]):
-            with client.stream(id, last_event_id=spelt) as stream:
-                assert upto(stream, "session.status_idle") == whole[number + 1 :], spelt
+        for event_id in (frame["id"], frame["data"]["id"]):
+            with client.stream(id, last_event_id=event_id) as stream:
+                assert upto(stream, "session.status_idle") == whole[number + 1 :], event_id
     for wrong in ("sevt_nothing", "99999.0", "0.0", "x"):
         headers = {"last-event-id": wrong}
         answer = client.http.get(f"/v1/sessions/{id}/events/stream", headers=headers)
         assert answer.status_code == 400
 
 
-def test_deltas_come_on_request_and_make_up_the_message(client: Client) -> None:
+def test_deltas_are_sent_on_request_and_add_up_to_the_message(client: Client) -> None:
     id = client.session()
     with client.stream(id, "?event_deltas[]=agent.message&event_deltas[]=agent.thinking") as stream:
         client.send(id, message("/slow 0.05\n/think let me see\n/say one two three four"))
@@ -181,8 +181,8 @@ def test_deltas_come_on_request_and_make_up_the_message(client: Client) -> None:
     ]
     pieces = [each for each in seen if each["type"] == "event_delta"]
     assert {each["event_id"] for each in pieces} == {whole[-1]["id"]}
-    told = "".join(each["delta"]["content"]["text"] for each in pieces)
-    assert len(pieces) > 1 and "one two three four".startswith(told) and len(told) > 4
+    streamed = "".join(each["delta"]["content"]["text"] for each in pieces)
+    assert len(pieces) > 1 and "one two three four".startswith(streamed) and len(streamed) > 4
     with client.stream(id) as stream:
         client.send(id, message("/slow 0.02\n/say one two three"))
         plain = upto(stream, "session.status_idle")
@@ -191,7 +191,7 @@ def test_deltas_come_on_request_and_make_up_the_message(client: Client) -> None:
     assert wrong.status_code == 400
 
 
-def test_a_stream_ends_with_its_session(client: Client) -> None:
+def test_a_stream_ends_when_its_session_is_deleted_or_archived(client: Client) -> None:
     gone, archived = client.session(), client.session()
     with client.stream(gone) as stream:
         client.ok("DELETE", f"/v1/sessions/{gone}")
@@ -206,9 +206,7 @@ def test_a_stream_ends_with_its_session(client: Client) -> None:
         assert list(stream) == []
 
 
-def test_a_stream_ends_when_another_door_deletes_its_session(
-    client: Client, server: Server
-) -> None:
+def test_a_stream_ends_when_the_cli_deletes_its_session(client: Client, server: Server) -> None:
     id = client.session()
     with client.stream(id) as stream:
         deleting = [sys.executable, "-m", "segue", "delete", "--yes", id]
@@ -226,7 +224,7 @@ def test_the_thread_s_stream_is_the_session_s(client: Client) -> None:
     assert seen[0]["event"] == "session.status_running"
 
 
-def test_a_question_asked_on_one_stream_is_answered_from_anywhere(client: Client) -> None:
+def test_a_permission_request_on_a_stream_is_answered_by_a_request(client: Client) -> None:
     id = client.session()
     with client.stream(id) as stream:
         client.send(id, message("/ask May I?"))
@@ -238,7 +236,7 @@ def test_a_question_asked_on_one_stream_is_answered_from_anywhere(client: Client
     assert rest[-1]["data"]["stop_reason"] == {"type": "end_turn"}
 
 
-def test_a_question_is_told_to_who_comes_later_but_not_twice(client: Client) -> None:
+def test_a_permission_request_is_replayed_to_a_late_stream_but_not_twice(client: Client) -> None:
     id = client.session()
     client.send(id, message("/ask May I?"))
     with client.stream(id) as stream:

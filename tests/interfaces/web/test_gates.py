@@ -1,4 +1,4 @@
-"""Who gets in, from where, and what a page of another site can do: nothing."""
+"""Sign-in, host checks and protection against requests from other sites."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from segue.model.principal import LOCAL, Principal
 from tests.interfaces.web.site import BASE, open_site
 
 
-async def test_a_stranger_is_asked_to_sign_in_and_then_brought_where_they_were_going(
+async def test_signing_in_leads_to_the_page_that_was_asked_for(
     tmp_path: Path,
 ) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
@@ -53,7 +53,7 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "local~", "local~.", "local~abc.def", "~.", "%00", "é"])
-async def test_a_made_up_token_lets_nobody_in(tmp_path: Path, token: str) -> None:
+async def test_a_forged_token_does_not_sign_in(tmp_path: Path, token: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.get("/login", 200 if not token else 401, params={"token": token})
         answer = await site.client.get("/", headers={"cookie": f"segue-8787={token!a}"})
@@ -74,7 +74,7 @@ async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.Mon
         assert "expired" in await site.get("/", 401)
 
 
-async def test_a_revoked_key_takes_its_browsers_with_it(tmp_path: Path) -> None:
+async def test_revoking_a_key_signs_its_browsers_out(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         key, secret = await site.hub.keys.create("local")
         await site.client.post("/login", data={"key": secret})
@@ -85,7 +85,7 @@ async def test_a_revoked_key_takes_its_browsers_with_it(tmp_path: Path) -> None:
         assert answer.status_code == 401 and "not valid here" in answer.text
 
 
-async def test_signing_out_ends_the_visit(tmp_path: Path) -> None:
+async def test_signing_out_invalidates_the_cookie(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         held = dict(site.client.cookies)
         await site.post("/logout")
@@ -93,7 +93,7 @@ async def test_signing_out_ends_the_visit(tmp_path: Path) -> None:
         await site.get("/", 401)
 
 
-async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> None:
+async def test_a_browser_sees_only_its_own_workspace(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         mine = await site.hub.editor.create(Principal(workspace="team"), title="Ours", cwd="/team")
         theirs = await site.hub.editor.create(LOCAL, title="Theirs")
@@ -119,7 +119,7 @@ async def test_a_browser_sees_its_own_workspace_and_no_other(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ahead", ["", "x", "9" * 400, "-999", "999", "+5", "1e3", "٣"])
-async def test_a_made_up_clock_is_no_trouble(tmp_path: Path, ahead: str) -> None:
+async def test_an_invalid_utc_offset_cookie_is_ignored(tmp_path: Path, ahead: str) -> None:
     async with open_site(tmp_path) as site:
         await site.hub.editor.create(LOCAL, title="Mine")
         cookies = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
@@ -128,7 +128,7 @@ async def test_a_made_up_clock_is_no_trouble(tmp_path: Path, ahead: str) -> None
         assert page.status_code == 200 and "Mine" in page.text
 
 
-async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
+async def test_only_the_local_user_can_choose_a_working_directory(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.sign_in(Principal(workspace="team"))
         answer = await site.post("/new", cwd="/etc")
@@ -150,7 +150,9 @@ async def test_only_the_local_user_chooses_a_directory(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-async def test_another_sites_page_changes_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_a_page_of_another_site_cannot_change_a_session(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         data = {"csrf": site.csrf, "title": "Taken"}
@@ -160,7 +162,7 @@ async def test_another_sites_page_changes_nothing(tmp_path: Path, headers: dict[
 
 
 @pytest.mark.parametrize("token", ["", "0" * 32])
-async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: str) -> None:
+async def test_a_form_without_its_csrf_token_is_refused(tmp_path: Path, token: str) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         site.csrf = token
@@ -172,14 +174,14 @@ async def test_a_form_without_its_token_changes_nothing(tmp_path: Path, token: s
 @pytest.mark.parametrize(
     "going", ["//evil.example", "https://evil.example", "/\\evil.example", "/login?token=x", "x"]
 )
-async def test_signing_in_leads_to_no_other_site(tmp_path: Path, going: str) -> None:
+async def test_signing_in_never_redirects_to_another_site(tmp_path: Path, going: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         token = await site.hub.logins.invite(LOCAL)
         answer = await site.client.get("/login", params={"token": token, "next": going})
         assert answer.headers["location"] == "/"
 
 
-async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
+async def test_every_response_has_the_security_headers(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         for path in ("/", "/login", "/nowhere", "/rows"):
             headers = (await site.client.get(path)).headers
@@ -192,13 +194,13 @@ async def test_every_answer_forbids_what_no_page_needs(tmp_path: Path) -> None:
         assert "onclick" not in await site.get("/") and "style=" not in await site.get("/")
 
 
-@pytest.mark.parametrize("path", ["/static/x/..%2f..%2fdoor.py", "/static/x/door.py", "/static/x/"])
-async def test_only_the_pages_own_files_are_served(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["/static/x/..%2f..%2fapp.py", "/static/x/app.py", "/static/x/"])
+async def test_only_static_files_are_served(tmp_path: Path, path: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
         await site.get(f"{BASE}{path}", 404)
 
 
-async def test_a_strangers_form_is_read_no_further_than_any_form_goes(tmp_path: Path) -> None:
+async def test_an_oversized_form_is_not_read_to_its_end(tmp_path: Path) -> None:
     taken = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -209,11 +211,11 @@ async def test_a_strangers_form_is_read_no_further_than_any_form_goes(tmp_path: 
 
     async with open_site(tmp_path, signed_in=False) as site:
         answer = await site.client.post("/login", content=endless())
-        assert answer.status_code == 400 and "the form exceeds" in answer.text
+        assert answer.status_code == 400 and "The form exceeds" in answer.text
         assert taken <= request.MAX_FORM_BYTES + 4096
 
 
-async def test_a_large_message_is_parsed_beside_the_event_loop(
+async def test_a_large_form_is_parsed_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parse, loud = request._parse_form, "%" * 200_000
@@ -235,7 +237,7 @@ async def test_a_large_message_is_parsed_beside_the_event_loop(
         await site.post(f"/s/{session.id}/rename", 400, title=loud)
 
 
-async def test_odd_addresses_and_forms_are_answered_for_what_they_are(tmp_path: Path) -> None:
+async def test_malformed_paths_and_forms_are_client_errors(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         await site.say(session, "/say hi")

@@ -1,4 +1,4 @@
-"""`segue serve` and `segue open` as a person starts them."""
+"""The `segue serve` and `segue open` commands."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def opened(data: Path) -> str:
     return done.stdout.strip()
 
 
-def test_pages_and_api_are_at_one_address(tmp_path: Path) -> None:
+def test_one_server_serves_web_and_rest(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         headers = {**HEADERS, "x-api-key": server.key}
         assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).json()["data"] == []
@@ -41,7 +41,7 @@ def test_pages_and_api_are_at_one_address(tmp_path: Path) -> None:
     assert not [*tmp_path.glob("server.*")]
 
 
-def test_another_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
+def test_a_host_name_is_served_only_if_it_is_allowed(tmp_path: Path) -> None:
     with serving(tmp_path, "--allow-host", "segue.example") as server:
         for host, status in (("segue.example", 401), ("other.example", 403)):
             assert httpx2.get(server.url, headers={"host": host}).status_code == status
