@@ -51,8 +51,6 @@ KNOWN_CYCLES = {
     "interfaces.cli": 7,
     "interfaces.rest": 27,
     "interfaces.web": 14,
-    "sources.claude": 4,
-    "sources.index": 3,
 }
 
 MAX_MODULES = 16  # in a package, besides __init__.py

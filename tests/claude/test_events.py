@@ -35,10 +35,11 @@ from segue.model.event import (
     decode_body,
 )
 from segue.model.session import Session
-from segue.sources.claude.events.transcript_reader import Reader
+from segue.sources.claude.events.transcript_reader import TranscriptReader
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.jsonl import parse_entries
 from segue.sources.claude.index import transcript_summary
+from segue.sources.claude.index.summary import TranscriptSummary
 from segue.sources.claude.sdk.quick_info import WINDOW_BYTES
 from tests.claude.entries import (
     VERSIONS,
@@ -59,14 +60,19 @@ SAID = (UserMessage, AgentMessage, AgentThought, ToolCall, ToolResult, Failed, I
 
 
 @contextmanager
-def reading(path: Path, id: str | None = None) -> Iterator[tuple[Reader, Session]]:
+def reading(path: Path, id: str | None = None) -> Iterator[tuple[TranscriptReader, Session]]:
     with safe_io.open_for_reading(str(path)) as (descriptor, _):
-        known = transcript_summary.Known()
-        for _said in transcript_summary.scan(descriptor, known):
+        known = TranscriptSummary()
+        for _said in transcript_summary.scan_lines(descriptor, known):
             pass
-        session = transcript_summary.session(known, id or path.stem, str(path), "local")
+        session = transcript_summary.session_from_summary(
+            known, id or path.stem, str(path), "local"
+        )
         assert session is not None
-        yield Reader(descriptor, session.id, transcript_summary.creation(session)), session
+        yield (
+            TranscriptReader(descriptor, session.id, transcript_summary.creation_event(session)),
+            session,
+        )
 
 
 def bodies(path: Path) -> list[AnyBody]:
@@ -130,7 +136,7 @@ def test_events_are_the_same_wherever_one_begins_to_read(homes: Path, version: s
                 )
             assert reader.page(limit=3) == whole[:3]
             assert reader.page(limit=10_000, backward=True) == whole
-            assert reader.find(whole[-1].id) == whole[-1].seq
+            assert reader.find_seq(whole[-1].id) == whole[-1].seq
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -378,7 +384,7 @@ def test_the_beginning_of_a_torn_line_comes_to_those_who_ask_for_it(home: Home) 
     with path.open("ab") as file:
         file.write(b'{"type":"us')
     with reading(path) as (reader, _):
-        *_, torn = reader.all(torn=True)
+        *_, torn = reader.all(include_incomplete=True)
         assert isinstance(torn.body, Foreign) and torn.body.raw == '{"type":"us'
 
 
@@ -417,13 +423,13 @@ def test_the_conversation_goes_back_beyond_compactions(home: Home) -> None:
 
 def test_a_scan_goes_on_where_the_last_one_ended(home: Home) -> None:
     path = home.talk()
-    known = transcript_summary.Known()
+    known = TranscriptSummary()
 
     def scanned() -> list[str]:
         nonlocal known
         with safe_io.open_for_reading(str(path)) as (descriptor, _):
-            known = transcript_summary.begin(descriptor, known)
-            said = [body for _, body in transcript_summary.scan(descriptor, known)]
+            known = transcript_summary.resume_summary(descriptor, known)
+            said = [body for _, body in transcript_summary.scan_lines(descriptor, known)]
             return [plain_text(body.content) for body in said]  # type: ignore[union-attr]
 
     assert scanned() == ["hi", "a1"]
@@ -451,5 +457,5 @@ def test_entries_are_read_once_when_a_transcript_is_scanned(
 
     monkeypatch.setattr("segue.sources.claude.format.jsonl.parse_entries", counting)
     with safe_io.open_for_reading(str(path)) as (descriptor, _):
-        assert len(list(transcript_summary.scan(descriptor, transcript_summary.Known()))) == 2
+        assert len(list(transcript_summary.scan_lines(descriptor, TranscriptSummary()))) == 2
     assert read == 2

@@ -19,7 +19,7 @@ from segue.model.query import Query
 from segue.model.session import Session
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.index import discovery
-from segue.sources.index.database import FORMAT, Index, Key
+from segue.sources.index.database import FORMAT, FileKey, Index
 from tests.claude.entries import S2, VERSIONS, Home, S, as_line, assistant, title, user
 from tests.claude.house import S3, append, listed, opened
 
@@ -57,7 +57,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     keys = Index.keys
 
-    def noting(self: Index, directory: str) -> dict[str, Key]:
+    def noting(self: Index, directory: str) -> dict[str, FileKey]:
         seen.append(os.path.basename(directory))
         return keys(self, directory)
 
@@ -129,22 +129,22 @@ async def test_a_look_is_noted_by_nobody_who_would_have_to_wait(home: Home) -> N
         with sqlite3.connect(source.index.path) as other:
             other.execute("BEGIN IMMEDIATE")
             assert await listed(hub) == [S]
-            assert [*source.index.places().values()] == [None]
+            assert [*source.index.directory_digests().values()] == [None]
         other.close()
         await listed(hub)
-        assert None not in source.index.places().values()
+        assert None not in source.index.directory_digests().values()
 
 
 async def test_a_look_is_not_noted_when_something_changed_meanwhile(home: Home) -> None:
     path = home.talk()
     async with opened(home) as (hub, source):
         await listed(hub)
-        seen = discovery.differences(source.index, source.home)
-        assert seen.agreed and not seen.changed
+        seen = discovery.find_differences(source.index, source.home)
+        assert seen.unchanged and not seen.changed
         append(path, title("T"))
-        await source.look([str(path)])
+        await source.update_index([str(path)])
         source._update(source.index, seen)
-        assert [*source.index.places().values()] == [None]
+        assert [*source.index.directory_digests().values()] == [None]
 
 
 async def test_one_look_serves_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ async def test_progress_is_told_in_bytes(home: Home) -> None:
 async def test_reading_much_leaves_the_loop_to_others(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
     home.talk()
     async with opened(home) as (hub, _):
         lists = await asyncio.gather(listed(hub), listed(hub), hub.sessions.get(LOCAL, S))
@@ -315,7 +315,7 @@ async def test_the_index_finds_the_tokens_that_every_store_finds(home: Home, wor
         assert found == set(search_text.tokens(f"{words} end"))
 
 
-ROWS = "SELECT path, size, id, next, state, texts, base, shown FROM files ORDER BY path"
+ROWS = "SELECT path, size, id, next, parser_state, texts, base, shown FROM files ORDER BY path"
 
 
 @pytest.mark.parametrize("held", [0, 1 << 20], ids=["texts as they come", "texts held"])
@@ -336,15 +336,15 @@ async def test_helpers_read_what_one_process_would(
             assert await listed(hub, text="caf\u00e9") == [S]
             texts = "SELECT seq, text FROM texts ORDER BY text, seq"
             found = source.index.execute(ROWS).fetchall(), source.index.execute(texts).fetchall()
-            source.index.renew()
+            source.index.reset()
             return found
 
     alone = await rows()
     monkeypatch.setattr(sys, "executable", program)
-    monkeypatch.setattr("segue.sources.claude.index.index_update._MUCH", 0)
-    monkeypatch.setattr("segue.sources.claude.index.index_update._HELD", held)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._MAX_HELD_BYTES", held)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 3)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN", own)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", own)
     assert await rows() == alone
 
 
@@ -355,9 +355,9 @@ async def test_helpers_run_nothing_of_the_current_directory(
     evil = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
     (tmp_path / "segue" / "__init__.py").write_text(evil)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segue.sources.claude.index.index_update._MUCH", 0)
+    monkeypatch.setattr("segue.sources.claude.index.index_update._MIN_WORKER_BYTES", 0)
     monkeypatch.setattr("segue.sources.claude.index.parse_workers.os.cpu_count", lambda: 2)
-    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN", 0)
+    monkeypatch.setattr("segue.sources.claude.index.parse_workers._OWN_BYTES", 0)
     home.talk(S)
     async with opened(home) as (hub, _):
         assert await listed(hub) == [S]
@@ -367,7 +367,7 @@ async def test_helpers_run_nothing_of_the_current_directory(
 async def test_a_long_reading_ends_when_nobody_wants_it_any_more(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.sources.claude.source._INLINE", 100)
+    monkeypatch.setattr("segue.sources.claude.source._MAX_INLINE_BYTES", 100)
     for _ in range(50):
         home.talk(ids.new_id())
     async with opened(home) as (hub, source):

@@ -89,7 +89,7 @@ class World:
             await self.make(LATER + at, "/a", "t")
             return
         if kind == "renew":
-            self.source.index.renew()
+            self.source.index.reset()
             self.touched |= self.paths.keys()  # whatever is known anew may come again
             return
         if kind == "restore":

@@ -15,6 +15,7 @@ from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.format import jsonl as reading
 from segue.sources.index import ranking, terms
+from segue.sources.index.writer import write_index
 from tests.claude.entries import Home, S, as_line, assistant, title, user
 from tests.claude.house import listed, opened
 
@@ -56,12 +57,12 @@ async def filled(home: Home, sessions: int = 60) -> AsyncIterator[Any]:
     "ways",
     [
         {},
-        {"FEW": -1, "HITS": 0},  # always one session after the other
-        {"FEW": -1, "HITS": 0, "NEAR": 1},  # of which the last text alone is read
-        {"FEW": -1, "HITS": 1 << 20},  # looked up whole after the first
-        {"FEW": -1, "HITS": 3, "CHUNK": 1},
-        {"LONG": 0, "SPARSE": 0},
-        {"LONG": 0, "SPARSE": 1000},
+        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 0},  # always one session after the other
+        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 0, "MAX_TEXTS_READ": 1},  # only the last text
+        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 1 << 20},  # looked up whole after the first
+        {"MAX_EAGER_HITS": -1, "HITS_PER_TEXT": 3, "FIRST_CHUNK_TEXTS": 1},
+        {"MIN_SELECTIVE_PREFIX": 0, "MAX_SPARSE_FILES": 0},
+        {"MIN_SELECTIVE_PREFIX": 0, "MAX_SPARSE_FILES": 1000},
     ],
 )
 async def test_every_way_finds_the_same(
@@ -108,8 +109,8 @@ async def test_a_common_word_costs_its_page(home: Home, monkeypatch: pytest.Monk
         read.append(words)
         return stands(term, words)
 
-    monkeypatch.setattr(search_text, "stands", counting)
-    monkeypatch.setattr(terms, "FEW", 100)  # to say that 300 hits are many
+    monkeypatch.setattr(search_text, "text_has_term", counting)
+    monkeypatch.setattr(terms, "MAX_EAGER_HITS", 100)  # to say that 300 hits are many
     async with opened(home) as (hub, source):
         await listed(hub)
         statements: list[str] = []
@@ -125,14 +126,14 @@ async def test_what_another_process_takes_away_meanwhile_is_still_found(
     home.talk(say="needle")
     async with opened(home) as (hub, source), opened(home) as (_, other):
         await listed(hub)
-        has = terms.Words.has
+        has = terms.TermSearch.has_all
 
-        def late(self: terms.Words, pk: int) -> bool:
-            with other.index.writing() as writing:
-                writing.remove(str(home.projects / "-w" / f"{S}.jsonl"))
+        def late(self: terms.TermSearch, pk: int) -> bool:
+            with write_index(other.index) as writer:
+                writer.remove(str(home.projects / "-w" / f"{S}.jsonl"))
             return has(self, pk)
 
-        monkeypatch.setattr(terms.Words, "has", late)
+        monkeypatch.setattr(terms.TermSearch, "has_all", late)
         found = await source.page(Query(text="needle"))
         assert [session.id for session in found] == [S]
 
@@ -168,14 +169,14 @@ async def test_a_line_that_says_too_little_is_read_with_those_before_it(home: Ho
 def texts_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The keys of the texts that searches read, as they do."""
     read: list[int] = []
-    texts = terms.Words.texts
+    texts = terms.TermSearch.read_texts
 
-    def counting(self: terms.Words, *args: int) -> Iterator[list[tuple[int, bytes]]]:
+    def counting(self: terms.TermSearch, *args: int) -> Iterator[list[tuple[int, bytes]]]:
         for some in texts(self, *args):
             read.extend(key for key, _ in some)
             yield some
 
-    monkeypatch.setattr(terms.Words, "texts", counting)
+    monkeypatch.setattr(terms.TermSearch, "read_texts", counting)
     return read
 
 
@@ -189,7 +190,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         (home.projects / "-w" / f"{S}.jsonl").rename(
             home.projects / "-w" / f"{number:08x}-0000-4000-8000-000000000000.jsonl"
         )
-    monkeypatch.setattr(terms, "FEW", -1)  # so that it has to be found out
+    monkeypatch.setattr(terms, "MAX_EAGER_HITS", -1)  # so that it has to be found out
     async with opened(home) as (hub, source):
         await listed(hub)
         statements: list[str] = []
@@ -198,7 +199,7 @@ async def test_a_page_costs_a_part_of_the_texts_however_common_the_word_is(
         assert len(page.matches) == min(5, 400 // every + (400 % every > 0))
         assert len(texts_read) <= most
         whole = [
-            sql for sql in statements if sql.startswith(terms._HITS[:40]) and "LIMIT" not in sql
+            sql for sql in statements if sql.startswith(terms._HITS_SQL[:40]) and "LIMIT" not in sql
         ]
         assert len(whole) <= 1  # and the snippets know what the list found
         assert bool(whole) == (every > 1)
@@ -237,9 +238,9 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
         said = "common " * (1 + number % 7) + "hay " * 10 + ("rare" if number % 100 == 7 else "")
         lines = [user(f"u{n}", None, said, timestamp=at) for n in range(3)]
         home.write(lines, f"{number:08x}-0000-4000-8000-000000000000")
-    monkeypatch.setattr(terms, "FEW", 50)
-    monkeypatch.setattr(terms, "HITS", 1)  # for 900 texts are not that many
-    monkeypatch.setattr(ranking, "NEWEST", 20)
+    monkeypatch.setattr(terms, "MAX_EAGER_HITS", 50)
+    monkeypatch.setattr(terms, "HITS_PER_TEXT", 1)  # for 900 texts are not that many
+    monkeypatch.setattr(ranking, "MAX_RANKED_SESSIONS", 20)
     async with opened(home) as (hub, source):
         await listed(hub)
         statements: list[str] = []
@@ -252,7 +253,7 @@ async def test_a_ranked_search_for_a_common_word_compares_the_newest(
         assert all(one.event is not None and "common" in one.snippet for one in found)
         assert len(texts_read) <= 2 * 3 * 20
         assert not any("ORDER BY rank" in sql for sql in statements)
-        monkeypatch.setattr(ranking, "READ", 10)
+        monkeypatch.setattr(ranking, "MAX_TEXTS_READ", 10)
         found = (
             await hub.sessions.search(LOCAL, Query(text="common", limit=3), ranked=True)
         ).matches

@@ -405,7 +405,7 @@ async def test_what_a_read_only_home_cannot_hold_is_laid_over_it(home: Home) -> 
         await hub.editor.trash(LOCAL, S)
         assert await listed(hub) == [] and await listed(hub, trash=True) == [S]
         assert path.read_bytes() == before
-        source.index.renew()
+        source.index.reset()
         assert await listed(hub, trash=True) == [S]  # the store remembers it
         await hub.editor.restore(LOCAL, S)
         assert (await hub.sessions.get(LOCAL, S)).title == "Mine"
@@ -457,9 +457,9 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
 ) -> None:
     path = home.talk()
     looks: list[object] = []
-    differences = discovery.differences
+    differences = discovery.find_differences
     monkeypatch.setattr(
-        discovery, "differences", lambda *given: looks.append(given) or differences(*given)
+        discovery, "find_differences", lambda *given: looks.append(given) or differences(*given)
     )
     async with opened(home) as (hub, source):
         await listed(hub)
@@ -475,7 +475,7 @@ async def test_while_changes_are_told_lists_need_not_look_at_all_files(
         append(path, title("told"))
         await waiting
         assert [one.title for one in (await hub.sessions.list(LOCAL, Query())).sessions] == ["told"]
-        monkeypatch.setattr("segue.sources.claude.source._TRUSTED", 0)
+        monkeypatch.setattr("segue.sources.claude.source._WATCH_TRUST_SECONDS", 0)
         await listed(hub)
         assert looks
         await changes.aclose()  # type: ignore[attr-defined]

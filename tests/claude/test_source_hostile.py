@@ -19,7 +19,7 @@ from segue.model.event import Body
 from segue.model.principal import LOCAL
 from segue.model.query import Query
 from segue.sources.claude.format.paths import ClaudeHome
-from segue.sources.claude.index.index_update import Updating
+from segue.sources.claude.index.index_update import IndexUpdate
 from segue.sources.claude.source import ClaudeSource
 from segue.store.memory import MemoryStore
 from tests.claude.entries import S2, Home, S, as_line, assistant, user
@@ -117,13 +117,13 @@ async def test_a_file_that_vanishes_between_the_look_and_the_reading(
 ) -> None:
     home.talk(GOOD)
     gone = home.talk(S)
-    read = Updating._take
+    read = IndexUpdate._update_file
 
-    def late(self: Updating, *arguments: object) -> object:
+    def late(self: IndexUpdate, *arguments: object) -> object:
         gone.unlink(missing_ok=True)
         return read(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Updating, "_take", late)
+    monkeypatch.setattr(IndexUpdate, "_update_file", late)
     async with opened(home) as hub:
         assert [one.id for one in (await hub.sessions.list(LOCAL, Query())).sessions] == [GOOD]
 
@@ -180,7 +180,7 @@ import sys
 from pathlib import Path
 from segue.sources.claude.format.paths import ClaudeHome
 from segue.sources.claude.source import ClaudeSource
-from segue.sources.claude.index.index_update import Updating
+from segue.sources.claude.index.index_update import IndexUpdate
 from segue.model.query import Query
 def now(coroutine):
     try:

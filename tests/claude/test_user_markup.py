@@ -142,7 +142,9 @@ def test_the_translator_marks_inserted_text_and_stores_nothing_for_typed_text() 
         {"type": "user", "message": {"role": "user", "content": COMMAND}},
         {"type": "user", "message": {"role": "user", "content": "hello"}},
     ]
-    command, typed = (Translator("session").line(0, b"", [entry])[0].body for entry in entries)
+    command, typed = (
+        Translator("session").translate_line(0, b"", [entry])[0].body for entry in entries
+    )
     assert isinstance(command, UserMessage) and isinstance(typed, UserMessage)
     assert [part.label for part in command.inserted] == ["/model opus"]
     assert typed.inserted == () and b"inserted" not in codec.encode(typed)

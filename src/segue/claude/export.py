@@ -14,10 +14,11 @@ from segue.model.principal import LOCAL, Principal
 from segue.model.session import Session, Thread
 from segue.render import documents
 from segue.render.reader import EventReader
-from segue.sources.claude.events.transcript_reader import Reader
+from segue.sources.claude.events.transcript_reader import TranscriptReader
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import TranscriptFile
 from segue.sources.claude.index import transcript_summary
+from segue.sources.claude.index.summary import TranscriptSummary
 
 DocumentWriter = Callable[[EventReader, Principal, Session], AsyncIterator[str]]
 
@@ -99,16 +100,20 @@ def _export(transcript: TranscriptFile, write: DocumentWriter) -> str:
 
 def _read_conversation(transcript: TranscriptFile) -> tuple[Session, list[Event]]:
     with safe_io.open_for_reading(transcript.path) as (descriptor, _):
-        summary = transcript_summary.Known()
-        for _ in transcript_summary.scan(descriptor, summary):
+        summary = TranscriptSummary()
+        for _ in transcript_summary.scan_lines(descriptor, summary):
             pass
         # Lists leave such a session out, but a caller who names its id wants the document.
         summary.is_sidechain = False
         if summary.is_nameless:
             summary.custom_title = transcript.id
-        session = transcript_summary.session(summary, transcript.id, transcript.path, "local")
+        session = transcript_summary.session_from_summary(
+            summary, transcript.id, transcript.path, "local"
+        )
         assert session is not None
-        reader = Reader(descriptor, session.id, transcript_summary.creation(session))
+        reader = TranscriptReader(
+            descriptor, session.id, transcript_summary.creation_event(session)
+        )
         return session, [_with_bare_block(event) for event in reader.conversation()]
 
 

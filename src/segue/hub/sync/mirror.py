@@ -189,7 +189,7 @@ class Mirror:
         translator = Translator(f"{session.id}/{path}", session.created_at)
         seq = 0
         for number, line in enumerate(agents.get(path, ())):
-            for event in translator.line(number << 16, b"", line.entries):
+            for event in translator.translate_line(number << 16, b"", line.entries):
                 if not (
                     isinstance(event.body, Foreign) and transcript_line.is_subagent_metadata(line)
                 ):

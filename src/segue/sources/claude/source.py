@@ -1,7 +1,7 @@
-"""Claude Code's sessions as a source: read in place, and changed as Claude Code expects.
+"""The source of Claude Code's sessions, which are read and edited in place.
 
-What a list needs comes from the index; before each answer the files are looked at, and those that
-changed are read, from where they ended. Histories are read from the transcripts themselves.
+Lists and searches use the index. Before each answer the files are compared with it, and what was
+appended is parsed. Events are read from the transcripts themselves.
 """
 
 from __future__ import annotations
@@ -21,37 +21,42 @@ from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 from segue.sources.base import Ability, agent_id
-from segue.sources.index import query as finding
+from segue.sources.index import query as index_query
 from segue.sources.index import ranking
-from segue.sources.index.database import Damaged, Index
-from segue.sources.index.query import Origin
+from segue.sources.index.database import Index, IndexDamaged
+from segue.sources.index.query import SourceInfo
 
 from .format import processes, safe_io
 from .format.paths import SOURCE, ClaudeHome, ProjectDirectory, list_projects
 from .index import discovery
-from .index.discovery import Differences
+from .index.discovery import IndexDifferences
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .events.session_reader import Histories
+    from .events.session_reader import SessionReader
     from .format.paths import TranscriptFile
 
 T = TypeVar("T")
-_INLINE = 4 << 20  # bytes that are read at once; for more a server's other clients should not wait
-_TRIES = 4  # to use an index that others may throw away
-_TRUSTED = 1.0  # seconds for which what the system tells of the files is taken for all of it
-_EVERYTHING: frozenset[Ability] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
+_MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
+_MAX_TRIES = 4  # to use an index that other processes may delete
+_WATCH_TRUST_SECONDS = 1.0  # for which the system's notifications replace a full comparison
+_ALL_ABILITIES: frozenset[Ability] = frozenset(
+    {"title", "tag", "archive", "trash", "delete", "fork"}
+)
 
 
 class ClaudeSource:
-    """The sessions of one home. `progress` hears how far a long reading is."""
+    """The sessions of one Claude Code home.
+
+    `progress` is called during a long update, with the bytes read and the bytes in total.
+    """
 
     name = SOURCE
     agent: Mapping[str, Any] | None = {
         "name": "Claude Code",
         "description": "The agent of the sessions that Claude Code keeps on this machine.",
-        "model": "default",  # the one that Claude Code chooses
+        "model": "default",  # Claude Code chooses the model
         "spec": {"kind": "claude_code"},
     }
 
@@ -66,151 +71,152 @@ class ClaudeSource:
     ) -> None:
         self.home = home or ClaudeHome.current()
         self.workspace = workspace
-        self.can: frozenset[Ability] = _EVERYTHING if writable else frozenset()
-        self.origin = Origin(self.name, agent_id(workspace, self.name), {})
+        self.can: frozenset[Ability] = _ALL_ABILITIES if writable else frozenset()
+        self.info = SourceInfo(self.name, agent_id(workspace, self.name), {})
         self._path = index
-        self._opened: Index | None = None
+        self._open_index: Index | None = None
         self._progress = progress
-        self._reading: asyncio.Future[None] | None = None
+        self._running_update: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
-        self._told: Mapping[str, int] = {}  # what those have heard of which run
-        self._watching: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()  # the watching that is no more wanted
+        self._notified_running: Mapping[str, int] = {}  # the running sessions at the last notice
+        self._watch_task: asyncio.Task[None] | None = None
+        self._ending_tasks: set[asyncio.Task[None]] = set()  # watch tasks that were cancelled
         self._overlay: Mapping[str, Mapping[str, Any]] = {}
-        self.watched = False  # whether the system tells of what happens to the files
-        self._looked_at = 0.0
+        self.watched = False  # whether the system notifies of changes of the files
+        self._compared_at = 0.0
         self._closing = False
 
     async def close(self) -> None:
         self._stop_watching()
-        if self._ending:
+        if self._ending_tasks:
             import asyncio
 
-            await asyncio.wait(self._ending)
+            await asyncio.wait(self._ending_tasks)
         self._closing = True
-        await self._read_out()
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        await self._wait_for_update()
+        if self._open_index is not None:
+            self._open_index.close()
+            self._open_index = None
 
-    # The index, and keeping it true.
+    # The index.
 
     @property
     def index(self) -> Index:
-        if self._opened is not None and not self._opened.is_there():
-            self._opened.close()
-            self._opened = None
-        if self._opened is None:
-            self._opened = self._unless_damaged(
-                lambda tries: Index.anew(self._path) if tries else Index(self._path)
+        """The open index; another process may have replaced its file."""
+        if self._open_index is not None and not self._open_index.exists():
+            self._open_index.close()
+            self._open_index = None
+        if self._open_index is None:
+            self._open_index = self._retry_damaged(
+                lambda failures: Index.replace(self._path) if failures else Index(self._path)
             )
-        return self._opened
+        return self._open_index
 
     def _ask(self, question: Callable[[Index], T], index: Index | None = None) -> T:
-        """An answer of the index, which is made anew if it turns out to be damaged."""
+        """Return the answer of a question; a damaged index is built again."""
         asked = index or self.index
 
-        def ask(tries: int) -> T:
-            if tries:
-                self._renew(asked)
-            with asked.damage():
+        def ask(failures: int) -> T:
+            if failures:
+                self._rebuild(asked)
+            with asked.translate_errors():
                 return question(asked)
 
-        return self._unless_damaged(ask)
+        return self._retry_damaged(ask)
 
-    def _unless_damaged(self, work: Callable[[int], T]) -> T:
-        """What work comes to, which is told how often it failed: somebody may be in the way."""
-        for tries in range(_TRIES):
+    def _retry_damaged(self, work: Callable[[int], T]) -> T:
+        """Call `work` with the number of failures, as other processes may interfere."""
+        for failures in range(_MAX_TRIES):
             try:
-                return work(tries)
-            except Damaged as error:
-                wrong = error
-        raise StoreCorrupt(f"the index {self._path} cannot be used: {wrong}") from wrong
+                return work(failures)
+            except IndexDamaged as error:
+                cause = error
+        raise StoreCorrupt(f"the index {self._path} cannot be used: {cause}") from cause
 
-    async def _answer(self, question: Callable[[Index], T]) -> T:
-        """The same of one that has all files, even if somebody threw it away a moment ago."""
+    async def _ask_current(self, question: Callable[[Index], T]) -> T:
+        """Return the answer of an index with all files, even if it was deleted a moment ago."""
         index = self.index
-        if not index.looked:
-            index = await self._look_at_all()
+        if not index.is_compared:
+            index = await self._compare_all()
         return self._ask(question, index)
 
-    def _renew(self, index: Index) -> None:
+    def _rebuild(self, index: Index) -> None:
         import logging
 
         log = logging.getLogger("segue.claude")
-        log.info("the index of Claude Code's sessions is damaged and made anew: %s", self._path)
-        index.renew()
+        log.info("rebuilding the damaged index of Claude Code's sessions: %s", self._path)
+        index.reset()
         self._write(index, self._differences(index, None))
-        index.looked = True
+        index.is_compared = True
 
     async def refresh(self, cwd: str | None = None) -> None:
-        """Look at all files, and read what changed.
+        """Compare all files with the index, and update it.
 
-        While the system tells of changes, which it does within moments, that is done now and then.
+        While the system notifies of changes, which takes it moments, that is done now and then.
         """
-        if self.watched and self.index.looked and monotonic() - self._looked_at < _TRUSTED:
-            return
-        await self._look_at_all()
+        is_recent = monotonic() - self._compared_at < _WATCH_TRUST_SECONDS
+        if not (self.watched and self.index.is_compared and is_recent):
+            await self._compare_all()
 
-    async def _look_at_all(self) -> Index:
-        index = await self.look(None)
-        index.looked = True
-        self._looked_at = monotonic()
+    async def _compare_all(self) -> Index:
+        index = await self.update_index(None)
+        index.is_compared = True
+        self._compared_at = monotonic()
         return index
 
-    async def look(self, paths: Sequence[str] | None) -> Index:
-        """Look at some files, or at all; read what changed, and forget what is gone.
+    async def update_index(self, paths: Sequence[str] | None) -> Index:
+        """Compare some files with the index, or all, and update it.
 
-        Gives the index that knows them now: another one may have taken its place meanwhile.
+        Return the index that is current: another one may have replaced it meanwhile.
         """
-        self._look_around()
-        await self._read_out()
+        self._update_running()
+        await self._wait_for_update()
         index = self.index
         differences = self._ask(lambda index: self._differences(index, paths), index)
         changed = differences.changed
-        if sum(key.size for _, key in changed) <= _INLINE or not _in_loop():
+        if sum(key.size for _, key in changed) <= _MAX_INLINE_BYTES or not _in_event_loop():
             self._update(index, differences)
         else:
             import asyncio
 
             work = asyncio.to_thread(self._update, index, differences)
-            # Shielded: one that asks may go away, and what is being read is wanted all the same.
-            self._reading = asyncio.ensure_future(work)
-            await asyncio.shield(self._reading)
+            # Shielded: the update continues if its caller is cancelled.
+            self._running_update = asyncio.ensure_future(work)
+            await asyncio.shield(self._running_update)
         if changed and paths is None and not self._closing:
-            self._ask(_see_whole, index)
+            self._ask(_check_complete, index)
         return index
 
-    def _look_around(self) -> None:
-        """See which sessions Claude Code works on."""
-        self.origin = self.origin._replace(running=processes.busy_sessions(self.home))
+    def _update_running(self) -> None:
+        """Update which sessions Claude Code works on."""
+        self.info = self.info._replace(running=processes.busy_sessions(self.home))
 
-    async def _read_out(self) -> None:
-        """Wait for the end of a long reading; how it ended is told to whoever began it."""
-        if self._reading is not None:
+    async def _wait_for_update(self) -> None:
+        """Wait for the end of a running update; its own caller receives its error."""
+        if self._running_update is not None:
             import asyncio
 
-            await asyncio.wait([self._reading])
+            await asyncio.wait([self._running_update])
 
-    def _differences(self, index: Index, paths: Sequence[str] | None) -> Differences:
+    def _differences(self, index: Index, paths: Sequence[str] | None) -> IndexDifferences:
         if paths is None:
-            return discovery.differences(index, self.home)
-        return discovery.differences_of(index, paths)
+            return discovery.find_differences(index, self.home)
+        return discovery.find_differences_of(index, paths)
 
-    def _update(self, index: Index, differences: Differences) -> None:
+    def _update(self, index: Index, differences: IndexDifferences) -> None:
         try:
             self._write(index, differences)
-        except Damaged:
-            self._unless_damaged(lambda _: self._renew(index))
+        except IndexDamaged:
+            self._retry_damaged(lambda _: self._rebuild(index))
 
-    def _write(self, index: Index, differences: Differences) -> None:
-        if differences.agreed:
-            index.agree(differences.agreed, differences.change)
-        if differences.changed or differences.gone:
-            from .index.index_update import Updating
+    def _write(self, index: Index, differences: IndexDifferences) -> None:
+        if differences.unchanged:
+            index.save_digests(differences.unchanged, differences.change)
+        if differences.changed or differences.removed:
+            from .index.index_update import IndexUpdate
 
-            updating = Updating(self.workspace, self._overlay, self._progress, self._is_closing)
-            updating.update(index, differences)
+            update = IndexUpdate(self.workspace, self._overlay, self._progress, self._is_closing)
+            update.apply(index, differences)
 
     def _is_closing(self) -> bool:
         return self._closing
@@ -218,14 +224,15 @@ class ClaudeSource:
     # Lists.
 
     async def get(self, id: str) -> Session | None:
-        self._look_around()
-        found = self._ask(lambda index: index.find(id))
-        if found is None or discovery.key_of(found[0]) != found[1]:
-            await self.look([*([found[0]] if found else []), *self._places(id)])
-            found = self._ask(lambda index: index.find(id))
-        return found and self.origin.now(found[2])
+        self._update_running()
+        row = self._ask(lambda index: index.find(id))
+        if row is None or discovery.file_key(row[0]) != row[1]:
+            await self.update_index([*([row[0]] if row else []), *self._project_paths(id)])
+            row = self._ask(lambda index: index.find(id))
+        return row and self.info.with_status(row[2])
 
-    def _places(self, id: str) -> Iterator[str]:
+    def _project_paths(self, id: str) -> Iterator[str]:
+        """Return the paths of a session's transcripts in all projects."""
         for project in list_projects(self.home):
             for name in {id, id.upper()}:
                 if os.path.lexists(path := os.path.join(project.path, f"{name}.jsonl")):
@@ -234,87 +241,98 @@ class ClaudeSource:
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
-        return await self._answer(
-            lambda index: finding.page(index, self.origin, query, after, backward)
+        return await self._ask_current(
+            lambda index: index_query.page(index, self.info, query, after, backward=backward)
         )
 
     async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
         await self.refresh()
-        return await self._answer(
-            lambda index: finding.in_id_range(index, self.origin, low, high, limit)
+        return await self._ask_current(
+            lambda index: index_query.in_id_range(index, self.info, low, high, limit)
         )
 
     async def change_point(self) -> ChangePoint:
-        return await self._answer(lambda index: index.change_point())
+        return await self._ask_current(lambda index: index.change_point())
 
-    def noted(self) -> ChangePoint:
-        """The same of what the index has by now: whatever is found later is news."""
+    def current_change_point(self) -> ChangePoint:
+        """Return the change point of the index as it is, without comparing files."""
         return self._ask(lambda index: index.change_point())
 
     async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
-        return await self._answer(
-            lambda index: finding.sweep(index, self.origin, query, mark, after)
+        return await self._ask_current(
+            lambda index: index_query.sweep(index, self.info, query, mark, after)
         )
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]:
         await self.refresh()
-        best = await self._answer(lambda index: ranking.ranked(index, self.origin, query))
+        matches = await self._ask_current(
+            lambda index: ranking.rank_sessions(index, self.info, query)
+        )
         return [
-            (hit.session, self._histories.event(hit.session, hit.spot), hit.score) for hit in best
+            (
+                match.session,
+                self._session_reader.read_event(match.session, match.position),
+                match.score,
+            )
+            for match in matches
         ]
 
     async def newest_matches(
         self, sessions: Sequence[Session], terms: Sequence[Term]
     ) -> list[Event | None]:
         ids = [session.id for session in sessions]
-        spots = await self._answer(lambda index: finding.newest(index, ids, terms))
+        positions = await self._ask_current(
+            lambda index: index_query.newest_positions(index, ids, terms)
+        )
         return [
-            None if spot is None else self._histories.event(session, spot)
-            for session, spot in zip(sessions, spots, strict=True)
+            None if position is None else self._session_reader.read_event(session, position)
+            for session, position in zip(sessions, positions, strict=True)
         ]
 
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        return await self._answer(
-            lambda index: finding.occurrences(index, id, terms, before, limit)
+        return await self._ask_current(
+            lambda index: index_query.occurrences(index, id, terms, before, limit)
         )
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
         self._overlay = {id: dict(patch) for id, patch in patches.items() if patch}
-        if self._ask(lambda index: index.overlaid()) != self._overlay:
-            with self.index.writing() as writing:
-                writing.overlay(self._overlay)
+        if self._ask(lambda index: index.overlay()) != self._overlay:
+            from segue.sources.index.writer import write_index
 
-    # Histories.
+            with write_index(self.index) as writer:
+                writer.set_overlay(self._overlay)
+
+    # Events.
 
     @cached_property
-    def _histories(self) -> Histories:
-        from .events.session_reader import Histories  # which a list does without
+    def _session_reader(self) -> SessionReader:
+        from .events.session_reader import SessionReader  # lists do not need it
 
-        return Histories(self._ask)
+        return SessionReader(self._ask)
 
     async def threads(self, id: str) -> list[Thread]:
         await self.get(id)
-        return self._histories.threads(id)
+        return self._session_reader.threads(id)
 
     async def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
         await self.get(id)
-        for event in self._histories.thread(id, thread):
+        for event in self._session_reader.thread_events(id, thread):
             yield event
 
     async def events(self, id: str, **options: Any) -> list[Event]:
-        with self._histories.reader(id) as reader:
+        with self._session_reader.open_transcript(id) as reader:
             return reader.page(**options)
 
     async def conversation(self, id: str) -> AsyncIterator[Event]:
-        with self._histories.reader(id) as reader:
+        with self._session_reader.open_transcript(id) as reader:
             for event in reader.conversation():
                 yield event
 
     async def locate(self, id: str, event_id: str) -> int | None:
-        with self._histories.reader(id) as reader:
-            return reader.find(event_id)
+        with self._session_reader.open_transcript(id) as reader:
+            return reader.find_seq(event_id)
 
     # Changes.
 
@@ -322,59 +340,62 @@ class ClaudeSource:
         from .edit import edit
 
         await self.get(id)
-        before = self._place(id)
-        edit.apply_change(self.home, before, info)
-        await self.look([before.path, *self._now(id)])
+        transcript = self._find_transcript(id)
+        edit.apply_change(self.home, transcript, info)
+        await self.update_index([transcript.path, *self._current_paths(id)])
 
     async def delete(self, id: str) -> None:
         from .edit import edit
 
         await self.get(id)
-        before = self._place(id)
-        edit.delete_session(self.home, before)
-        await self.look([before.path])
+        transcript = self._find_transcript(id)
+        edit.delete_session(self.home, transcript)
+        await self.update_index([transcript.path])
 
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> Session:
-        """A new transcript beside that of a session, with its history up to the event `at`."""
+        """Write a new transcript with the history of a session up to the event `at`."""
         from .edit import edit
 
         await self.get(id)
-        with self._histories.reader(id) as reader:
+        with self._session_reader.open_transcript(id) as reader:
             up_to = None if at is None else edit.message_id_at(reader, at)
-        made = edit.fork_session(self.home, self._place(id), new_id, up_to, cwd, title)
-        await self.look([made])
+        path = edit.fork_session(self.home, self._find_transcript(id), new_id, up_to, cwd, title)
+        await self.update_index([path])
         session = await self.get(new_id)
         assert session is not None  # it was written a moment ago
         return session
 
-    def _place(self, id: str) -> TranscriptFile:
-        found = self._ask(lambda index: index.find(id))
-        if found is None:
+    def _find_transcript(self, id: str) -> TranscriptFile:
+        row = self._ask(lambda index: index.find(id))
+        if row is None:
             raise NotFound(f"no session {id}", session=id)
         from .format.paths import TranscriptFile
 
-        return TranscriptFile(
-            discovery.named(found[0])[0], found[0], ProjectDirectory(os.path.dirname(found[0]))
-        )
+        path = row[0]
+        native_id = discovery.session_of_path(path)[0]
+        return TranscriptFile(native_id, path, ProjectDirectory(os.path.dirname(path)))
 
-    def _now(self, id: str) -> list[str]:
-        """Where a session's transcript may be now, in the trash or out of it."""
-        rooms = [discovery.kept(room.path) for room in safe_io.list_directory(self.home.trash)]
+    def _current_paths(self, id: str) -> list[str]:
+        """Return the paths where a session's transcript may be, including the trash."""
+        trashed = [
+            discovery.trashed_transcript(entry.path)
+            for entry in safe_io.list_directory(self.home.trash)
+        ]
         return [
-            *self._places(id),
-            *(room for room in rooms if discovery.named(room)[0].lower() == id),
+            *self._project_paths(id),
+            *(path for path in trashed if discovery.session_of_path(path)[0].lower() == id),
         ]
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        from .index.watch import watching
+        from .index.watch import watch_source
 
         self._listeners.append(listener)
-        if self._watching is None:
+        if self._watch_task is None:
             import asyncio
 
-            self._watching = asyncio.get_running_loop().create_task(watching(self))
+            self._watch_task = asyncio.get_running_loop().create_task(watch_source(self))
 
         def stop() -> None:
             self._listeners.remove(listener)
@@ -385,32 +406,32 @@ class ClaudeSource:
 
     def _stop_watching(self) -> None:
         self.watched = False
-        if self._watching is not None:
-            self._watching.cancel()
-            self._ending.add(self._watching)
-            self._watching.add_done_callback(self._ending.discard)
-            self._watching = None
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+            self._ending_tasks.add(self._watch_task)
+            self._watch_task.add_done_callback(self._ending_tasks.discard)
+            self._watch_task = None
 
-    def tell(self, since: ChangePoint) -> ChangePoint:
-        """Tell those who watch what changed since a moment; gives the next one."""
-        now = self.noted()
-        changed = set(self._ask(lambda index: index.changed(since)))
-        changed |= {id for id, _ in self._told.items() ^ self.origin.running.items()}
-        self._told = self.origin.running
+    def notify_listeners(self, since: ChangePoint) -> ChangePoint:
+        """Notify the listeners of sessions that changed since a point, and return the next one."""
+        point = self.current_change_point()
+        changed = set(self._ask(lambda index: index.changed_since(since)))
+        changed |= {id for id, _ in self._notified_running.items() ^ self.info.running.items()}
+        self._notified_running = self.info.running
         for id in changed:
             for listener in tuple(self._listeners):
                 listener(id)
-        return now
+        return point
 
 
-def _see_whole(index: Index) -> None:
-    """Raise Damaged if what was written is not what is read: its log may have been thrown away."""
-    if not index.is_whole():
-        raise Damaged("it lacks what was written to it")
+def _check_complete(index: Index) -> None:
+    """Raise IndexDamaged if written rows are missing, as after its log was deleted."""
+    if not index.is_complete():
+        raise IndexDamaged("it lacks what was written to it")
 
 
-def _in_loop() -> bool:
-    if "asyncio" not in sys.modules:  # to import it would cost more than most answers
+def _in_event_loop() -> bool:
+    if "asyncio" not in sys.modules:  # importing it would take longer than most answers
         return False
     import asyncio
 

@@ -1,8 +1,8 @@
-"""A source's index: one small SQLite file, made from the tool's own files and thrown away at will.
+"""A source's disposable index: one SQLite file that is built from the tool's own files.
 
-It knows every file by its key (inode, size, times), keeps the session that the file comes to and a
-copy of its text, and answers lists and searches. Nothing is here that is nowhere else, so whatever
-is wrong with it, it is made anew. Several processes may use it at once.
+It recognises every file by its key (inode, size, times), stores the file's session and a copy of
+its text, and answers lists and searches. It holds nothing that the files do not hold, so a damaged
+index is deleted and built again. Several processes may use it at the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,34 +22,30 @@ from segue.model.cursor import ChangePoint
 from segue.model.session import Session, SessionState
 from segue.sqlite_wal import enable_wal
 
-if TYPE_CHECKING:
-    from .terms import Words
-    from .writer import Writing
-
-FORMAT = 10  # of this file; one of another format is made anew
-MOST = 1 << 24  # texts of one file
+FORMAT = 11  # of the file; a file of another format is replaced
+MAX_TEXTS = 1 << 24  # of one file
 BUSY_SECONDS = 60.0
-SHELVES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
+STATES: dict[SessionState, int] = {"active": 0, "archived": 1, "trashed": 2}
 
 _SCHEMA = """
--- One row a file. `base` is the session that it comes to, nothing where lists leave it out; `row`
--- is the same with what the store's overlay says, and the columns after it are there to be indexed.
--- Of several files of one session one is `shown`. `state` is what reading on needs.
+-- One row per file. `base` is the file's session, NULL if lists leave it out. `row` is the session
+-- with the store's overlay; the columns after it repeat its fields for the indexes. One of several
+-- files of a session is `shown`. `parser_state` is what parsing continues from.
 CREATE TABLE files (
   pk INTEGER PRIMARY KEY AUTOINCREMENT,
   path BLOB NOT NULL UNIQUE,
   inode INTEGER NOT NULL,
   size INTEGER NOT NULL,
   mtime_ns INTEGER NOT NULL,
-  beside_ns INTEGER NOT NULL,
+  sidecar_mtime_ns INTEGER NOT NULL,
   id TEXT NOT NULL,
   next BLOB,
-  state BLOB NOT NULL,
+  parser_state BLOB NOT NULL,
   texts INTEGER NOT NULL,
   base BLOB,
   row BLOB,
   shown INTEGER NOT NULL DEFAULT 0,
-  shelf INTEGER NOT NULL DEFAULT 0,
+  state INTEGER NOT NULL DEFAULT 0,
   cwd BLOB,
   tag BLOB,
   created_at INTEGER NOT NULL DEFAULT 0,
@@ -60,75 +56,74 @@ CREATE TABLE files (
 CREATE INDEX files_id ON files (id);
 CREATE INDEX files_next ON files (next) WHERE next IS NOT NULL;
 CREATE INDEX files_change ON files (change);
-CREATE INDEX files_active ON files (shelf, active_at, id) WHERE shown;
-CREATE INDEX files_created ON files (shelf, created_at, id) WHERE shown;
-CREATE INDEX files_cwd_active ON files (shelf, cwd, active_at, id) WHERE shown;
-CREATE INDEX files_cwd_created ON files (shelf, cwd, created_at, id) WHERE shown;
-CREATE INDEX files_tag_active ON files (shelf, tag, active_at, id) WHERE shown;
-CREATE INDEX files_tag_created ON files (shelf, tag, created_at, id) WHERE shown;
+CREATE INDEX files_active ON files (state, active_at, id) WHERE shown;
+CREATE INDEX files_created ON files (state, created_at, id) WHERE shown;
+CREATE INDEX files_cwd_active ON files (state, cwd, active_at, id) WHERE shown;
+CREATE INDEX files_cwd_created ON files (state, cwd, created_at, id) WHERE shown;
+CREATE INDEX files_tag_active ON files (state, tag, active_at, id) WHERE shown;
+CREATE INDEX files_tag_created ON files (state, tag, created_at, id) WHERE shown;
 
--- `key` is pk << 24 and a number; tokens come from Python, and are given again to be taken out. As
--- much of them is held before it is written as one batch of the first reading brings.
+-- `key` is pk << 24 plus the text's number. Python splits texts into tokens, and gives the same
+-- tokens again to delete a text. `hashsize` holds the tokens of one batch of the first update.
 CREATE TABLE texts (key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, text BLOB NOT NULL);
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', tokenize = 'ascii');
 INSERT INTO search (search, rank) VALUES ('hashsize', 16777216);
 
--- The directories of the files. `digest` is that of a look at one which found just what is known of
--- it, so that the next such look is all that it takes; any change of a row takes it away.
-CREATE TABLE places (directory BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID;
+-- The directories of the files. `digest` is that of a snapshot whose files were all in the index as
+-- they are, so an equal snapshot needs no comparison. Any change of a row removes it.
+CREATE TABLE directories (directory BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID;
 
 CREATE TABLE overlay (id TEXT PRIMARY KEY, patch BLOB NOT NULL) WITHOUT ROWID;
--- Sessions that are gone, for those who watch.
-CREATE TABLE gone (change INTEGER NOT NULL, id TEXT NOT NULL);
+-- Sessions that were removed, for watchers.
+CREATE TABLE removed (change INTEGER NOT NULL, id TEXT NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
--- `change` begins with the time in microseconds: what a list's mark says of an index that is gone
--- holds for the one that takes its place. Until it is `whole` nothing in it counts as newly made.
--- `texts` is how many there are.
-INSERT INTO meta VALUES ('change', 0), ('whole', 0), ('texts', 0);
+-- `change` starts at the time in microseconds, so a list's change point in a deleted index is valid
+-- in the next index. Until it is `complete`, no session counts as new. `texts` is their count.
+INSERT INTO meta VALUES ('change', 0), ('complete', 0), ('texts', 0);
 """
 
-_TRANSIENT = {
-    sqlite3.SQLITE_BUSY: (errors.StoreLocked, "another program holds the lock of"),
-    sqlite3.SQLITE_LOCKED: (errors.StoreLocked, "another program holds the lock of"),
-    sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full: there is no room for"),
+_TRANSIENT_ERRORS = {
+    sqlite3.SQLITE_BUSY: (errors.StoreLocked, "another program has locked"),
+    sqlite3.SQLITE_LOCKED: (errors.StoreLocked, "another program has locked"),
+    sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full; free space for"),
     sqlite3.SQLITE_READONLY: (errors.StoreReadOnly, "no permission to write"),
     sqlite3.SQLITE_CANTOPEN: (errors.StoreReadOnly, "cannot open or create"),
     sqlite3.SQLITE_PERM: (errors.StoreReadOnly, "no permission to open"),
 }
 
 
-class Key(NamedTuple):
-    """What tells that a file has not changed. `beside_ns` is the time of what lies beside it."""
+class FileKey(NamedTuple):
+    """The status of a file, and the time of its session's directory, to notice changes."""
 
     inode: int
     size: int
     mtime_ns: int
-    beside_ns: int = 0
+    sidecar_mtime_ns: int = 0
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file comes to. `next` is the file in which its session goes on, if in another."""
+class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of a file. `next` is the file that continues its session, if there is one."""
 
-    key: Key
+    key: FileKey
     state: bytes
     session: Session | None = None
     next: str | None = None
 
 
-class Text(NamedTuple):
-    """What can be searched of one event."""
+class IndexedText(NamedTuple):
+    """The searchable text of one event, and its tokens for the full-text index."""
 
     seq: int
     data: bytes
     tokens: str
 
 
-class Damaged(Exception):
-    """The index cannot be used; it is to be made anew."""
+class IndexDamaged(Exception):
+    """The index cannot be used, and must be built again."""
 
 
 class Index:
-    """The file, open for reading by the thread that opened it and for writing by any."""
+    """An open index: the thread that opened it reads, any thread writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,14 +132,14 @@ class Index:
 
     def _connect(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.damage():
+        with self.translate_errors():
             self._reader = _open(self.path)
             self._writer: sqlite3.Connection | None = None
             self._opened = os.stat(self.path).st_ino
         self.execute = self._reader.execute
-        self.looked = False  # whether the files were looked at since it was opened
-        # Of the last search, and the state of the index that it holds for.
-        self.last: tuple[Any, Words] | None = None
+        self.is_compared = False  # whether all files were compared with it since it was opened
+        # The last search, and the state of the index that it is valid for.
+        self.last_search: tuple[Any, Any] | None = None
 
     def close(self) -> None:
         with self._lock:
@@ -153,47 +148,47 @@ class Index:
                 self._writer.close()
                 self._writer = None
 
-    def renew(self) -> None:
-        """Throw everything away, unless somebody has done so, and begin again."""
+    def reset(self) -> None:
+        """Delete the file, unless another process did, and open an empty one."""
         with self._lock:
             self.close()
-            if self.is_there():
+            if self.exists():
                 _unlink(self.path)
             self._connect()
 
     @classmethod
-    def anew(cls, path: Path) -> Index:
-        """An empty one in the place of one that cannot even be opened."""
+    def replace(cls, path: Path) -> Index:
+        """Open an empty index in place of a file that cannot be opened."""
         _unlink(path)
         return cls(path)
 
-    def is_there(self) -> bool:
-        """Whether the open file is still the one of that name."""
+    def exists(self) -> bool:
+        """Return whether the open file still has its name."""
         try:
             return os.stat(self.path).st_ino == self._opened
         except OSError:
             return False
 
     @contextmanager
-    def damage(self) -> Iterator[None]:
-        """SQLite's errors as ours: Damaged for what a new file would heal."""
+    def translate_errors(self) -> Iterator[None]:
+        """Raise segue's errors for SQLite's: IndexDamaged where a new file would help."""
         try:
             yield
         except FileNotFoundError as error:
             if error.filename != str(self.path):
                 raise
-            raise Damaged("it was thrown away while it was opened") from error
+            raise IndexDamaged("it was deleted while it was opened") from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0)
-            known = _TRANSIENT.get(code & 0xFF)
-            if known and code != sqlite3.SQLITE_READONLY_DBMOVED:
-                kind, words = known
-                raise kind(f"{words} {self.path}") from error
-            raise Damaged(str(error)) from error
+            transient = _TRANSIENT_ERRORS.get(code & 0xFF)
+            if transient and code != sqlite3.SQLITE_READONLY_DBMOVED:
+                error_class, reason = transient
+                raise error_class(f"{reason} {self.path}") from error
+            raise IndexDamaged(str(error)) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """For questions that are to be answered from one state of the index."""
+        """Read from one state of the index inside a `with` block."""
         self.execute("BEGIN")
         try:
             yield
@@ -201,94 +196,103 @@ class Index:
             if self._reader.in_transaction:
                 self.execute("COMMIT")
 
-    # What is known.
+    # Reading.
 
-    def places(self) -> dict[str, bytes | None]:
-        """Every directory that was looked at, with the digest of a look that found nothing new."""
-        rows = self.execute("SELECT directory, digest FROM places")
+    def directory_digests(self) -> dict[str, bytes | None]:
+        """Return every directory, with the digest of a snapshot without differences."""
+        rows = self.execute("SELECT directory, digest FROM directories")
         return {os.fsdecode(directory): digest for directory, digest in rows}
 
-    def keys(self, directory: str) -> dict[str, Key]:
-        """Every file in a directory with its key."""
-        sql = f"SELECT path, inode, size, mtime_ns, beside_ns FROM files WHERE {_INSIDE}"
-        rows = self.execute(sql, _inside(os.fsencode(directory)))
-        return {os.fsdecode(row[0]): Key._make(row[1:]) for row in rows}
+    def keys(self, directory: str) -> dict[str, FileKey]:
+        """Return the keys of the files in a directory, by path."""
+        sql = (
+            f"SELECT path, inode, size, mtime_ns, sidecar_mtime_ns FROM files WHERE {_IN_DIRECTORY}"
+        )
+        rows = self.execute(sql, _directory_bounds(os.fsencode(directory)))
+        return {os.fsdecode(row[0]): FileKey._make(row[1:]) for row in rows}
 
-    def key(self, path: str) -> Key | None:
-        sql = "SELECT inode, size, mtime_ns, beside_ns FROM files WHERE path = ?"
+    def key(self, path: str) -> FileKey | None:
+        """Return the key of a file, None if it is not in the index."""
+        sql = "SELECT inode, size, mtime_ns, sidecar_mtime_ns FROM files WHERE path = ?"
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
-        return row and Key._make(row)
+        return row and FileKey._make(row)
 
     def version(self) -> int:
-        """Another one after each change, by whomever, for as long as it is open."""
+        """Return a number that differs after each commit of any process."""
         (version,) = self.execute("PRAGMA data_version").fetchone()
         return int(version)
 
     def texts(self) -> int:
-        """How many texts there are."""
+        """Return the number of texts."""
         return self._meta("texts")
 
-    def is_whole(self) -> bool:
-        """Whether every file was in it once."""
-        return bool(self._meta("whole"))
+    def is_complete(self) -> bool:
+        """Return whether every file has been indexed once."""
+        return bool(self._meta("complete"))
 
     def change(self) -> int:
-        """The number of the last change."""
+        """Return the number of the last change."""
         return self._meta("change")
 
     def _meta(self, name: str) -> int:
         (value,) = self.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return int(value)
 
-    def find(self, id: str) -> tuple[str, Key, Session] | None:
-        """The file that is shown for a session, and the session."""
-        sql = "SELECT path, inode, size, mtime_ns, beside_ns, row FROM files WHERE id = ? AND shown"
+    def find(self, id: str) -> tuple[str, FileKey, Session] | None:
+        """Return the path and key of the file that is shown for a session, and the session."""
+        columns = "path, inode, size, mtime_ns, sidecar_mtime_ns, row"
+        sql = f"SELECT {columns} FROM files WHERE id = ? AND shown"
         row = self.execute(sql, (id,)).fetchone()
-        return row and (os.fsdecode(row[0]), Key._make(row[1:5]), decode(row[5]))
+        return row and (os.fsdecode(row[0]), FileKey._make(row[1:5]), decode(row[5]))
 
-    def state(self, path: str) -> bytes | None:
-        """What reading on needs."""
-        sql = "SELECT state FROM files WHERE path = ?"
+    def parser_state(self, path: str) -> bytes | None:
+        """Return what parsing needs to continue at the end of a file."""
+        sql = "SELECT parser_state FROM files WHERE path = ?"
         row = self.execute(sql, (os.fsencode(path),)).fetchone()
         return row and bytes(row[0])
 
     def change_point(self) -> ChangePoint:
+        """Return the point after the last change."""
         change = self.change()
         return ChangePoint(change + 1, change + 1)
 
-    def changed(self, mark: ChangePoint) -> list[str]:
-        """The sessions that changed since a moment, and those that went."""
-        sql = "SELECT id FROM files WHERE change >= ? UNION SELECT id FROM gone WHERE change >= ?"
-        return [id for (id,) in self.execute(sql, (mark.low, mark.low))]
+    def changed_since(self, point: ChangePoint) -> list[str]:
+        """Return the ids of sessions that were changed or removed since a point."""
+        sql = (
+            "SELECT id FROM files WHERE change >= ? UNION SELECT id FROM removed WHERE change >= ?"
+        )
+        return [id for (id,) in self.execute(sql, (point.low, point.low))]
 
-    def overlaid(self) -> dict[str, Mapping[str, Any]]:
+    def overlay(self) -> dict[str, Mapping[str, Any]]:
+        """Return the store's overlay, by session id."""
         rows = self.execute("SELECT id, patch FROM overlay")
         return {id: msgspec.json.decode(patch) for id, patch in rows}
 
-    # Changing it.
+    # Writing.
 
-    def agree(self, looks: Mapping[str, bytes | None], change: int) -> None:
-        """Note the digests of looks that found what was known at a change; None for none at all.
+    def save_digests(self, digests: Mapping[str, bytes | None], change: int) -> None:
+        """Save the digests of directories without differences; None removes a directory.
 
-        That only spares work, so it is left out when somebody else writes, or nobody may.
+        They are valid for one change number. They only save work, so they are not written while
+        another process writes, or if the index is read-only.
         """
-        spared = suppress(sqlite3.OperationalError)
-        with self._lock, self.damage(), spared, self._alone() as writer:
-            (now,) = writer.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
-            if now != change:
+        optional = suppress(sqlite3.OperationalError)
+        with self._lock, self.translate_errors(), optional, self._try_writing() as writer:
+            (current,) = writer.execute("SELECT value FROM meta WHERE name = 'change'").fetchone()
+            if current != change:
                 return
-            for place, digest in looks.items():
-                directory = os.fsencode(place)
+            for path, digest in digests.items():
+                directory = os.fsencode(path)
                 if digest is None:
-                    writer.execute("DELETE FROM places WHERE directory = ?", (directory,))
+                    writer.execute("DELETE FROM directories WHERE directory = ?", (directory,))
                 else:
-                    sql = "INSERT OR REPLACE INTO places VALUES (?, ?)"
+                    sql = "INSERT OR REPLACE INTO directories VALUES (?, ?)"
                     writer.execute(sql, (directory, digest))
 
     @contextmanager
-    def _alone(self) -> Iterator[sqlite3.Connection]:
-        """The writer in a transaction that does not wait for another one's to end."""
-        writer = self._opened_writer()
+    def _try_writing(self) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction that fails at once if another process writes."""
+        writer = self._open_writer()
         writer.execute("PRAGMA busy_timeout = 0")
         try:
             writer.execute("BEGIN IMMEDIATE")
@@ -299,33 +303,29 @@ class Index:
             writer.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
     @contextmanager
-    def writing(self) -> Iterator[Writing]:
-        """One change, whole or not at all."""
-        with self._lock, self.damage():
-            writer = self._opened_writer()
-            writer.execute("BEGIN IMMEDIATE")
-            from .writer import Writing  # which most questions do without
-
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write one change atomically; see `writer.write_index`."""
+        with self._lock, self.translate_errors():
+            connection = self._open_writer()
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                writing = Writing(writer)
-                yield writing
-                writing.settle()
-                writer.execute("COMMIT")
+                yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
 
-    def _opened_writer(self) -> sqlite3.Connection:
+    def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
             self._writer = _open(self.path)
-            if not self.is_there():
-                raise Damaged("what is written to is no more what is read")
+            if not self.exists():
+                raise IndexDamaged("it was replaced by another process")
         return self._writer
 
 
 def _unlink(path: Path) -> None:
-    # The log first: left alone, it would be taken for that of the new file.
+    # The log first: SQLite would replay a remaining log into the new file.
     for suffix in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
             os.unlink(f"{path}{suffix}")
@@ -340,7 +340,7 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -16000")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version != FORMAT:
-            _make(connection, path, version)
+            _create(connection, path, version)
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()
@@ -348,17 +348,17 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
+def _create(connection: sqlite3.Connection, path: Path, version: int) -> None:
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if version or tables:
         raise sqlite3.DatabaseError("another format")
     os.chmod(path, 0o600)
-    connection.execute("PRAGMA page_size = 16384")  # texts are long, and most of what is written
+    connection.execute("PRAGMA page_size = 16384")  # texts are long
     enable_wal(connection, BUSY_SECONDS)
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != FORMAT:  # or another process was quicker
+        if version != FORMAT:  # or another process was faster
             for statement in _SCHEMA.split(";\n"):
                 connection.execute(statement)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'change'", (clock.now(),))
@@ -369,13 +369,13 @@ def _make(connection: sqlite3.Connection, path: Path, version: int) -> None:
         raise
 
 
-_INSIDE = "path > ? AND path < ?"
+_IN_DIRECTORY = "path > ? AND path < ?"
 
 
-def _inside(directory: bytes) -> tuple[bytes, bytes]:
-    """The bounds of the paths in a directory."""
-    above = directory + os.sep.encode()
-    return above, above[:-1] + bytes([above[-1] + 1])
+def _directory_bounds(directory: bytes) -> tuple[bytes, bytes]:
+    """Return the bounds of the paths in a directory."""
+    prefix = directory + os.sep.encode()
+    return prefix, prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 decode: codec.Decoder[Session] = codec.Decoder(Session)

@@ -1,8 +1,7 @@
-"""Ranked searches over an index: the best matches instead of the newest.
+"""Search an index for the best matches instead of the newest.
 
-Words that have few hits are ranked by the full-text index, all of them. To rank each hit of a
-common word would cost more than all else; of those the newest sessions are compared, by the same
-measure (BM25), as their texts have the words.
+FTS5 ranks all hits of rare terms. Ranking every hit of a common term would take too long: there
+the newest sessions are compared, with the same measure (BM25) computed from their texts.
 """
 
 from __future__ import annotations
@@ -18,82 +17,86 @@ from segue.model.search_text import Term
 from segue.model.session import Session
 
 from .database import Index, decode
-from .query import Origin, Spot, Walk, first, spot
-from .terms import Words, decoded, expression, words_of
+from .query import ListWalk, SourceInfo, TextPosition, first_matches, text_position
+from .terms import TermSearch, decode_texts, fts_expression, term_search
 
-NEWEST = 100  # sessions of which the best are chosen, where the words are common
-READ = 2500  # of their texts
-BATCH = 500  # hits that are held against a query's filters at a time
+MAX_RANKED_SESSIONS = 100  # newest sessions that are compared if the terms are common
+MAX_TEXTS_READ = 2500  # of those sessions
+HITS_PER_BATCH = 500  # that are checked against a query's filters at a time
 
-_STEEP, _LENGTH = 1.2, 0.75  # BM25's parameters, as FTS5 has them
+_BM25_K1, _BM25_B = 1.2, 0.75  # the parameters of BM25 in FTS5
 
 
-class Best(NamedTuple):
-    """A session that a ranked search found, where, and how good that is."""
+class RankedMatch(NamedTuple):
+    """A session that matches, where its best text is, and the score of that text."""
 
     session: Session
-    spot: Spot
+    position: TextPosition
     score: float
 
 
 class _Hit(NamedTuple):
     key: int
     size: int
-    times: list[int]  # of each term
+    counts: list[int]  # of each term
 
 
-def ranked(index: Index, origin: Origin, query: Query) -> list[Best]:
-    """The sessions that match best, best first."""
+def rank_sessions(index: Index, source: SourceInfo, query: Query) -> list[RankedMatch]:
+    """Return the sessions that match best, best first."""
     terms = search_text.terms(query.text or "")
     if not terms:
         return []
-    walk = Walk(index, origin, query)
+    walk = ListWalk(index, source, query)
     with index.snapshot():
-        words = words_of(index, terms)
-        newest = first(words, walk, NEWEST)
-        hits = _by_index(index, terms) if words.settled else _by_texts(words, newest, terms)
-        having = words.only if words.settled else None
+        search = term_search(index, terms)
+        newest = first_matches(search, walk, MAX_RANKED_SESSIONS)
+        if search.is_complete:
+            hits, candidates = _rank_by_index(index, terms), search.candidates
+        else:
+            hits, candidates = _rank_by_texts(search, newest, terms), None
         seen: set[int] = set()
-        found: list[Best] = []
-        while len(found) < query.limit and (batch := list(islice(hits, BATCH))):
+        matches: list[RankedMatch] = []
+        while len(matches) < query.limit and (batch := list(islice(hits, HITS_PER_BATCH))):
             best: dict[int, tuple[int, float]] = {}
             for key, score in batch:
-                if key >> 24 not in seen and (having is None or key >> 24 in having):
+                if key >> 24 not in seen and (candidates is None or key >> 24 in candidates):
                     seen.add(key >> 24)
                     best[key >> 24] = (key, score)
             rows = dict(walk("pk, row", set(best)))
             for pk, (key, score) in best.items():
-                if pk in rows and len(found) < query.limit:
-                    session = origin.now(decode(rows[pk]))
-                    found.append(Best(session, spot(index, key), score))
-    return found
+                if pk in rows and len(matches) < query.limit:
+                    session = source.with_status(decode(rows[pk]))
+                    matches.append(RankedMatch(session, text_position(index, key), score))
+    return matches
 
 
-def _by_index(index: Index, terms: list[Term]) -> Iterator[tuple[int, float]]:
+def _rank_by_index(index: Index, terms: list[Term]) -> Iterator[tuple[int, float]]:
     sql = "SELECT rowid, -rank FROM search WHERE search MATCH ? ORDER BY rank"
-    return index.execute(sql, (" OR ".join(map(expression, terms)),))
+    return index.execute(sql, (" OR ".join(map(fts_expression, terms)),))
 
 
-def _by_texts(words: Words, files: list[int], terms: list[Term]) -> Iterator[tuple[int, float]]:
+def _rank_by_texts(
+    search: TermSearch, files: list[int], terms: list[Term]
+) -> Iterator[tuple[int, float]]:
     hits: list[_Hit] = []
     read = total = 0
     for pk in files:
-        if read >= READ:
+        if read >= MAX_TEXTS_READ:
             break
-        for texts in words.texts(pk):
+        for texts in search.read_texts(pk):
             read += len(texts)
-            for key, said in decoded(texts):
-                total += len(said)
-                times = [search_text.count_occurrences(term, said) for term in terms]
-                if any(times):
-                    hits.append(_Hit(key, len(said), times))
-    having = [sum(hit.times[number] > 0 for hit in hits) for number in range(len(terms))]
-    rarity = [max(log((read - each + 0.5) / (each + 0.5)), 1e-6) for each in having]
-    usual = total / max(read, 1)
+            for key, text in decode_texts(texts):
+                total += len(text)
+                counts = [search_text.count_occurrences(term, text) for term in terms]
+                if any(counts):
+                    hits.append(_Hit(key, len(text), counts))
+    hit_counts = [sum(hit.counts[number] > 0 for hit in hits) for number in range(len(terms))]
+    rarities = [max(log((read - count + 0.5) / (count + 0.5)), 1e-6) for count in hit_counts]
+    average_size = total / max(read, 1)
 
     def score(hit: _Hit) -> float:
-        length = _STEEP * (1 - _LENGTH + _LENGTH * hit.size / usual)
-        parts = zip(rarity, hit.times, strict=True)
-        return sum(each * n * (_STEEP + 1) / (n + length) for each, n in parts)
+        length = _BM25_K1 * (1 - _BM25_B + _BM25_B * hit.size / average_size)
+        parts = zip(rarities, hit.counts, strict=True)
+        return sum(rarity * n * (_BM25_K1 + 1) / (n + length) for rarity, n in parts)
 
-    return iter(sorted(((hit.key, score(hit)) for hit in hits), key=lambda one: -one[1]))
+    return iter(sorted(((hit.key, score(hit)) for hit in hits), key=lambda item: -item[1]))

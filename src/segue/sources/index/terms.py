@@ -1,10 +1,10 @@
-"""Which sessions of an index have the words of a search, and where they stand.
+"""Find the sessions of an index that have all terms of a search.
 
-The full-text index tells all hits of a word at once, which is quick where they are few. A common
-word is looked for in the texts themselves, one session after the other as a list has them: most
-have it near their ends, so a page costs its own sessions and not all that have the word. How
-common a word is shows while texts are read; as soon as all its hits would cost less than the
-sessions that a page still wants, it is looked up after all.
+The full-text index returns all hits of a term at once, which is fast for a rare term. A common
+term is searched in the texts themselves, one session after the other in the order of the list:
+most sessions have it near their end, so a page costs its own sessions and not all that have the
+term. How common a term is shows while texts are read. As soon as looking up all its hits would
+cost less than reading on, it is looked up after all.
 """
 
 from __future__ import annotations
@@ -15,167 +15,165 @@ from contextlib import closing
 from segue.model import search_text
 from segue.model.search_text import Term
 
-from .database import MOST, Index
+from .database import MAX_TEXTS, Index
 
-FEW = 4000  # hits, up to which a word is looked up whole at once
-LONG = 6  # letters of a word being typed, with which few others begin
-NEAR = 2000  # texts at the end of a session that are read before a word is looked up whole
-CHUNK = 4  # texts that are read at first; then more at a time
-HITS = 3  # of a word, that are looked up in the time in which one text is read
-SPARSE = 500  # sessions that are looked up one by one rather than met on the way
+MAX_EAGER_HITS = 4000  # of a term that is looked up at once
+MIN_SELECTIVE_PREFIX = 6  # letters of an unfinished word that few words begin with
+MAX_TEXTS_READ = 2000  # at the end of a session, before a term is looked up
+FIRST_CHUNK_TEXTS = 4  # that are read at first; then more at a time
+HITS_PER_TEXT = 3  # that are looked up in the time that one text takes to read
+MAX_SPARSE_FILES = 500  # that are looked up one by one instead of walking along the list
 
-_HITS = "SELECT rowid FROM search WHERE search MATCH ?"
+_HITS_SQL = "SELECT rowid FROM search WHERE search MATCH ?"
 
 
-def expression(term: Term) -> str:
-    """A term in FTS5's words. Tokens hold no quotes, so nothing needs escaping."""
+def fts_expression(term: Term) -> str:
+    """Return a term in FTS5's syntax. Tokens hold no quotes, so nothing needs escaping."""
     return f'"{" ".join(term.tokens)}"' + (" *" if term.prefix else "")
 
 
-def words_of(index: Index, terms: Sequence[Term]) -> Words:
-    """The terms of a search, with what is known of them where the last one was for the same.
+def term_search(index: Index, terms: Sequence[Term]) -> TermSearch:
+    """Return a search for these terms, the last one if it was for the same terms and index state.
 
-    To be asked in a snapshot, and used in that one.
+    Call it in a snapshot, and use the search in the same one.
     """
     state = (index.version(), tuple(terms))
-    if index.last is None or index.last[0] != state:
-        index.last = state, Words(index, terms)
-    return index.last[1]
+    if index.last_search is None or index.last_search[0] != state:
+        index.last_search = state, TermSearch(index, terms)
+    search: TermSearch = index.last_search[1]
+    return search
 
 
-class Words:
-    """The terms of a search over one index. Files are named by their `pk`, texts by their key."""
+class TermSearch:
+    """A search for terms. Files are identified by their `pk`, texts by their key."""
 
     def __init__(self, index: Index, terms: Sequence[Term]) -> None:
         self._index = index
         self._execute = index.execute
-        self._left = list(terms)  # that are still to be looked for in texts
-        self._whole: list[dict[int, int]] = []  # of each of the others: files and newest texts
-        self.only: set[int] | None = None  # the files that have all the others
-        self._read = self._found = 0  # texts, and files that were found to have all
-        self._met = dict.fromkeys(self._left, 0)  # and files that were found to have each
+        self._unknown = list(terms)  # terms that were not looked up
+        # Of each term that was looked up: the files that have it, with the newest text.
+        self._newest_texts: list[dict[int, int]] = []
+        self.candidates: set[int] | None = None  # the files that have all terms looked up so far
+        # How many texts were read, and how many files were found to have all terms, and each.
+        self._texts_read = self._matching_files = 0
+        self._files_with = dict.fromkeys(self._unknown, 0)
 
-    def narrow(self) -> None:
-        """Look up whole what has few hits."""
-        for term in tuple(self._left):
-            if self._has_few(term):
-                self._take(term)
+    def look_up_rare_terms(self) -> None:
+        """Look up the terms with few hits."""
+        for term in tuple(self._unknown):
+            if self._is_rare(term):
+                self._look_up(term)
 
-    def settle(self) -> set[int]:
-        """Look up whole what is left; gives the files that have all."""
-        for term in sorted(self._left, key=lambda term: -sum(map(len, term.tokens))):
-            if self.only is not None and not self.only:
-                break
-            self._take(term)
-        return self.only or set()
+    def _look_up(self, term: Term) -> None:
+        hits = self._execute(_HITS_SQL, (fts_expression(term),)).fetchall()
+        newest = {key >> 24: key for (key,) in hits}  # hits are in order, so the last one stays
+        self._newest_texts.append(newest)
+        files = newest.keys()
+        self.candidates = set(files) if self.candidates is None else self.candidates & files
+        self._unknown.remove(term)
 
-    def _take(self, term: Term) -> None:
-        hits = self._execute(_HITS, (expression(term),)).fetchall()
-        found = {key >> 24: key for (key,) in hits}  # they come in order, so the newest stays
-        self._whole.append(found)
-        self.only = set(found) if self.only is None else self.only & found.keys()
-        self._left.remove(term)
-
-    def _has_few(self, term: Term) -> bool:
-        if term.prefix and len(term.tokens[-1]) < LONG:
+    def _is_rare(self, term: Term) -> bool:
+        if term.prefix and len(term.tokens[-1]) < MIN_SELECTIVE_PREFIX:
             return False
-        # To begin with a word is slow, for FTS5 then puts all of its hits together first.
-        word = expression(term._replace(prefix=False))
-        return self._execute(f"{_HITS} LIMIT 1 OFFSET ?", (word, FEW)).fetchone() is None
+        # A prefix query is slow to begin: FTS5 merges all hits first. So count the whole word.
+        word = fts_expression(term._replace(prefix=False))
+        sql = f"{_HITS_SQL} LIMIT 1 OFFSET ?"
+        return self._execute(sql, (word, MAX_EAGER_HITS)).fetchone() is None
 
     @property
-    def settled(self) -> bool:
-        """Whether all was looked up whole."""
-        return not self._left
+    def is_complete(self) -> bool:
+        """Whether all terms were looked up."""
+        return not self._unknown
 
     @property
-    def sparse(self) -> bool:
-        """Whether so few files come into question that a walk would pass by too many others."""
-        return self.only is not None and len(self.only) <= SPARSE
+    def is_sparse(self) -> bool:
+        """Whether a walk along the list would pass many files for each candidate."""
+        return self.candidates is not None and len(self.candidates) <= MAX_SPARSE_FILES
 
-    def first(self, files: Iterable[int], limit: int) -> list[int] | None:
-        """The first of some files that have all; None when they turn out to be sparse."""
-        found: list[int] = []
-        sparse = self.sparse
+    def first_files(self, files: Iterable[int], limit: int) -> list[int] | None:
+        """Return the first of some files that have all terms; None if they prove to be sparse."""
+        matches: list[int] = []
+        was_sparse = self.is_sparse
         for pk in files:
-            if self.only is not None and pk not in self.only:
+            if self.candidates is not None and pk not in self.candidates:
                 continue
-            if self.has(pk):
-                found.append(pk)
-                self._found += 1
-                if len(found) == limit:
+            if self.has_all(pk):
+                matches.append(pk)
+                self._matching_files += 1
+                if len(matches) == limit:
                     break
-            if self._left and (term := self._cheap(limit - len(found))):
-                self._take(term)
-                if self.sparse and not sparse:
+            if self._unknown and (term := self._cheap_term(limit - len(matches))):
+                self._look_up(term)
+                if self.is_sparse and not was_sparse:
                     return None
-        return found
+        return matches
 
-    def _cheap(self, wanted: int) -> Term | None:
-        """The rarest term, if to look it up whole costs less than to go on, as far as is known."""
-        term = min(self._left, key=lambda term: self._met[term])
-        whole = self._index.texts() * (self._met[term] + 1) / (self._read + 1)
-        rest = self._read * wanted / (self._found + 1)
-        return term if whole < rest * HITS else None
+    def _cheap_term(self, wanted: int) -> Term | None:
+        """Return the rarest term if looking it up is estimated to cost less than reading on."""
+        term = min(self._unknown, key=lambda term: self._files_with[term])
+        hits = self._index.texts() * (self._files_with[term] + 1) / (self._texts_read + 1)
+        texts = self._texts_read * wanted / (self._matching_files + 1)
+        return term if hits < texts * HITS_PER_TEXT else None
 
-    def has(self, pk: int) -> bool:
-        """Whether a file has all."""
-        if self.only is not None and pk not in self.only:
+    def has_all(self, pk: int) -> bool:
+        """Return whether a file has all terms."""
+        if self.candidates is not None and pk not in self.candidates:
             return False
-        missing = list(self._left)
-        for texts in self.texts(pk) if missing else ():
-            for term in _possible(missing, texts):
-                if any(search_text.text_has_term(term, words) for _, words in decoded(texts)):
+        missing = list(self._unknown)
+        for texts in self.read_texts(pk) if missing else ():
+            for term in _possible_terms(missing, texts):
+                if any(search_text.text_has_term(term, text) for _, text in decode_texts(texts)):
                     missing.remove(term)
-                    self._met[term] += 1
+                    self._files_with[term] += 1
             if not missing:
                 break
-        if not missing or not self._unread(pk):
+        if not missing or not self._has_unread_texts(pk):
             return not missing
         for term in missing:
-            self._take(term)
-        return self.only is not None and pk in self.only
+            self._look_up(term)
+        return self.candidates is not None and pk in self.candidates
 
-    def newest(self, pk: int) -> int | None:
-        """The key of a file's newest text in which any of them stands."""
-        known = max((found.get(pk, 0) for found in self._whole), default=0)
-        for texts in self.texts(pk, known) if self._left else ():
-            if possible := _possible(self._left, texts):
-                for key, words in decoded(texts):
-                    if any(search_text.text_has_term(term, words) for term in possible):
+    def newest_text(self, pk: int) -> int | None:
+        """Return the key of a file's newest text that has any of the terms."""
+        newest = max((texts.get(pk, 0) for texts in self._newest_texts), default=0)
+        for texts in self.read_texts(pk, newest) if self._unknown else ():
+            if possible := _possible_terms(self._unknown, texts):
+                for key, text in decode_texts(texts):
+                    if any(search_text.text_has_term(term, text) for term in possible):
                         return key
-        if self._left and self._unread(pk, known):
-            for term in tuple(self._left):
-                self._take(term)
-            return self.newest(pk)
-        return known or None
+        if self._unknown and self._has_unread_texts(pk, newest):
+            for term in tuple(self._unknown):
+                self._look_up(term)
+            return self.newest_text(pk)
+        return newest or None
 
-    def texts(self, pk: int, above: int = 0) -> Iterator[list[tuple[int, bytes]]]:
-        """The last texts of a file with their keys, the newest first, some at a time."""
+    def read_texts(self, pk: int, after: int = 0) -> Iterator[list[tuple[int, bytes]]]:
+        """Return the last texts of a file with their keys, newest first, in growing chunks."""
         sql = "SELECT key, text FROM texts WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
-        bounds = (max(pk << 24, above + 1), pk << 24 | MOST - 1)
-        size = CHUNK
-        with closing(self._execute(sql, (*bounds, NEAR))) as rows:
+        bounds = (max(pk << 24, after + 1), pk << 24 | MAX_TEXTS - 1)
+        size = FIRST_CHUNK_TEXTS
+        with closing(self._execute(sql, (*bounds, MAX_TEXTS_READ))) as rows:
             while texts := rows.fetchmany(size):
-                self._read += len(texts)
+                self._texts_read += len(texts)
                 yield texts
                 size *= 8
 
-    def _unread(self, pk: int, above: int = 0) -> bool:
-        """Whether a file has more texts than are read one by one."""
+    def _has_unread_texts(self, pk: int, after: int = 0) -> bool:
+        """Return whether a file has more texts than `read_texts` returns."""
         sql = "SELECT texts FROM files WHERE pk = ?"
         (count,) = self._execute(sql, (pk,)).fetchone()
-        return (pk << 24) + int(count) - NEAR > max(pk << 24, above + 1)
+        return (pk << 24) + int(count) - MAX_TEXTS_READ > max(pk << 24, after + 1)
 
 
-def _possible(terms: Sequence[Term], texts: Sequence[tuple[int, bytes]]) -> list[Term]:
-    """The terms that may stand in some texts: all of which the letters do."""
+def _possible_terms(terms: Sequence[Term], texts: Sequence[tuple[int, bytes]]) -> list[Term]:
+    """Return the terms whose characters all occur in some texts."""
     joined = b"\n".join([data for _, data in texts])
     if not joined.isascii():
-        return list(terms)  # in which letters may stand for others
+        return list(terms)  # other characters may fold to these
     folded = joined.lower().decode()
     return [term for term in terms if all(token in folded for token in term.tokens)]
 
 
-def decoded(texts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+def decode_texts(texts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+    """Decode the texts of an index, with their keys."""
     return ((key, data.decode("utf-8", "surrogatepass")) for key, data in texts)

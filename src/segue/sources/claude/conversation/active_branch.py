@@ -12,8 +12,8 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from segue.sources.claude.events.parallel_calls import with_parallels
-from segue.sources.claude.events.queued_prompts import waiting, without_resent
+from segue.sources.claude.events.parallel_calls import add_parallel_calls
+from segue.sources.claude.events.queued_prompts import drop_resent_prompts, waiting_prompts
 
 from .ancestry import SIDE_CONVERSATION, branch_to, is_main_message, is_message
 from .entry_table import META, MISSING, PROGRESS, ROOT, SYSTEM, EntryLookup, EntryTable
@@ -31,8 +31,10 @@ def find_active_branch(table: EntryTable, read_entry: EntryLookup) -> array[int]
     leaf = _find_leaf(table, parents)
     if leaf is None:
         return array("i")
-    branch = with_parallels(table, parents, branch_to(parents, leaf), read_entry, SIDE_CONVERSATION)
-    return without_resent(table, branch, read_entry) + waiting(table, parents, leaf)
+    branch = add_parallel_calls(
+        table, parents, branch_to(parents, leaf), read_entry, SIDE_CONVERSATION
+    )
+    return drop_resent_prompts(table, branch, read_entry) + waiting_prompts(table, parents, leaf)
 
 
 def find_newest_branch(table: EntryTable, read_entry: EntryLookup) -> array[int]:
@@ -40,7 +42,7 @@ def find_newest_branch(table: EntryTable, read_entry: EntryLookup) -> array[int]
     for number in range(len(table) - 1, -1, -1):
         if is_message(table, number) and number not in table.replaced:
             parents = move_preserved_messages(table, repair_parents(table))
-            return with_parallels(table, parents, branch_to(parents, number), read_entry, 0)
+            return add_parallel_calls(table, parents, branch_to(parents, number), read_entry, 0)
     return array("i")
 
 

@@ -12,8 +12,8 @@ from msgspec import UNSET
 from segue.model import clock
 from segue.model.errors import Conflict, InvalidInput, NotFound, ReadOnly, StoreFull
 from segue.model.event import InfoChanged
-from segue.sources.claude.events.transcript_reader import Reader
-from segue.sources.claude.events.translator import FIRST
+from segue.sources.claude.events.transcript_reader import TranscriptReader
+from segue.sources.claude.events.translator import CREATED_SEQ
 from segue.sources.claude.format import append, safe_io, sidecar
 from segue.sources.claude.format.paths import ClaudeHome, ProjectDirectory, TranscriptFile
 from segue.sources.claude.index import discovery
@@ -30,7 +30,7 @@ def apply_change(home: ClaudeHome, transcript: TranscriptFile, info: InfoChanged
             _change_title(transcript, info.title or "")
         if info.tag is not UNSET:
             _change_tag(transcript, info.tag or "")
-        is_trashed = discovery.named(transcript.path)[1] is not None
+        is_trashed = discovery.session_of_path(transcript.path)[1] is not None
         if info.archived is not UNSET:
             if is_trashed:
                 raise Conflict(f"session {transcript.id} is in the trash; restore it first")
@@ -59,7 +59,7 @@ def _change_tag(transcript: TranscriptFile, tag: str) -> None:
 def delete_session(home: ClaudeHome, transcript: TranscriptFile) -> None:
     """Delete a session permanently, with everything that belongs to it."""
     with _as_hub_errors(transcript):
-        if discovery.named(transcript.path)[1] is None:
+        if discovery.session_of_path(transcript.path)[1] is None:
             trash.move_to_trash(home, transcript)
         trash.delete_trashed(home, transcript.id)
 
@@ -86,10 +86,12 @@ def fork_session(
         return relocate.relocate_session(home, forked, cwd)
 
 
-def message_id_at(reader: Reader, seq: int) -> str | None:
+def message_id_at(reader: TranscriptReader, seq: int) -> str | None:
     """Return the id of the last entry of the message tree at or before an event."""
     before = seq + 1
-    while events := reader.page(after=FIRST, before=before, limit=_EVENTS_PER_READ, backward=True):
+    while events := reader.page(
+        after=CREATED_SEQ, before=before, limit=_EVENTS_PER_READ, backward=True
+    ):
         for event in reversed(events):
             uuid = event.body.extra.get("claude", {}).get("uuid")
             if isinstance(uuid, str) and event.body.thread is None:

@@ -1,4 +1,4 @@
-"""Content blocks and tool calls of Claude's interface, as the model's own."""
+"""Translate content blocks and tool calls of Claude's API to segue's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segue.model.content import Block, Content, Diff, Image, Other, Resource, Te
 from segue.model.event import Location, PlanEntry, ToolCall, ToolKind
 
 DIALECT = "claude"
-_KINDS: dict[str, ToolKind] = {
+_TOOL_KINDS: dict[str, ToolKind] = {
     "Read": "read",
     "NotebookRead": "read",
     "LS": "read",
@@ -31,33 +31,42 @@ _KINDS: dict[str, ToolKind] = {
     "EnterPlanMode": "switch_mode",
     "ExitPlanMode": "switch_mode",
 }
-_PATHS = ("file_path", "notebook_path", "path")
-# The argument that says best what a call does.
-_TELLING = (*_PATHS, "command", "pattern", "description", "query", "url", "prompt", "skill")
 UNKNOWN_MIME = "application/octet-stream"
-_LONGEST_TITLE = 200
-_STATES = ("pending", "in_progress", "completed", "cancelled")
+_PATH_ARGUMENTS = ("file_path", "notebook_path", "path")
+# The arguments that describe a call best, the best first.
+_TITLE_ARGUMENTS = (
+    *_PATH_ARGUMENTS,
+    "command",
+    "pattern",
+    "description",
+    "query",
+    "url",
+    "prompt",
+    "skill",
+)
+_MAX_TITLE_LENGTH = 200
+_PLAN_STATUSES = ("pending", "in_progress", "completed", "cancelled")
 
 
-def extra(**more: Any) -> dict[str, Any]:
-    """What only this dialect says, as events and blocks carry it."""
-    return {DIALECT: more} if more else {}
+def extra(**fields: Any) -> dict[str, Any]:
+    """Return the `extra` of an event or block with fields that only this dialect has."""
+    return {DIALECT: fields} if fields else {}
 
 
-def beyond(block: dict[str, Any], *taken: str) -> dict[str, Any]:
-    """The fields of a block that nothing of ours stands for."""
-    return {name: value for name, value in block.items() if name not in taken}
+def beyond(block: dict[str, Any], *translated: str) -> dict[str, Any]:
+    """Return the fields of a block that are not translated."""
+    return {name: value for name, value in block.items() if name not in translated}
 
 
 def content(value: Any) -> Content:
-    """The content of a message or a tool's result."""
+    """Return the content of a message or a tool's result."""
     if isinstance(value, str):
         return (Text(text=value),)
     return tuple(map(block, value)) if isinstance(value, list) else ()
 
 
 def block(value: Any) -> Block:
-    """One block; what has no like here is kept whole."""
+    """Return one block; a block of an unknown type is kept whole."""
     if isinstance(value, str):
         return Text(text=value)
     if isinstance(value, dict):
@@ -66,12 +75,11 @@ def block(value: Any) -> Block:
             case "text" if isinstance(text, str):
                 return Text(text=text, extra=extra(**beyond(value, "type", "text")))
             case "image" if isinstance(source, dict):
-                more = extra(**beyond(value, "type", "source"))
-                if made := _image(source, more):
-                    return made
+                if image := _image(source, extra(**beyond(value, "type", "source"))):
+                    return image
             case "document" if isinstance(source, dict):
-                if made := _document(value, source):
-                    return made
+                if document := _document(value, source):
+                    return document
     return Other(dialect=DIALECT, raw=value)
 
 
@@ -86,9 +94,9 @@ def _document(value: dict[str, Any], source: dict[str, Any]) -> Block | None:
     data, mime, title = source.get("data"), source.get("media_type"), value.get("title")
     if not isinstance(data, str):
         return None
-    named = title if isinstance(title, str) and title else "document"
+    name = title if isinstance(title, str) and title else "document"
     return Resource(
-        uri=named,
+        uri=name,
         text=data if source.get("type") == "text" else None,
         data=None if source.get("type") == "text" else data,
         mime=mime if isinstance(mime, str) else None,
@@ -97,22 +105,23 @@ def _document(value: dict[str, Any], source: dict[str, Any]) -> Block | None:
 
 
 def tool_call(value: dict[str, Any]) -> ToolCall:
-    """A block by which the model calls a tool."""
-    name, given = _text(value.get("name")), value.get("input")
-    arguments = given if isinstance(given, dict) else {}
+    """Return the tool call of a block."""
+    name, input = _text(value.get("name")), value.get("input")
+    arguments = input if isinstance(input, dict) else {}
     server = None
     if name.startswith("mcp__"):
         server, _, tool = name[len("mcp__") :].partition("__")
         name, server = (tool, server) if tool else (name, None)
     elif isinstance(value.get("server_name"), str):
         server = value["server_name"]
-    path = next((one for key in _PATHS if (one := _text(arguments.get(key)))), "")
+    paths = (_text(arguments.get(name)) for name in _PATH_ARGUMENTS)
+    path = next(filter(None, paths), "")
     return ToolCall(
         call_id=_text(value.get("id")),
         name=name,
         title=_title(name, arguments),
-        kind=_KINDS.get(name, "other") if server is None else "other",
-        input=given,
+        kind=_TOOL_KINDS.get(name, "other") if server is None else "other",
+        input=input,
         content=_diffs(name, path, arguments),
         locations=(Location(path=path),) if os.path.isabs(path) else (),
         server=server,
@@ -121,21 +130,23 @@ def tool_call(value: dict[str, Any]) -> ToolCall:
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str | None:
-    for key in _TELLING:
-        if told := " ".join(_text(arguments.get(key)).split()):
-            title = told if key == "command" else f"{name} {told}"
-            return title if len(title) <= _LONGEST_TITLE else title[: _LONGEST_TITLE - 1] + "…"
+    for key in _TITLE_ARGUMENTS:
+        if argument := " ".join(_text(arguments.get(key)).split()):
+            title = argument if key == "command" else f"{name} {argument}"
+            return (
+                title if len(title) <= _MAX_TITLE_LENGTH else title[: _MAX_TITLE_LENGTH - 1] + "…"
+            )
     return None
 
 
 def _diffs(name: str, path: str, arguments: dict[str, Any]) -> Content:
     if not path:
         return ()
-    written = arguments.get("content")
-    if name == "Write" and isinstance(written, str):
-        return (Diff(path=path, new=written),)
+    content = arguments.get("content")
+    if name == "Write" and isinstance(content, str):
+        return (Diff(path=path, new=content),)
     edits = arguments.get("edits") if name == "MultiEdit" else [arguments]
-    found = []
+    diffs = []
     if name in ("Edit", "MultiEdit") and isinstance(edits, list):
         for edit in edits:
             old, new = (
@@ -144,24 +155,24 @@ def _diffs(name: str, path: str, arguments: dict[str, Any]) -> Content:
                 else (None, None)
             )
             if isinstance(old, str) and isinstance(new, str):
-                found.append(Diff(path=path, old=old, new=new))
-    return tuple(found)
+                diffs.append(Diff(path=path, old=old, new=new))
+    return tuple(diffs)
 
 
 def plan(value: dict[str, Any]) -> tuple[PlanEntry, ...] | None:
-    """The plan that a call writes down, if it does."""
-    given = value.get("input")
-    todos = given.get("todos") if isinstance(given, dict) else None
+    """Return the plan of a call that writes one, else None."""
+    input = value.get("input")
+    todos = input.get("todos") if isinstance(input, dict) else None
     if value.get("name") != "TodoWrite" or not isinstance(todos, list):
         return None
     entries = []
     for todo in todos:
-        if isinstance(todo, dict) and (said := _text(todo.get("content"))):
+        if isinstance(todo, dict) and (content := _text(todo.get("content"))):
             status, priority = todo.get("status"), todo.get("priority")
             entries.append(
                 PlanEntry(
-                    content=said,
-                    status=status if status in _STATES else "pending",
+                    content=content,
+                    status=status if status in _PLAN_STATUSES else "pending",
                     priority=priority if priority in ("high", "low") else "medium",
                 )
             )

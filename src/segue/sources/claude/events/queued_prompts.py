@@ -1,7 +1,8 @@
-"""Prompts that were sent while the model was busy.
+"""Prompts that a person sent while the model was busy.
 
-They wait as attachments. One that the model got is a message like any other; one that it did not
-get before the turn was over is sent again as a message, and must not be shown twice.
+They wait as attachments. A prompt that the model received is a message like any other. A prompt
+that it did not receive before the turn ended is sent again as a message, and must not be shown
+twice.
 """
 
 from __future__ import annotations
@@ -24,52 +25,52 @@ from segue.sources.claude.conversation.entry_table import (
 from segue.sources.claude.format.jsonl import Entry
 
 
-def without_resent(t: EntryTable, path: array[int], entry: EntryLookup) -> array[int]:
-    """The path without prompts that the user's next message says again."""
-    if not any(t.marks[number] & QUEUED for number in path):
+def drop_resent_prompts(table: EntryTable, path: array[int], entry: EntryLookup) -> array[int]:
+    """Return the path without the prompts that the user's next message repeats."""
+    if not any(table.marks[number] & QUEUED for number in path):
         return path
-    kept, resent = array("i"), True
+    remaining, is_resent = array("i"), True
     for number in reversed(path):
-        if t.marks[number] & QUEUED:
-            if resent:
+        if table.marks[number] & QUEUED:
+            if is_resent:
                 continue
-        elif t.kinds[number] == ASSISTANT:
-            resent = False
-        elif t.kinds[number] == USER and not t.marks[number] & META:
-            resent = not t.tool_ids(number) and _is_typed(entry(number))
-        kept.append(number)
-    kept.reverse()
-    return kept
+        elif table.kinds[number] == ASSISTANT:
+            is_resent = False
+        elif table.kinds[number] == USER and not table.marks[number] & META:
+            is_resent = not table.tool_ids(number) and _is_typed(entry(number))
+        remaining.append(number)
+    remaining.reverse()
+    return remaining
 
 
 def _is_typed(entry: Entry) -> bool:
-    said = entry.get("message")
-    content = said.get("content") if isinstance(said, dict) else None
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list) and content and isinstance(content[0], dict):
         content = content[0].get("text")
     interrupted = isinstance(content, str) and content.startswith("[Request interrupted by user")
     return not interrupted and not entry.get("isCompactSummary")
 
 
-def waiting(t: EntryTable, parents: array[int], leaf: int) -> array[int]:
-    """The prompts that still wait behind the last message."""
-    found = [
+def waiting_prompts(table: EntryTable, parents: array[int], leaf: int) -> array[int]:
+    """Return the prompts that still wait after the last message."""
+    queued = [
         number
-        for number in range(leaf + 1, len(t))
-        if t.marks[number] & QUEUED
-        and not t.marks[number] & SIDE_CONVERSATION
-        and number not in t.replaced
+        for number in range(leaf + 1, len(table))
+        if table.marks[number] & QUEUED
+        and not table.marks[number] & SIDE_CONVERSATION
+        and number not in table.replaced
     ]
-    if not found:
+    if not queued:
         return array("i")
-    followed = bytearray(len(t))
+    has_children = bytearray(len(table))
     for number, at in enumerate(parents):
-        while at >= 0 and not followed[at] and is_main_message(t, number):
-            followed[at] = 1
+        while at >= 0 and not has_children[at] and is_main_message(table, number):
+            has_children[at] = 1
             at = parents[at]
     known: dict[int, int] = {}
 
-    def said_above(number: int) -> int:
-        return nearest_ancestor(parents, number, lambda at: is_main_message(t, at), known)
+    def last_message(number: int) -> int:
+        return nearest_ancestor(parents, number, lambda at: is_main_message(table, at), known)
 
-    return array("i", (at for at in found if not followed[at] and said_above(at) == leaf))
+    return array("i", (at for at in queued if not has_children[at] and last_message(at) == leaf))

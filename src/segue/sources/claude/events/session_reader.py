@@ -1,4 +1,4 @@
-"""The histories of the sessions that an index knows, read from the transcripts themselves."""
+"""Read the events of indexed sessions from their transcripts."""
 
 from __future__ import annotations
 
@@ -13,92 +13,101 @@ from segue.model.event import Event
 from segue.model.session import Session, Thread
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.index import index_entry, transcript_summary
-from segue.sources.claude.index.transcript_summary import Known
+from segue.sources.claude.index.summary import TranscriptSummary
 from segue.sources.index.database import Index
-from segue.sources.index.query import Spot
+from segue.sources.index.query import TextPosition
 
 from . import subagent_threads
-from .transcript_reader import Reader, alone
-from .translator import FIRST
+from .transcript_reader import TranscriptReader, read_standalone_event
+from .translator import CREATED_SEQ
 
 T = TypeVar("T")
 
 
-class Ask(Protocol):
-    """An answer of the index."""
+class AskIndex(Protocol):
+    """Answers a question with the index."""
 
     def __call__(self, question: Callable[[Index], T]) -> T: ...
 
 
-class Histories:
-    """All of them. NotFound is raised for what the index does not know, or what is gone."""
+class SessionReader:
+    """Reads the events of sessions. Raises NotFound for a session or file that does not exist."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskIndex) -> None:
         self._ask = ask
 
     @contextmanager
-    def reader(self, id: str) -> Iterator[Reader]:
-        """A session's own history."""
-        found = self._ask(lambda index: index.find(id))
+    def open_transcript(self, id: str) -> Iterator[TranscriptReader]:
+        """Open a session's own transcript."""
+        row = self._ask(lambda index: index.find(id))
         try:
-            if found is None:
+            if row is None:
                 raise NotFound(f"no session {id}", session=id)
-            with safe_io.open_for_reading(found[0]) as (descriptor, _):
-                yield Reader(descriptor, id, transcript_summary.creation(found[2]))
+            path, _, session = row
+            with safe_io.open_for_reading(path) as (descriptor, _):
+                yield TranscriptReader(descriptor, id, transcript_summary.creation_event(session))
         except safe_io.UnreadableFile:
-            raise NotFound(f"the transcript of session {id} is gone", session=id) from None
+            raise NotFound(f"the transcript of session {id} was deleted", session=id) from None
 
-    def event(self, session: Session, spot: Spot) -> Event | None:
-        """One event, where the index says that it is."""
+    def read_event(self, session: Session, position: TextPosition) -> Event | None:
+        """Return the event at a position of the index; None if its file was deleted meanwhile."""
         try:
-            if spot.seq < 0:
-                return self._event_of_agent(session.id, subagent_threads.Place.of(spot.seq))
-            with safe_io.open_for_reading(spot.path) as (descriptor, _):
-                found = alone(descriptor, session.id, spot.seq)
-                return found or Reader(
-                    descriptor, session.id, transcript_summary.creation(session)
-                ).one(spot.seq)
+            if position.seq < 0:
+                subagent_seq = subagent_threads.SubagentSeq.decode(position.seq)
+                return self._read_subagent_event(session.id, subagent_seq)
+            with safe_io.open_for_reading(position.path) as (descriptor, _):
+                event = read_standalone_event(descriptor, session.id, position.seq)
+                if event is not None:
+                    return event
+                created = transcript_summary.creation_event(session)
+                return TranscriptReader(descriptor, session.id, created).read_event(position.seq)
         except (NotFound, safe_io.UnreadableFile):
-            return None  # it went while we looked
+            return None
 
-    def _event_of_agent(self, id: str, place: subagent_threads.Place) -> Event | None:
-        """What an agent said, at the place of the session's own that started the agent."""
-        path, known = self._known(id)
-        agent = list(known.agents)[place.number - 1]
-        with self._agent(id, agent) as reader:
-            found = reader.one(place.seq)
-        begun = {thread.id: thread.seq for thread in subagent_threads.listed(path, known)}
-        return found and replace(found, seq=begun.get(agent) or FIRST)
+    def _read_subagent_event(
+        self, id: str, subagent_seq: subagent_threads.SubagentSeq
+    ) -> Event | None:
+        """Return a subagent's event, with the seq of the session's event that started it."""
+        path, summary = self._summary(id)
+        agent = list(summary.agents)[subagent_seq.number - 1]
+        with self._open_subagent(id, agent) as reader:
+            event = reader.read_event(subagent_seq.seq)
+        threads = subagent_threads.list_threads(path, summary)
+        start_seqs = {thread.id: thread.seq for thread in threads}
+        return event and replace(event, seq=start_seqs.get(agent) or CREATED_SEQ)
 
     def threads(self, id: str) -> list[Thread]:
-        """The agents that a session started."""
-        return subagent_threads.listed(*self._known(id))
+        """Return the subagents of a session."""
+        return subagent_threads.list_threads(*self._summary(id))
 
-    def thread(self, id: str, thread: str) -> Iterator[Event]:
-        """What one of them did."""
-        if thread == subagent_threads.INLINE:
-            with self.reader(id) as reader:
+    def thread_events(self, id: str, thread: str) -> Iterator[Event]:
+        """Return the events of one subagent."""
+        if thread == subagent_threads.INLINE_THREAD:
+            with self.open_transcript(id) as reader:
                 for event in reader.all():
                     if event.body.thread == thread:
                         yield event
             return
-        with self._agent(id, thread) as reader:
-            yield from reader.all(FIRST)
+        with self._open_subagent(id, thread) as reader:
+            yield from reader.all(CREATED_SEQ)
 
-    def _known(self, id: str) -> tuple[str, Known]:
-        """A session's transcript, and what is known of it."""
-        found = self._ask(lambda index: index.find(id))
-        state = found and self._ask(lambda index: index.state(found[0]))
-        if found is None or state is None:
+    def _summary(self, id: str) -> tuple[str, TranscriptSummary]:
+        """Return the path and the summary of a session's transcript."""
+        row = self._ask(lambda index: index.find(id))
+        state = row and self._ask(lambda index: index.parser_state(row[0]))
+        if row is None or state is None:
             raise NotFound(f"no session {id}", session=id)
-        return found[0], index_entry.known_of(state)
+        return row[0], index_entry.decode_summary(state)
 
     @contextmanager
-    def _agent(self, id: str, agent: str) -> Iterator[Reader]:
-        path, known = self._known(id)
+    def _open_subagent(self, id: str, agent: str) -> Iterator[TranscriptReader]:
+        path, summary = self._summary(id)
         try:
-            file = subagent_threads.transcripts(path, known.started)[agent]
-            with self.reader(id) as own, safe_io.open_for_reading(file) as (descriptor, _):
-                yield subagent_threads.reader(descriptor, id, agent, own.created)
+            file = subagent_threads.find_transcripts(path, summary.started)[agent]
+            with (
+                self.open_transcript(id) as session_reader,
+                safe_io.open_for_reading(file) as (descriptor, _),
+            ):
+                yield TranscriptReader(descriptor, f"{id}/{agent}", session_reader.created)
         except (KeyError, safe_io.UnreadableFile):
             raise NotFound(f"session {id} has no thread {agent}", session=id) from None

@@ -1,8 +1,8 @@
-"""The agents that a session started, as threads of it: what they said, and where they began.
+"""The subagents of a session: their transcripts, their events and their threads.
 
-Each has a transcript of its own. Claude Code keeps it in a directory beside the session's (see
-`subagents`); versions before 2.1 kept it beside the session's itself, where only the result of the
-call that started the agent says whose it is.
+Each has a transcript of its own, in the session's directory (see `format.subagents`). Versions
+before 2.1 put it next to the session's transcript, where only the result of the call that started
+the subagent says which session it belongs to.
 """
 
 from __future__ import annotations
@@ -11,106 +11,112 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from segue.model.event import AnyBody, Event, Usage
+from segue.model.event import AnyBody, Usage
 from segue.model.session import Thread
 from segue.sources.claude.format import safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.index import transcript_summary
-from segue.sources.claude.index.transcript_summary import Known
+from segue.sources.claude.index.summary import TranscriptSummary
 
-from .transcript_reader import Reader
+# The thread of subagents whose lines the oldest versions put into the session's transcript.
+INLINE_THREAD = "sidechain"
+_SEQ_BITS = 48
 
-INLINE = "sidechain"  # the thread of agents whose lines the oldest versions put among the session's
-_PLACES = 48  # bits for a place in an agent's transcript
 
-
-class Place(NamedTuple):
-    """A place in the transcript of a session's nth agent, spelt as a negative number."""
+class SubagentSeq(NamedTuple):
+    """A seq in the transcript of a session's subagent, encoded as a negative number."""
 
     number: int
     seq: int
 
-    def spelt(self) -> int:
-        return -(self.number << _PLACES | self.seq)
+    def encode(self) -> int:
+        return -(self.number << _SEQ_BITS | self.seq)
 
     @classmethod
-    def of(cls, spelt: int) -> Place:
-        return cls(-spelt >> _PLACES, -spelt & (1 << _PLACES) - 1)
+    def decode(cls, encoded: int) -> SubagentSeq:
+        return cls(-encoded >> _SEQ_BITS, -encoded & (1 << _SEQ_BITS) - 1)
 
 
-def transcripts(path: str, started: Iterable[str], beside: bool = True) -> dict[str, str]:
-    """The transcript of each agent, by the path of the session's."""
-    found: dict[str, str] = {}
-    for id, file in subagents.list_agent_transcripts(path) if beside else ():
-        found.setdefault(id, file)
+def find_transcripts(
+    path: str, started: Iterable[str], *, has_sidecar: bool = True
+) -> dict[str, str]:
+    """Return the transcripts of a session's subagents, by id.
+
+    `started` are the ids of subagents whose transcripts may be next to the session's.
+    """
+    files: dict[str, str] = {}
+    for id, file in subagents.list_agent_transcripts(path) if has_sidecar else ():
+        files.setdefault(id, file)
     for id in started:
-        if id not in found and os.path.isfile(
-            file := sidecar.adjacent_file(path, f"agent-{id}.jsonl")
-        ):
-            found[id] = file
-    return found
+        if id in files:
+            continue
+        file = sidecar.adjacent_file(path, f"agent-{id}.jsonl")
+        if os.path.isfile(file):
+            files[id] = file
+    return files
 
 
-def is_whole(path: str, known: Known, beside: bool) -> bool:
-    """Whether all that is known of a session's agents is still in their transcripts."""
-    there = transcripts(path, known.started, beside) if known.agents else {}
-    for id, agent in known.agents.items():
+def is_unchanged(path: str, summary: TranscriptSummary, *, has_sidecar: bool) -> bool:
+    """Return whether the summarised part of all subagents' transcripts is still there."""
+    if not summary.agents:
+        return True
+    files = find_transcripts(path, summary.started, has_sidecar=has_sidecar)
+    for id, agent in summary.agents.items():
         try:
-            with safe_io.open_for_reading(there[id]) as (descriptor, _):
-                if not transcript_summary.begin(descriptor, agent).end:
+            with safe_io.open_for_reading(files[id]) as (descriptor, _):
+                if not transcript_summary.resume_summary(descriptor, agent).end:
                     return False
         except (KeyError, safe_io.UnreadableFile):
             return False
     return True
 
 
-def read(path: str, known: Known, beside: bool) -> Iterator[tuple[int, AnyBody]]:
-    """What the agents said beyond what is known, and the places, as a Place spells them."""
-    for id, file in transcripts(path, known.started, beside).items():
-        agent = known.agents.get(id)
-        if agent is None and len(known.agents) >= transcript_summary.MANY:
+def read_appended(
+    path: str, summary: TranscriptSummary, *, has_sidecar: bool
+) -> Iterator[tuple[int, AnyBody]]:
+    """Return the subagents' events that are not in the summary, each with its SubagentSeq."""
+    files = find_transcripts(path, summary.started, has_sidecar=has_sidecar)
+    for id, file in files.items():
+        agent = summary.agents.get(id)
+        if agent is None and len(summary.agents) >= transcript_summary.MAX_ITEMS:
             continue
         try:
             with safe_io.open_for_reading(file) as (descriptor, status):
                 if agent and (agent.size, agent.mtime_ns) == (status.st_size, status.st_mtime_ns):
                     continue
-                agent = known.agents[id] = transcript_summary.begin(descriptor, agent)
-                number = list(known.agents).index(id) + 1
-                for seq, body in transcript_summary.scan(descriptor, agent):
-                    yield Place(number, seq).spelt(), body
+                agent = transcript_summary.resume_summary(descriptor, agent)
+                summary.agents[id] = agent
+                number = list(summary.agents).index(id) + 1
+                for seq, body in transcript_summary.scan_lines(descriptor, agent):
+                    yield SubagentSeq(number, seq).encode(), body
         except safe_io.UnreadableFile:
             continue
 
 
-def listed(path: str, known: Known) -> list[Thread]:
-    """The threads of a session, in the order in which they were begun."""
-    found = []
-    for id, file in transcripts(path, known.started).items():
-        about = subagents.read_metadata(file)
-        call, parent = subagents.parse_started_by(about)
-        agent = known.agents.get(id) or Known()
-        found.append(
+def list_threads(path: str, summary: TranscriptSummary) -> list[Thread]:
+    """Return the threads of a session, in the order of their start."""
+    threads = []
+    for id, file in find_transcripts(path, summary.started).items():
+        metadata = subagents.read_metadata(file)
+        call, parent = subagents.parse_started_by(metadata)
+        agent = summary.agents.get(id) or TranscriptSummary()
+        threads.append(
             Thread(
                 id=id,
-                seq=known.started.get(id) or known.calls.get(call or ""),
+                seq=summary.started.get(id) or summary.calls.get(call or ""),
                 parent=parent,
-                kind=_text(about, "agentType"),
-                title=_text(about, "description"),
+                kind=_text(metadata, "agentType"),
+                title=_text(metadata, "description"),
                 created_at=agent.created_at,
                 active_at=agent.active_at,
                 usage=sum(agent.models.values(), Usage()),
             )
         )
-    if known.inline is not None:
-        found.append(Thread(id=INLINE, seq=known.inline))
-    return sorted(found, key=lambda thread: (thread.seq or 0, thread.id))
+    if summary.inline is not None:
+        threads.append(Thread(id=INLINE_THREAD, seq=summary.inline))
+    return sorted(threads, key=lambda thread: (thread.seq or 0, thread.id))
 
 
-def reader(descriptor: int, session: str, agent: str, created: Event) -> Reader:
-    """The events of an agent's open transcript."""
-    return Reader(descriptor, f"{session}/{agent}", created)
-
-
-def _text(about: Entry, name: str) -> str | None:
-    value = about.get(name)
+def _text(metadata: Entry, name: str) -> str | None:
+    value = metadata.get(name)
     return value if isinstance(value, str) and value else None

@@ -1,8 +1,7 @@
-"""Reading a transcript's events, from any place on.
+"""Read the events of a transcript, from any position on.
 
-All of them are the session's history, in the order of the file. The conversation is the part of
-it that led to its newest message: without branches that were left, and with what was said before
-each compaction.
+The history is all events, in the order of the file. The conversation is the active branch: the
+events that led to the newest message, with those before each compaction.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from segue.sources.claude.conversation.ancestry import SIDE_CONVERSATION, branch
 from segue.sources.claude.format import jsonl, safe_io
 from segue.sources.claude.format.jsonl import Entry
 
-from .parallel_calls import with_parallels
-from .translator import FIRST, WINDOW, Translator
+from .parallel_calls import add_parallel_calls
+from .translator import CONTEXT_BYTES, CREATED_SEQ, Translator
 
-_STEP = 1 << 18  # as much is read at first when reading backwards
-_BEFORE = 64  # bytes before a place, which is that of the line's beginning or just behind it
-_SHORT = 1 << 14  # bytes in which most lines end
+_BACKWARD_BYTES = 1 << 18  # that are read first when reading backwards
+_BEFORE_BYTES = 64  # a seq is at most so far after the start of its line, if that is short
+_SHORT_LINE_BYTES = 1 << 14  # in which most lines end
 
 
-class Line(NamedTuple):
-    """A line in its place: of one that is too long to be held, the two ends."""
+class FileLine(NamedTuple):
+    """A line of a file; `data` has only the two ends of a line that is too long to hold."""
 
     offset: int
     size: int
@@ -38,23 +37,26 @@ class Line(NamedTuple):
         return self.size == len(self.data)
 
 
-def walk(
-    descriptor: int, start: int, translator: Translator, *, torn: bool = False
-) -> Iterator[Line]:
-    """The lines from the one at `start` on; the translator hears of those just before them.
+def read_file_lines(
+    descriptor: int, start: int, translator: Translator, *, include_incomplete: bool = False
+) -> Iterator[FileLine]:
+    """Return the lines from `start` on, after passing the lines just before to the translator.
 
-    A last line that is still being written comes when it is whole; with `torn` what there is of
-    it comes too.
+    A last line that is still being written is left out, unless `include_incomplete` is set.
     """
-    begin = max(0, start - WINDOW)
+    begin = max(0, start - CONTEXT_BYTES)
     if begin:
-        begin = line_after(descriptor, begin - 1)
+        begin = next_line_start(descriptor, begin - 1)
     size = os.fstat(descriptor).st_size
-    for line in map(Line._make, safe_io.read_lines(descriptor, begin)):
+    for line in map(FileLine._make, safe_io.read_lines(descriptor, begin)):
         if line.offset < start:
             if line.is_held:
-                translator.line(line.offset, line.data)
-        elif torn or line.offset + line.size < size or is_complete_line(descriptor, *line):
+                translator.translate_line(line.offset, line.data)
+        elif (
+            include_incomplete
+            or line.offset + line.size < size
+            or is_complete_line(descriptor, *line)
+        ):
             yield line
 
 
@@ -69,10 +71,10 @@ def is_complete_line(descriptor: int, offset: int, size: int, data: bytes) -> bo
     return bool(entries) and is_clean
 
 
-def line_of(descriptor: int, offset: int) -> int:
-    """Where the line begins that a byte is in."""
+def line_start(descriptor: int, offset: int) -> int:
+    """Return the offset of the line that a byte is in."""
     while offset > 0:
-        size = min(WINDOW, offset)
+        size = min(CONTEXT_BYTES, offset)
         at = safe_io.read_at(descriptor, offset - size, size).rfind(b"\n")
         if at >= 0:
             return offset - size + at + 1
@@ -80,19 +82,19 @@ def line_of(descriptor: int, offset: int) -> int:
     return 0
 
 
-def line_after(descriptor: int, offset: int) -> int:
-    """Where the next line begins."""
-    while block := os.pread(descriptor, WINDOW, offset):
+def next_line_start(descriptor: int, offset: int) -> int:
+    """Return the offset of the next line."""
+    while block := os.pread(descriptor, CONTEXT_BYTES, offset):
         if (at := block.find(b"\n")) >= 0:
             return offset + at + 1
         offset += len(block)
     return offset
 
 
-class Reader:
-    """The events of one transcript that is open for reading.
+class TranscriptReader:
+    """Reads the events of one open transcript.
 
-    `created` is the event of the session's creation, which no line tells.
+    `created` is the event of the session's creation, which has no line.
     """
 
     def __init__(self, descriptor: int, session: str, created: Event) -> None:
@@ -100,11 +102,11 @@ class Reader:
         self._session = session
         self.created = created
 
-    def all(self, after: int = 0, *, torn: bool = False) -> Iterator[Event]:
-        """Every event above a seq, in order."""
-        if after < FIRST:
+    def all(self, after: int = 0, *, include_incomplete: bool = False) -> Iterator[Event]:
+        """Return every event after a seq, in order."""
+        if after < CREATED_SEQ:
             yield self.created
-        for _, events in self._lines(after, torn):
+        for _, events in self._events_by_line(after, include_incomplete=include_incomplete):
             for event in events:
                 if event.seq > after:
                     yield event
@@ -120,9 +122,9 @@ class Reader:
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        """Events with `after < seq < before` of these types and times; the last ones backward."""
+        """Return the first events with `after < seq < before`, or the last ones if `backward`."""
 
-        def wanted(event: Event) -> bool:
+        def is_wanted(event: Event) -> bool:
             return (
                 (not types or event.type in types)
                 and (since is None or event.at >= since)
@@ -132,100 +134,104 @@ class Reader:
         if limit < 1:
             return []
         if backward:
-            return self._last(after, before, limit, wanted)
-        found: list[Event] = []
+            return self._last_events(after, before, limit, is_wanted)
+        events: list[Event] = []
         for event in self.all(after):
             if before is not None and event.seq >= before:
                 break
-            if wanted(event):
-                found.append(event)
-                if len(found) == limit:
+            if is_wanted(event):
+                events.append(event)
+                if len(events) == limit:
                     break
-        return found
+        return events
 
-    def one(self, seq: int) -> Event | None:
-        """The event at a place."""
-        found = alone(self._descriptor, self._session, seq)
-        return found or next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
+    def read_event(self, seq: int) -> Event | None:
+        """Return the event of a seq."""
+        event = read_standalone_event(self._descriptor, self._session, seq)
+        return event or next(iter(self.page(after=seq - 1, before=seq + 1, limit=1)), None)
 
-    def _last(
-        self, after: int, before: int | None, limit: int, wanted: Callable[[Event], bool]
+    def _last_events(
+        self, after: int, before: int | None, limit: int, is_wanted: Callable[[Event], bool]
     ) -> list[Event]:
-        end = os.fstat(self._descriptor).st_size + FIRST + 1
+        end = os.fstat(self._descriptor).st_size + CREATED_SEQ + 1
         top = end if before is None else min(before, end)
-        step, found = _STEP, list[Event]()
-        while top > after + 1 and len(found) < limit:
+        step, events = _BACKWARD_BYTES, list[Event]()
+        while top > after + 1 and len(events) < limit:
             low = max(after, top - step)
-            more = []
+            earlier = []
             for event in self.all(low):
                 if event.seq >= top:
                     break
-                if wanted(event):
-                    more.append(event)
-            found = more + found
+                if is_wanted(event):
+                    earlier.append(event)
+            events = earlier + events
             top, step = low + 1, step * 4
-        return found[-limit:]
+        return events[-limit:]
 
-    def find(self, id: str) -> int | None:
-        """The seq of an event."""
+    def find_seq(self, id: str) -> int | None:
+        """Return the seq of an event, None if there is no such event."""
         return next((event.seq for event in self.all() if event.id == id), None)
 
     def conversation(self) -> Iterator[Event]:
-        """The events that led to the newest message."""
-        path = conversation(self._descriptor)
+        """Return the events on the active branch."""
+        offsets = active_offsets(self._descriptor)
         yield self.created
-        at = 0
-        for offset, events in self._lines(0, torn=False):
-            while at < len(path) and path[at] < offset:
-                at += 1
-            if at < len(path) and path[at] == offset:
+        index = 0
+        for offset, events in self._events_by_line(0, include_incomplete=False):
+            while index < len(offsets) and offsets[index] < offset:
+                index += 1
+            if index < len(offsets) and offsets[index] == offset:
                 yield from events
 
-    def _lines(self, after: int, torn: bool) -> Iterator[tuple[int, list[Event]]]:
-        """The events of each line, from that of a seq on."""
+    def _events_by_line(
+        self, after: int, *, include_incomplete: bool
+    ) -> Iterator[tuple[int, list[Event]]]:
+        """Return the offset and the events of each line, from the line of a seq on."""
         translator = Translator(self._session, self.created.at)
-        start = line_of(self._descriptor, max(0, after - FIRST - 1))
-        for line in walk(self._descriptor, start, translator, torn=torn):
+        start = line_start(self._descriptor, max(0, after - CREATED_SEQ - 1))
+        for line in read_file_lines(
+            self._descriptor, start, translator, include_incomplete=include_incomplete
+        ):
             data = line.data
             if not line.is_held:
-                if after - line.offset > FIRST + 1 + line.size // 2:
-                    continue  # an event is longer than that: all of these are before
+                if after - line.offset > CREATED_SEQ + 1 + line.size // 2:
+                    continue  # an event takes more than a byte, so all of these are before
                 data = safe_io.read_at(self._descriptor, line.offset, line.size)
-            yield line.offset, translator.line(line.offset, data)
+            yield line.offset, translator.translate_line(line.offset, data)
 
 
-def alone(descriptor: int, session: str, seq: int) -> Event | None:
-    """The event at a place, if its line says all of it and is not long."""
-    place = max(0, seq - FIRST - 1)
-    low = max(0, place - _BEFORE)
-    block = safe_io.read_at(descriptor, low, _SHORT)
-    begin = block.rfind(b"\n", 0, place - low) + 1
+def read_standalone_event(descriptor: int, session: str, seq: int) -> Event | None:
+    """Return the event of a seq, if its line is short and does not depend on earlier lines."""
+    offset = max(0, seq - CREATED_SEQ - 1)
+    low = max(0, offset - _BEFORE_BYTES)
+    block = safe_io.read_at(descriptor, low, _SHORT_LINE_BYTES)
+    begin = block.rfind(b"\n", 0, offset - low) + 1
     end = block.find(b"\n", begin)
     if end < 0 or (low and not begin):
         return None
     data = block[begin:end]
-    found = jsonl.parse_entries(data)
-    if found and all(map(_stands_alone, found)):
-        for event in Translator(session).line(low + begin, data, found):
+    entries = jsonl.parse_entries(data)
+    if entries and all(map(_is_standalone, entries)):
+        for event in Translator(session).translate_line(low + begin, data, entries):
             if event.seq == seq and not isinstance(event.body, ModelCalled):
                 return event
     return None
 
 
-def _stands_alone(entry: Entry) -> bool:
-    """Whether no line before an entry says more of what it says, but of what a response cost."""
+def _is_standalone(entry: Entry) -> bool:
+    """Return whether an entry's events, except ModelCalled, do not depend on earlier lines."""
     return jsonl.parse_timestamp(entry.get("timestamp")) is not None and not entry.get(
         "isCompactSummary"
     )
 
 
-def conversation(descriptor: int) -> array[int]:
-    """The places of the lines that the conversation is made of, in the order of the file."""
-    t = entry_table.table_from_file(descriptor)
-    entry = entry_table.EntryReader(descriptor, t)
-    on = set(active_branch.find_active_branch(t, entry))
-    if cut := [boundary for boundary in t.compactions if boundary in on]:
-        parents = tree.history_parents(t, entry)
-        whole = branch_to(parents, max(cut))
-        on.update(with_parallels(t, parents, whole, entry, SIDE_CONVERSATION))
-    return array("q", sorted({t.starts[number] for number in on}))
+def active_offsets(descriptor: int) -> array[int]:
+    """Return the offsets of the lines on the active branch, in the order of the file."""
+    table = entry_table.table_from_file(descriptor)
+    entry = entry_table.EntryReader(descriptor, table)
+    branch = set(active_branch.find_active_branch(table, entry))
+    if boundaries := [number for number in table.compactions if number in branch]:
+        parents = tree.history_parents(table, entry)
+        before = branch_to(parents, max(boundaries))
+        branch.update(add_parallel_calls(table, parents, before, entry, SIDE_CONVERSATION))
+    return array("q", sorted({table.starts[number] for number in branch}))

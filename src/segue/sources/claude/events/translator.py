@@ -1,17 +1,17 @@
-"""Lines of a transcript as events.
+"""Translate the lines of a transcript to events.
 
-One line becomes one event for each thing that it says: its messages, calls, results. What the
-vocabulary has no word for is kept whole as Foreign, so that no line is lost.
+One line becomes several events: its messages, tool calls and results. Content without an event
+type of its own is kept whole as Foreign, so that no line is lost.
 
-An event's `seq` is its place: the offset of its line, and which of the line's events it is. So a
-reader goes straight to where another one stopped, and appending moves nothing. A line is always
-longer than the number of its events, hence places never run into those of the next line. The
-session's creation, which no line tells, is at 1.
+An event's `seq` is a position: the offset of its line plus the event's number in the line. So
+reading continues anywhere without a table, and appending changes no seq. A line has more bytes
+than events, so the seqs of two lines never overlap. The session's creation, which has no line, has
+seq 1.
 
-A few things need the lines before: when a line without a time was written, whether a response was
-counted already, what a compaction's summary stands for. A Translator remembers them for WINDOW
-bytes and no further, so that one that begins in the middle, and is shown the window before, says
-the same as one that began at the start.
+A few things depend on earlier lines: the time of a line without one, whether a response's cost was
+counted, the numbers of a compaction. A Translator remembers them for CONTEXT_BYTES bytes. So a
+Translator that starts in the middle, after the lines of that many bytes, gives the same events as
+one that starts at the beginning.
 """
 
 from __future__ import annotations
@@ -49,61 +49,65 @@ from segue.sources.claude.format.user_markup import find_inserted
 from . import blocks
 from .blocks import DIALECT, beyond, extra
 
-WINDOW = 1 << 16
-FIRST = 1  # the seq of a session's creation
+CONTEXT_BYTES = 1 << 16
+CREATED_SEQ = 1
+_MAX_RESPONSES = 4096  # that are remembered
 INTERRUPTED = "[Request interrupted by user"
-# What an event says by itself, and its `extra` need not repeat.
-_TOLD = frozenset({"type", "message", "timestamp", "sessionId"})
-_ALLOWING = frozenset({"acceptEdits", "bypassPermissions"})  # our modes that no file chooses
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+# Fields that an event has itself, so that its `extra` need not repeat them.
+_EVENT_FIELDS = frozenset({"type", "message", "timestamp", "sessionId"})
+_PERMISSIVE_MODES = frozenset({"acceptEdits", "bypassPermissions"})  # not taken from a file
+_CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def seq(offset: int, number: int) -> int:
-    """The place of a line's event, the first of which is number 0."""
-    return offset + FIRST + 1 + number
+def event_seq(offset: int, number: int) -> int:
+    """Return the seq of a line's event; the first event is number 0."""
+    return offset + CREATED_SEQ + 1 + number
 
 
 def event_id(session: str, offset: int, number: int) -> str:
-    """The id of a line's event; that of the session's creation is at offset -1."""
+    """Return the id of a line's event; the session's creation is at offset -1."""
     return ids.derived_id(DIALECT, session, str(offset), str(number))
 
 
 class Translator:
-    """Turns the lines of one session's transcript into events, given in order."""
+    """Translates the lines of one transcript, in order."""
 
-    def __init__(self, session: str, begun: int = 0) -> None:
+    def __init__(self, session: str, default_time: int = 0) -> None:
         self._session = session
-        self._begun = begun  # the time of lines before any that has one
-        self._at = begun, -1
-        self._responses: dict[str, int] = {}
-        self._compaction: tuple[Entry, int] = {}, -WINDOW
+        self._default_time = default_time  # of lines before any line with a time
+        self._last_time = default_time, -1  # and the offset of its line
+        self._responses: dict[str, int] = {}  # the offset of the last line of each response
+        self._compaction: tuple[Entry, int] = {}, -CONTEXT_BYTES
 
-    def line(self, offset: int, data: bytes, found: Sequence[Entry] | None = None) -> list[Event]:
-        """The events of a line; one that holds no entry is kept as text.
+    def translate_line(
+        self, offset: int, data: bytes, entries: Sequence[Entry] | None = None
+    ) -> list[Event]:
+        """Return the events of a line; a line without an entry becomes one event with its text.
 
-        `found` are its entries, where they are read already.
+        `entries` are those of the line, if it was parsed already.
         """
-        if found is None:
-            found = jsonl.parse_entries(data)
+        if entries is None:
+            entries = jsonl.parse_entries(data)
         bodies: list[AnyBody] = []
-        for entry in found:
+        for entry in entries:
             at = jsonl.parse_timestamp(entry.get("timestamp"))
             if at is not None:
-                self._at = at, offset
-            said = self.bodies(offset, entry)
-            bodies += [_told(body, entry, number == 0) for number, body in enumerate(said)]
-        if not found and data.strip(jsonl.BLANK_BYTES):
+                self._last_time = at, offset
+            first, *rest = self.entry_bodies(offset, entry)
+            bodies.append(_with_entry_fields(first, entry))
+            bodies += [_with_uuid(body, entry) for body in rest]
+        if not entries and data.strip(jsonl.BLANK_BYTES):
             raw = data.decode("utf-8", "surrogateescape")
             bodies = [Foreign(dialect=DIALECT, raw=raw)]
-        return self._placed(offset, bodies)
+        return self._events(offset, bodies)
 
-    def _placed(self, offset: int, bodies: Sequence[AnyBody]) -> list[Event]:
-        at, where = self._at
-        if offset - where > WINDOW:
-            at = self._begun
+    def _events(self, offset: int, bodies: Sequence[AnyBody]) -> list[Event]:
+        at, line_offset = self._last_time
+        if offset - line_offset > CONTEXT_BYTES:
+            at = self._default_time
         return [
             Event(
-                seq=seq(offset, number),
+                seq=event_seq(offset, number),
                 id=event_id(self._session, offset, number),
                 at=at,
                 body=body,
@@ -111,116 +115,122 @@ class Translator:
             for number, body in enumerate(bodies)
         ]
 
-    def bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
-        """What an entry says, one body an event, without what it says beyond that."""
+    def entry_bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
+        """Return the event bodies of an entry, without the fields of the entry itself."""
         kind = entry.get("type")
-        said: list[AnyBody] = []
+        bodies: list[AnyBody] = []
         if kind == "user":
-            said = self._user(offset, entry)
+            bodies = self._user_bodies(offset, entry)
         elif kind == "assistant":
-            said = self._assistant(offset, entry)
-        elif isinstance(kind, str) and (step := _OTHERS.get(kind)):
-            said = step(entry)
+            bodies = self._assistant_bodies(offset, entry)
+        elif isinstance(kind, str) and (translate := _OTHER_ENTRIES.get(kind)):
+            bodies = translate(entry)
             if entry.get("subtype") == "compact_boundary":
                 self._compaction = entry, offset
-        return said or [Foreign(dialect=DIALECT, raw=entry)]
+        return bodies or [Foreign(dialect=DIALECT, raw=entry)]
 
-    def _user(self, offset: int, entry: Entry) -> list[AnyBody]:
+    def _user_bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
         message = entry.get("message")
-        given = message.get("content") if isinstance(message, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
         if entry.get("isCompactSummary"):
-            return [self._compacted(offset, blocks.content(given))]
-        return list(_said_by_user(given, bool(entry.get("isMeta"))))
+            return [self._compacted(offset, blocks.content(content))]
+        return list(_user_bodies(content, is_meta=bool(entry.get("isMeta"))))
 
     def _compacted(self, offset: int, summary: Content) -> Compacted:
-        boundary, where = self._compaction
-        told = boundary.get("compactMetadata")
-        if offset - where > WINDOW or not isinstance(told, dict):
+        boundary, boundary_offset = self._compaction
+        metadata = boundary.get("compactMetadata")
+        if offset - boundary_offset > CONTEXT_BYTES or not isinstance(metadata, dict):
             return Compacted(summary=summary)
-        before, after = told.get("preTokens"), told.get("postTokens")
+        before, after = metadata.get("preTokens"), metadata.get("postTokens")
         return Compacted(
             summary=summary,
-            trigger="manual" if told.get("trigger") == "manual" else "auto",
+            trigger="manual" if metadata.get("trigger") == "manual" else "auto",
             tokens_before=jsonl.parse_count(before),
             tokens_after=jsonl.parse_count(after),
         )
 
-    def _assistant(self, offset: int, entry: Entry) -> list[AnyBody]:
+    def _assistant_bodies(self, offset: int, entry: Entry) -> list[AnyBody]:
         message = entry.get("message")
         if not isinstance(message, dict):
             return []
         if entry.get("isApiErrorMessage"):
-            why = replace_lone_surrogates(plain_text(blocks.content(message.get("content"))))
+            reason = replace_lone_surrogates(plain_text(blocks.content(message.get("content"))))
             code = entry.get("error")
-            return [Failed(message=why, code=code if isinstance(code, str) else "unknown")]
-        said = list(_said_by_agent(message.get("content")))
-        if called := self._called(offset, message):
-            said.append(called)
-        return said
+            return [Failed(message=reason, code=code if isinstance(code, str) else "unknown")]
+        bodies = list(_agent_bodies(message.get("content")))
+        if model_called := self._model_called(offset, message):
+            bodies.append(model_called)
+        return bodies
 
-    def _called(self, offset: int, message: Entry) -> ModelCalled | None:
-        """Every line of a response tells what all of it cost: the first one counts."""
-        id, told = message.get("id"), message.get("usage")
-        if not isinstance(told, dict):
+    def _model_called(self, offset: int, message: Entry) -> ModelCalled | None:
+        """Return the usage of a response at its first line; every line repeats it."""
+        id, tokens = message.get("id"), message.get("usage")
+        if not isinstance(tokens, dict):
             return None
         if isinstance(id, str):
-            last = self._responses.pop(id, -WINDOW - 1)
+            last = self._responses.pop(id, -CONTEXT_BYTES - 1)
             self._responses[id] = offset
-            if len(self._responses) > 4096:
+            if len(self._responses) > _MAX_RESPONSES:
                 self._responses.pop(next(iter(self._responses)))
-            if offset - last <= WINDOW:
+            if offset - last <= CONTEXT_BYTES:
                 return None
-        spent = usage(told)
+        usage = parse_usage(tokens)
         model = message.get("model")
-        if spent == Usage() or not isinstance(model, str):
-            return None  # a message that the program made up
-        used = spent.input_tokens + spent.cache_read_tokens
-        used += spent.cache_5m_tokens + spent.cache_1h_tokens + spent.output_tokens
-        return ModelCalled(usage=spent, model=model, context_used=used)
+        if usage == Usage() or not isinstance(model, str):
+            return None  # no model wrote this message
+        context_used = usage.input_tokens + usage.cache_read_tokens
+        context_used += usage.cache_5m_tokens + usage.cache_1h_tokens + usage.output_tokens
+        return ModelCalled(usage=usage, model=model, context_used=context_used)
 
 
-def _told(body: AnyBody, entry: Entry, first: bool) -> AnyBody:
-    """The body with its thread and, for the first of an entry, all else that the entry says."""
+def _with_entry_fields(body: AnyBody, entry: Entry) -> AnyBody:
+    """Return the first body of an entry, with its thread and the entry's other fields."""
     if isinstance(body, Foreign) and body.raw is entry:
         return replace(body, thread=thread(entry))
+    fields = {name: value for name, value in entry.items() if name not in _EVENT_FIELDS}
+    message = entry.get("message")
+    if isinstance(message, dict) and (other := beyond(message, "content", "role")):
+        fields["message"] = other
+    return _with_thread(body, entry, fields)
+
+
+def _with_uuid(body: AnyBody, entry: Entry) -> AnyBody:
+    """Return a further body of an entry, with its thread and the entry's uuid."""
     uuid = entry.get("uuid")
-    more = dict(body.extra.get(DIALECT) or {})
-    if first:
-        more |= {name: value for name, value in entry.items() if name not in _TOLD}
-        message = entry.get("message")
-        if isinstance(message, dict) and (rest := beyond(message, "content", "role")):
-            more["message"] = rest
-    elif isinstance(uuid, str):
-        more["uuid"] = uuid
+    return _with_thread(body, entry, {"uuid": uuid} if isinstance(uuid, str) else {})
+
+
+def _with_thread(body: AnyBody, entry: Entry, fields: dict[str, Any]) -> AnyBody:
     if isinstance(body, UserMessage | SystemMessage) and (inserted := find_inserted(body.content)):
         body = replace(body, inserted=inserted)
-    return replace(body, thread=thread(entry), extra=extra(**more))
+    own_fields = body.extra.get(DIALECT) or {}
+    return replace(body, thread=thread(entry), extra=extra(**{**own_fields, **fields}))
 
 
 def thread(entry: Entry) -> str | None:
-    """The agent that an entry belongs to, when that is not the session's own."""
+    """Return the subagent that an entry belongs to, None for the session's own entries."""
     if not entry.get("isSidechain"):
         return None
     agent = entry.get("agentId")
     return agent if isinstance(agent, str) and agent else "sidechain"
 
 
-def _said_by_user(given: Any, meta: bool) -> Iterator[AnyBody]:
-    kind: type[UserMessage | SystemMessage] = SystemMessage if meta else UserMessage
-    if isinstance(given, str):
-        if given.startswith(INTERRUPTED) and not meta:
-            yield Interrupted(extra=extra(text=given))
+def _user_bodies(content: Any, *, is_meta: bool) -> Iterator[AnyBody]:
+    kind: type[UserMessage | SystemMessage] = SystemMessage if is_meta else UserMessage
+    if isinstance(content, str):
+        if content.startswith(INTERRUPTED) and not is_meta:
+            yield Interrupted(extra=extra(text=content))
         else:
-            yield kind(content=blocks.content(given))
+            yield kind(content=blocks.content(content))
         return
     run: list[Any] = []
-    for value in given if isinstance(given, list) else []:
+    for value in content if isinstance(content, list) else []:
         name = value.get("type") if isinstance(value, dict) else None
         text = value.get("text") if isinstance(value, dict) else None
-        if isinstance(text, str) and text.startswith(INTERRUPTED) and not meta:
+        if isinstance(text, str) and text.startswith(INTERRUPTED) and not is_meta:
             body: AnyBody = Interrupted(extra=extra(text=text))
         elif isinstance(name, str) and name.endswith("tool_result"):
-            body = _result(value)
+            body = _tool_result(value)
         else:
             run.append(value)
             continue
@@ -232,23 +242,23 @@ def _said_by_user(given: Any, meta: bool) -> Iterator[AnyBody]:
         yield kind(content=blocks.content(run))
 
 
-def _result(value: dict[str, Any]) -> ToolResult:
-    id, given = value.get("tool_use_id"), value.get("content")
-    if isinstance(given, dict):
-        given = [given]
+def _tool_result(value: dict[str, Any]) -> ToolResult:
+    id, content = value.get("tool_use_id"), value.get("content")
+    if isinstance(content, dict):
+        content = [content]
     return ToolResult(
         call_id=id if isinstance(id, str) else "",
         status="failed" if value.get("is_error") else "completed",
-        content=blocks.content(given),
+        content=blocks.content(content),
         extra=extra(**beyond(value, "type", "tool_use_id", "content", "is_error")),
     )
 
 
-def _said_by_agent(given: Any) -> Iterator[AnyBody]:
-    if isinstance(given, str):
-        yield AgentMessage(content=blocks.content(given))
+def _agent_bodies(content: Any) -> Iterator[AnyBody]:
+    if isinstance(content, str):
+        yield AgentMessage(content=blocks.content(content))
         return
-    for value in given if isinstance(given, list) else []:
+    for value in content if isinstance(content, list) else []:
         if not isinstance(value, dict):
             yield Foreign(dialect=DIALECT, raw=value)
             continue
@@ -259,62 +269,63 @@ def _said_by_agent(given: Any) -> Iterator[AnyBody]:
             yield AgentThought(content=blocks.content(thought), extra=more)
         elif kind == "redacted_thinking":
             yield AgentThought(content=(Other(dialect=DIALECT, raw=value),))
-        elif kind in _CALLS:
+        elif kind in _CALL_TYPES:
             yield blocks.tool_call(value)
             if (entries := blocks.plan(value)) is not None:
                 yield PlanChanged(entries=entries)
         elif isinstance(kind, str) and kind.endswith("tool_result"):
-            yield _result(value)
+            yield _tool_result(value)
         else:
             yield AgentMessage(content=(blocks.block(value),))
 
 
-def usage(told: dict[str, Any]) -> Usage:
-    """Tokens, as a response tells them."""
+def parse_usage(tokens: dict[str, Any]) -> Usage:
+    """Return the tokens of a response."""
 
-    def count(given: dict[str, Any], name: str) -> int:
-        return jsonl.parse_count(given.get(name)) or 0
+    def count(counts: dict[str, Any], name: str) -> int:
+        return jsonl.parse_count(counts.get(name)) or 0
 
-    made, written = told.get("cache_creation"), count(told, "cache_creation_input_tokens")
-    hour = count(made, "ephemeral_1h_input_tokens") if isinstance(made, dict) else 0
+    by_lifetime = tokens.get("cache_creation")
+    cached = count(tokens, "cache_creation_input_tokens")
+    hour = count(by_lifetime, "ephemeral_1h_input_tokens") if isinstance(by_lifetime, dict) else 0
     return Usage(
-        input_tokens=count(told, "input_tokens"),
-        output_tokens=count(told, "output_tokens"),
-        cache_read_tokens=count(told, "cache_read_input_tokens"),
-        cache_5m_tokens=max(0, written - hour),
+        input_tokens=count(tokens, "input_tokens"),
+        output_tokens=count(tokens, "output_tokens"),
+        cache_read_tokens=count(tokens, "cache_read_input_tokens"),
+        cache_5m_tokens=max(0, cached - hour),
         cache_1h_tokens=hour,
     )
 
 
-# Lines that are no message of the user or the model.
+# Entries that are not messages of the user or the model.
 
 
 def _system(entry: Entry) -> list[AnyBody]:
-    said = entry.get("content")
+    text = entry.get("content")
     if entry.get("subtype") == "api_error":
-        return [Failed(message=_why(entry), code="api_error", retry="retrying")]
-    if entry.get("subtype") == "compact_boundary" or not isinstance(said, str) or not said:
+        return [Failed(message=_error_message(entry), code="api_error", retry="retrying")]
+    if entry.get("subtype") == "compact_boundary" or not isinstance(text, str) or not text:
         return []
-    return [SystemMessage(content=blocks.content(said))]
+    return [SystemMessage(content=blocks.content(text))]
 
 
-def _why(entry: Entry) -> str:
+def _error_message(entry: Entry) -> str:
     error = entry.get("error")
-    told = error.get("message") if isinstance(error, dict) else error
+    message = error.get("message") if isinstance(error, dict) else error
     return (
-        replace_lone_surrogates(told)
-        if isinstance(told, str)
-        else "the model's interface answered with an error"
+        replace_lone_surrogates(message)
+        if isinstance(message, str)
+        else "the model's API returned an error"
     )
 
 
 def _attachment(entry: Entry) -> list[AnyBody]:
-    attached = entry.get("attachment")
-    if not isinstance(attached, dict) or attached.get("type") != "queued_command":
+    attachment = entry.get("attachment")
+    if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return []
-    said = blocks.content(attached.get("prompt"))
-    kind = SystemMessage if attached.get("isMeta") else UserMessage
-    return [kind(content=said)] if said else []
+    content = blocks.content(attachment.get("prompt"))
+    kind = SystemMessage if attachment.get("isMeta") else UserMessage
+    return [kind(content=content)] if content else []
 
 
 def _custom_title(entry: Entry) -> list[AnyBody]:
@@ -342,7 +353,11 @@ def _tag(entry: Entry) -> list[AnyBody]:
 
 def _mode(entry: Entry) -> list[AnyBody]:
     mode = entry.get("mode")
-    return [ConfigChanged(mode=mode)] if isinstance(mode, str) and mode not in _ALLOWING else []
+    return (
+        [ConfigChanged(mode=mode)]
+        if isinstance(mode, str) and mode not in _PERMISSIVE_MODES
+        else []
+    )
 
 
 def _permission_mode(entry: Entry) -> list[AnyBody]:
@@ -350,7 +365,7 @@ def _permission_mode(entry: Entry) -> list[AnyBody]:
     return [ConfigChanged(options={"permission_mode": mode})] if isinstance(mode, str) else []
 
 
-_OTHERS = {
+_OTHER_ENTRIES = {
     "system": _system,
     "attachment": _attachment,
     "custom-title": _custom_title,

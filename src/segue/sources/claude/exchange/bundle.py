@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segue.sources.claude.events import subagent_threads
-from segue.sources.claude.events.transcript_reader import conversation
+from segue.sources.claude.events.transcript_reader import active_offsets
 from segue.sources.claude.format import safe_io, sidecar, subagents
 from segue.sources.claude.format.jsonl import Entry
 from segue.sources.claude.format.paths import ClaudeHome, is_uuid, project_key
@@ -40,7 +40,7 @@ class TranscriptLines:
         with safe_io.open_for_reading(path) as (descriptor, status):
             self.inode, self.size = status.st_ino, status.st_size
             self.mtime_ns = status.st_mtime_ns
-            self._active_offsets = set(conversation(descriptor)) if mark_inactive else None
+            self._active_offsets = set(active_offsets(descriptor)) if mark_inactive else None
 
     def __iter__(self) -> Iterator[TranscriptLine]:
         with safe_io.open_for_reading(self.path) as (descriptor, status):
@@ -135,7 +135,7 @@ def subagent_files(path: str, started: Iterable[str]) -> dict[str, str]:
     `started` are the ids of subagents whose transcripts may be next to the session's.
     """
     files = {}
-    for id, file in subagent_threads.transcripts(path, started).items():
+    for id, file in subagent_threads.find_transcripts(path, started).items():
         subpath = subagent_subpath(path, file)
         # Old versions put it next to the session's transcript; new ones look below.
         files[f"subagents/agent-{id}" if subpath.startswith(".") else subpath] = file
@@ -156,7 +156,7 @@ def _started_subagents(path: str, lines: Iterable[TranscriptLine]) -> list[str]:
 def started_subagents(lines: Iterable[TranscriptLine]) -> list[str]:
     """Return the ids of the subagents that tool results name."""
     entries = (entry for line in lines for entry in line.entries)
-    agents = (transcript_summary.agent_of(entry) for entry in entries)
+    agents = (transcript_summary.subagent_id(entry) for entry in entries)
     return list(dict.fromkeys(id for id in agents if id is not None))
 
 

@@ -178,7 +178,7 @@ class _LineEncoder:
         self._line_number += 1
 
     def _translate(self, entry: Entry) -> list[Event]:
-        events = self._translator.line(self._line_number, b"", [entry])
+        events = self._translator.translate_line(self._line_number, b"", [entry])
         self._time = events[0].at
         return events
 

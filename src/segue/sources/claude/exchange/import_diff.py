@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from segue.model.event import AnyBody, Event, Foreign, ToolCall, ToolResult, Usage
 from segue.model.session import Session, Thread
-from segue.sources.claude.events.translator import usage
+from segue.sources.claude.events.translator import parse_usage
 from segue.sources.claude.format.jsonl import Entry
 
 from .event_codec import is_deletion_marker, line_info, restore_line, subagent_events
@@ -117,7 +117,7 @@ class SubagentThreads:
         message = body.raw.get("message")
         if isinstance(message, dict) and isinstance(message.get("usage"), dict):
             response_id = str(message.get("id"))
-            self._usage.setdefault(path, {})[response_id] = usage(message["usage"])
+            self._usage.setdefault(path, {})[response_id] = parse_usage(message["usage"])
 
     def threads(self) -> dict[str, Thread]:
         """Return the threads by the paths of their transcripts, in the order of their start."""

@@ -28,8 +28,8 @@ import msgspec
 
 from segue.model import codec
 from segue.model.event import Draft
-from segue.sources.claude.events.transcript_reader import conversation, is_complete_line
-from segue.sources.claude.events.translator import WINDOW
+from segue.sources.claude.events.transcript_reader import active_offsets, is_complete_line
+from segue.sources.claude.events.translator import CONTEXT_BYTES
 from segue.sources.claude.format import safe_io, subagents
 from segue.sources.claude.format.jsonl import Entry
 
@@ -46,7 +46,6 @@ from .import_diff import is_native_line
 from .transcript_line import TranscriptLine, parse_line
 
 TAIL_BYTES = 1024  # before the position; their hash recognises the file
-CONTEXT_BYTES = WINDOW
 MAX_APPENDED_BYTES = 64 << 20  # of one transcript, since they are held in memory
 
 
@@ -267,8 +266,8 @@ def _mark_inactive(
         return appended.lines
     active = _active_lines(appended)
     if active is None:
-        active_offsets = set(conversation(descriptor))
-        active = {index for index, offset in enumerate(offsets) if offset in active_offsets}
+        on_branch = set(active_offsets(descriptor))
+        active = {index for index, offset in enumerate(offsets) if offset in on_branch}
     return [
         line._replace(
             inactive=index not in active and any("uuid" in entry for entry in line.entries)

@@ -1,4 +1,4 @@
-"""Looking at a home: which transcripts there are, and by which keys they are known again."""
+"""Find the transcripts of a Claude Code home, and compare them with the index."""
 
 from __future__ import annotations
 
@@ -14,161 +14,177 @@ from typing import Any, NamedTuple
 
 from segue.sources.claude.format import safe_io
 from segue.sources.claude.format.paths import ClaudeHome, list_projects, session_id_from_file_name
-from segue.sources.index.database import Index, Key
+from segue.sources.index.database import FileKey, Index
 
-AGENTS = f"{os.sep}subagents"
-_ROOM = re.compile(r"(\d{1,17})-([0-9a-fA-F-]{36})")
+_SUBAGENTS_SUFFIX = f"{os.sep}subagents"
+_TRASH_DIRECTORY = re.compile(r"(\d{1,17})-([0-9a-fA-F-]{36})")
 
 
-class Differences(NamedTuple):
-    """What the index does not know yet: files that changed, the newest first, and those gone."""
+class IndexDifferences(NamedTuple):
+    """The changed files, newest first, and the removed files that the index does not know yet."""
 
-    changed: list[tuple[str, Key]]
-    gone: list[str]
-    new: bool  # whether it knows nothing of those that changed
-    all: bool = False  # whether these are all that there are
-    # Looks that found just what was known, at this change.
-    agreed: Mapping[str, bytes | None] = MappingProxyType({})
+    changed: list[tuple[str, FileKey]]
+    removed: list[str]
+    all_new: bool  # whether none of the changed files is in the index
+    all_files: bool = False  # whether every file of the home was compared
+    # Digests of directories whose files are as the index has them, as of change number `change`.
+    unchanged: Mapping[str, bytes | None] = MappingProxyType({})
     change: int = 0
 
 
-def differences(index: Index, home: ClaudeHome) -> Differences:
-    """What a look at everything finds. A directory that looks as before needs no more than that."""
-    change, known = index.change(), index.places()
-    changed: list[tuple[str, Key]] = []
-    gone: list[str] = []
-    agreed: dict[str, bytes | None] = {}
-    new = True
-    for look in looks(home):
-        digest = look.digest()
-        if known.pop(look.directory, None) == digest:
+def find_differences(index: Index, home: ClaudeHome) -> IndexDifferences:
+    """Compare all files with the index.
+
+    The rows of a directory whose digest is as recorded are not read.
+    """
+    change, known_digests = index.change(), index.directory_digests()
+    changed: list[tuple[str, FileKey]] = []
+    removed: list[str] = []
+    unchanged: dict[str, bytes | None] = {}
+    all_new = True
+    for snapshot in snapshot_directories(home):
+        digest = snapshot.digest()
+        if known_digests.pop(snapshot.directory, None) == digest:
             continue
-        before, now = index.keys(look.directory), look.keys()
-        different = [(path, key) for path, key in now.items() if before.get(path) != key]
-        missing = [path for path in before if path not in now]
+        indexed, current = index.keys(snapshot.directory), snapshot.keys()
+        different = [(path, key) for path, key in current.items() if indexed.get(path) != key]
+        missing = [path for path in indexed if path not in current]
         if not different and not missing:
-            agreed[look.directory] = digest
-        new = new and not any(path in before for path, _ in different)
+            unchanged[snapshot.directory] = digest
+        all_new = all_new and not any(path in indexed for path, _ in different)
         changed += different
-        gone += missing
-    for directory in known:
+        removed += missing
+    for directory in known_digests:
         missing = list(index.keys(directory))
         if not missing:
-            agreed[directory] = None
-        gone += missing
-    changed.sort(key=lambda one: -one[1].mtime_ns)
-    return Differences(changed, gone, new, True, agreed, change)
+            unchanged[directory] = None
+        removed += missing
+    changed.sort(key=_newest_first)
+    return IndexDifferences(changed, removed, all_new, True, unchanged, change)
 
 
-def differences_of(index: Index, paths: Sequence[str]) -> Differences:
-    """What a look at some transcripts finds."""
-    changed, gone, new = [], [], True
+def find_differences_of(index: Index, paths: Sequence[str]) -> IndexDifferences:
+    """Compare some transcripts with the index."""
+    changed, removed, all_new = [], [], True
     for path in paths:
-        key, known = key_of(path), index.key(path)
-        new = new and known is None
-        # What lies beside a transcript that somebody names may have grown unnoticed.
-        if key is not None and (key != known or key.beside_ns):
+        key, indexed = file_key(path), index.key(path)
+        all_new = all_new and indexed is None
+        # The time of a directory does not change when a subagent's transcript in it grows.
+        if key is not None and (key != indexed or key.sidecar_mtime_ns):
             changed.append((path, key))
-        elif key is None and known is not None:
-            gone.append(path)
-    changed.sort(key=lambda one: -one[1].mtime_ns)
-    return Differences(changed, gone, new)
+        elif key is None and indexed is not None:
+            removed.append(path)
+    changed.sort(key=_newest_first)
+    return IndexDifferences(changed, removed, all_new)
 
 
-class Look(NamedTuple):
-    """What a look at a directory saw of the files that have the name of a transcript."""
+def _newest_first(item: tuple[str, FileKey]) -> int:
+    return -item[1].mtime_ns
+
+
+class DirSnapshot(NamedTuple):
+    """The status of the files in a directory that are named like transcripts."""
 
     directory: str
-    # Name, mode, and what a Key has, of one after the other: no value of its own for each.
-    seen: list[Any]
+    # Six values per file, in one flat list to save time: name, mode, and the fields of a FileKey.
+    fields: list[Any]
 
     def digest(self) -> bytes:
-        """All of it in a few bytes."""
-        # The second format of this is the last that is the same for the same values.
-        return blake2b(marshal.dumps(self.seen, 2), digest_size=16).digest()
+        """Return a digest of all fields."""
+        # Version 2 of the format is the last that gives equal bytes for equal values.
+        return blake2b(marshal.dumps(self.fields, 2), digest_size=16).digest()
 
-    def keys(self) -> dict[str, Key]:
-        """The transcripts, each with its key."""
-        above, each = self.directory + os.sep, iter(self.seen)
+    def keys(self) -> dict[str, FileKey]:
+        """Return the transcripts by path, each with its key."""
+        prefix, fields = self.directory + os.sep, iter(self.fields)
         return {
-            above + name: Key(inode, size, mtime_ns, beside)
-            for name, mode, inode, size, mtime_ns, beside in zip(*[each] * 6, strict=True)
-            if stat.S_ISREG(mode) and size and named(above + name)[0]
+            prefix + name: FileKey(inode, size, mtime_ns, sidecar_mtime_ns)
+            for name, mode, inode, size, mtime_ns, sidecar_mtime_ns in zip(
+                *[fields] * 6, strict=True
+            )
+            if stat.S_ISREG(mode) and size and session_of_path(prefix + name)[0]
         }
 
 
-def looks(home: ClaudeHome) -> Iterator[Look]:
-    """A look at every project and every room of the trash; nothing is opened."""
+def snapshot_directories(home: ClaudeHome) -> Iterator[DirSnapshot]:
+    """Return a snapshot of every project and every directory of the trash. No file is opened."""
     for project in list_projects(home):
-        yield _look_at(project.path)
-    for room in safe_io.list_directory(home.trash):
-        if _ROOM.fullmatch(room.name) and (key := key_of(kept(room.path))):
-            yield Look(room.path, [os.path.basename(kept(room.path)), stat.S_IFREG, *key])
+        yield _snapshot_directory(project.path)
+    for entry in safe_io.list_directory(home.trash):
+        path = trashed_transcript(entry.path)
+        if _TRASH_DIRECTORY.fullmatch(entry.name) and (key := file_key(path)):
+            yield DirSnapshot(entry.path, [os.path.basename(path), stat.S_IFREG, *key])
 
 
-def _look_at(directory: str) -> Look:
-    # A list looks at every file there is, so each step counts. To go down the whole path for each
-    # takes longer than all the rest: hence the directory's descriptor.
-    seen: list[Any] = []
-    status_of = os.stat
+def _snapshot_directory(directory: str) -> DirSnapshot:
+    # Every list calls this for every file, so each step counts. Resolving the whole path for each
+    # file takes longer than all the rest: hence the directory's descriptor.
+    fields: list[Any] = []
+    stat_file = os.stat
     with safe_io.open_directory(directory) as (descriptor, names):
         transcripts = [name for name in names if name[36:] == ".jsonl"]
         others = set(names).difference(transcripts) if len(transcripts) < len(names) else ()
         for name in transcripts:
             try:
-                status = status_of(name, dir_fd=descriptor, follow_symlinks=False)
-                beside = _beside(name[:36], descriptor) if others and name[:36] in others else 0
+                status = stat_file(name, dir_fd=descriptor, follow_symlinks=False)
+                sidecar_mtime_ns = (
+                    _sidecar_mtime_ns(name[:36], descriptor)
+                    if others and name[:36] in others
+                    else 0
+                )
             except OSError:
-                continue  # it vanished
-            seen += (
+                continue  # removed meanwhile
+            fields += (
                 name,
                 status.st_mode,
                 status.st_ino,
                 status.st_size,
                 status.st_mtime_ns,
-                beside,
+                sidecar_mtime_ns,
             )
-    return Look(directory, seen)
+    return DirSnapshot(directory, fields)
 
 
-def _beside(id: str, descriptor: int) -> int:
-    """The time of what lies beside a transcript, and of the agents in there."""
-    beside = os.stat(id, dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
-    with suppress(OSError):  # most have no agents
-        beside = max(beside, os.stat(f"{id}{AGENTS}", dir_fd=descriptor).st_mtime_ns)
-    return beside
+def _sidecar_mtime_ns(id: str, descriptor: int) -> int:
+    """Return the newer time of a session's directory and of the subagents' directory in it."""
+    mtime_ns = os.stat(id, dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
+    with suppress(OSError):  # most sessions have no subagents
+        subagents = os.stat(f"{id}{_SUBAGENTS_SUFFIX}", dir_fd=descriptor)
+        mtime_ns = max(mtime_ns, subagents.st_mtime_ns)
+    return mtime_ns
 
 
-def key_of(path: str) -> Key | None:
-    """One transcript's key; None when there is none."""
+def file_key(path: str) -> FileKey | None:
+    """Return the key of a transcript; None if there is no regular file with content."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
         return None
-    beside = 0
+    sidecar_mtime_ns = 0
     if path.endswith(".jsonl"):
         try:
-            above = path.removesuffix(".jsonl")
-            beside = os.lstat(above).st_mtime_ns
-            beside = max(beside, os.stat(above + AGENTS).st_mtime_ns)
+            directory = path.removesuffix(".jsonl")
+            sidecar_mtime_ns = os.lstat(directory).st_mtime_ns
+            subagents = os.stat(directory + _SUBAGENTS_SUFFIX)
+            sidecar_mtime_ns = max(sidecar_mtime_ns, subagents.st_mtime_ns)
         except OSError:
-            pass  # most have nothing beside them
+            pass  # most sessions have no directory
     elif os.path.lexists(os.path.join(os.path.dirname(path), "1")):
-        beside = 1  # something came to the trash with it, and stays as it is
-    return Key(status.st_ino, status.st_size, status.st_mtime_ns, beside)
+        sidecar_mtime_ns = 1  # other files were moved to the trash with it, and do not change
+    return FileKey(status.st_ino, status.st_size, status.st_mtime_ns, sidecar_mtime_ns)
 
 
-def kept(room: str) -> str:
-    """A transcript in the trash: the first thing that was moved there."""
-    return os.path.join(room, "0")
+def trashed_transcript(directory: str) -> str:
+    """Return the path of the transcript in a directory of the trash: it was moved there first."""
+    return os.path.join(directory, "0")
 
 
-def named(path: str) -> tuple[str, int | None]:
-    """The session whose transcript this is, and since when it is in the trash."""
+def session_of_path(path: str) -> tuple[str, int | None]:
+    """Return the session id of a transcript, and when it was moved to the trash."""
     id = session_id_from_file_name(os.path.basename(path))
     if id is not None:
         return id, None
-    room = _ROOM.fullmatch(os.path.basename(os.path.dirname(path)))
-    return (room[2], int(room[1])) if room else ("", None)
+    match = _TRASH_DIRECTORY.fullmatch(os.path.basename(os.path.dirname(path)))
+    return (match[2], int(match[1])) if match else ("", None)

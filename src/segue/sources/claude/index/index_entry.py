@@ -1,4 +1,4 @@
-"""Taking a transcript in: what the index keeps of it."""
+"""Parse a transcript into its row and its texts for the index."""
 
 from __future__ import annotations
 
@@ -10,69 +10,77 @@ import msgspec
 
 from segue.model import codec, search_text
 from segue.sources.claude.events import subagent_threads
-from segue.sources.index.database import Item, Key, Text
-from segue.sources.index.writer import tokens
+from segue.sources.index.database import FileKey, IndexedFile, IndexedText
+from segue.sources.index.writer import index_tokens
 
 from . import discovery, transcript_summary
-from .transcript_summary import Known
+from .summary import TranscriptSummary
 
-_known_of: codec.Decoder[Known] = codec.Decoder(Known)
+_decode_summary: codec.Decoder[TranscriptSummary] = codec.Decoder(TranscriptSummary)
 
 
-class Taken:
-    """A transcript being read: its texts, and, when all of them were taken, what it comes to."""
+class ParsedFile:
+    """A transcript that is being parsed: its texts, and its row once all texts were consumed."""
 
-    def __init__(self, more: bool, texts: Iterable[Text]) -> None:
-        self.more = more  # whether the texts come to those that are known
+    def __init__(self, texts: Iterable[IndexedText], *, extends: bool) -> None:
         self.texts = texts
-        self.item: Item | None = None
+        self.extends = extends  # whether the texts are added to those in the index
+        self.row: IndexedFile | None = None
 
-    def made(self) -> Item:
-        assert self.item is not None, "there are texts left"
-        return self.item
+    def get_row(self) -> IndexedFile:
+        """Return the row of the index, after the last text."""
+        assert self.row is not None, "not all texts were consumed"
+        return self.row
 
 
-def known_of(state: bytes) -> Known:
-    """What a state says; nothing where it cannot be read, which makes the file be read anew."""
+class WorkerLost(Exception):
+    """A worker process ended before it had read all its files."""
+
+
+def decode_summary(state: bytes) -> TranscriptSummary:
+    """Decode a stored summary; an unreadable one is empty, so that the file is read from 0."""
     try:
-        return _known_of(state)
+        return _decode_summary(state)
     except msgspec.DecodeError:
-        return Known()
+        return TranscriptSummary()
 
 
-class Lost(Exception):
-    """A helper went away; what it was to read is still to be read."""
+def parse_file(
+    descriptor: int, path: str, key: FileKey, state: bytes | None, workspace: str
+) -> ParsedFile:
+    """Parse an open transcript, from where a stored state ends or from its beginning."""
+    summary = transcript_summary.resume_summary(
+        descriptor, decode_summary(state) if state else None
+    )
+    has_sidecar = key.sidecar_mtime_ns > 0
+    if not subagent_threads.is_unchanged(path, summary, has_sidecar=has_sidecar):
+        summary = TranscriptSummary()
+
+    def texts() -> Iterator[IndexedText]:
+        own = transcript_summary.scan_lines(descriptor, summary)
+        subagents = subagent_threads.read_appended(path, summary, has_sidecar=has_sidecar)
+        for seq, body in chain(own, subagents):
+            if text := search_text.searchable_text(body):
+                yield IndexedText(seq, text.encode("utf-8", "surrogatepass"), index_tokens(text))
+        parsed.row = _row(path, key, summary, workspace)
+
+    parsed = ParsedFile(texts(), extends=summary.end > 0)
+    return parsed
 
 
-def take(descriptor: int, path: str, key: Key, state: bytes | None, workspace: str) -> Taken:
-    """Read an open transcript on from a state, or from its beginning."""
-    known = transcript_summary.begin(descriptor, known_of(state) if state else None)
-    beside = key.beside_ns > 0
-    if not subagent_threads.is_whole(path, known, beside):
-        known = Known()
-
-    def texts() -> Iterator[Text]:
-        own = transcript_summary.scan(descriptor, known)
-        for seq, body in chain(own, subagent_threads.read(path, known, beside)):
-            if words := search_text.searchable_text(body):
-                yield Text(seq, words.encode("utf-8", "surrogatepass"), tokens(words))
-        taken.item = _item(path, key, known, workspace)
-
-    taken = Taken(known.end > 0, texts())
-    return taken
-
-
-def _item(path: str, key: Key, known: Known, workspace: str) -> Item:
-    id, trashed_at = discovery.named(path)
-    session = transcript_summary.session(known, id, path, workspace, beside=key.beside_ns > 0)
+def _row(path: str, key: FileKey, summary: TranscriptSummary, workspace: str) -> IndexedFile:
+    id, trashed_at = discovery.session_of_path(path)
+    session = transcript_summary.session_from_summary(
+        summary, id, path, workspace, has_sidecar=key.sidecar_mtime_ns > 0
+    )
     if session is not None and trashed_at is not None:
         session = msgspec.structs.replace(session, deleted_at=trashed_at)
-    onward = None
-    if known.continued_in is not None:
-        onward = os.path.join(os.path.dirname(path), f"{known.continued_in}.jsonl")
-    return Item(key=key, state=codec.encode(known), session=session, next=onward)
+    next_path = None
+    if summary.continued_in is not None:
+        next_path = os.path.join(os.path.dirname(path), f"{summary.continued_in}.jsonl")
+    return IndexedFile(key=key, state=codec.encode(summary), session=session, next=next_path)
 
 
-def key_of(status: os.stat_result, seen: Key) -> Key:
-    """The key of what is read now, which may be newer than what was seen."""
-    return Key(status.st_ino, status.st_size, status.st_mtime_ns, seen.beside_ns)
+def current_key(status: os.stat_result, known_key: FileKey) -> FileKey:
+    """Return the key of an open file, which may be newer than the known key."""
+    return FileKey(status.st_ino, status.st_size, status.st_mtime_ns, known_key.sidecar_mtime_ns)

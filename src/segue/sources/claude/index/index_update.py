@@ -1,4 +1,4 @@
-"""Bringing the index to where the files are: what changed is read, and what is gone forgotten."""
+"""Update the index: parse changed transcripts and remove those that are gone."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from segue.model.errors import SegueError
 from segue.sources.claude.format import safe_io
-from segue.sources.index.database import Index, Item, Key
-from segue.sources.index.writer import Writing
+from segue.sources.index.database import FileKey, Index, IndexedFile
+from segue.sources.index.writer import IndexWriter, write_index
 
 from . import discovery, index_entry
-from .discovery import Differences
+from .discovery import IndexDifferences
 
 if TYPE_CHECKING:
-    from .parse_workers import Helpers
+    from .parse_workers import ParseWorkers
 
 log = logging.getLogger("segue.claude")
 
-Progress = Callable[[int, int], None]  # bytes read, of so many
+Progress = Callable[[int, int], None]  # bytes read, and bytes in total
 
-_HELD = 16 << 20  # the text of a file up to this size is held before it is written
-_MUCH = 20 << 20  # bytes that are worth processes of their own
-_BATCH = 32 << 20  # bytes that become visible together while much is read
+_MAX_HELD_BYTES = 16 << 20  # of a file whose texts are all held before they are written
+_MIN_WORKER_BYTES = 20 << 20  # to read, for which worker processes are started
+_BATCH_BYTES = 32 << 20  # of files that are committed together
 
 
-class Updating:
-    """How to do it: for which workspace, under which overlay, told to whom, and until when."""
+class IndexUpdate:
+    """Apply differences to the index of one workspace."""
 
     def __init__(
         self,
@@ -41,79 +41,86 @@ class Updating:
         self._overlay = overlay
         self._progress = progress
         self._is_closing = is_closing
-        self._helpers: Helpers | None = None
+        self._workers: ParseWorkers | None = None
 
-    def update(self, index: Index, differences: Differences) -> None:
-        """Do it. When it is broken off, what is done is kept."""
-        rest = differences.changed[::-1]
-        done, total = 0, sum(key.size for _, key in rest)
-        if total > _MUCH and differences.new:
-            self._begin_helpers(differences.changed)
+    def apply(self, index: Index, differences: IndexDifferences) -> None:
+        """Apply all differences. Finished batches stay if the source is closed meanwhile."""
+        remaining = differences.changed[::-1]
+        done, total = 0, sum(key.size for _, key in remaining)
+        if total > _MIN_WORKER_BYTES and differences.all_new:
+            self._start_workers(differences.changed)
         try:
             while True:
-                with index.writing() as writing:
-                    end = done + _BATCH
-                    while rest and done < end:
+                with write_index(index) as writer:
+                    batch_end = done + _BATCH_BYTES
+                    while remaining and done < batch_end:
                         if self._is_closing():
                             return
-                        path, key = rest.pop()
-                        self._take(writing, path, key)
+                        path, key = remaining.pop()
+                        self._update_file(writer, path, key)
                         done += key.size
                         if self._progress is not None:
                             self._progress(done, total)
-                    if not rest:
-                        writing.overlay(self._overlay)
-                        # Last, so that a session that moved is never not there.
-                        for path in differences.gone:
-                            writing.remove(path)
-                        if differences.all:
-                            writing.complete()
+                    if not remaining:
+                        self._finish(writer, differences)
                         return
         finally:
-            self._end_helpers()
+            self._stop_workers()
 
-    def _begin_helpers(self, changed: Sequence[tuple[str, Key]]) -> None:
-        from .parse_workers import helpers_for
+    def _finish(self, writer: IndexWriter, differences: IndexDifferences) -> None:
+        writer.set_overlay(self._overlay)
+        # Last, so that a session whose file was moved is always in the index.
+        for path in differences.removed:
+            writer.remove(path)
+        if differences.all_files:
+            writer.mark_complete()
 
-        self._helpers = helpers_for(changed, self._workspace)
+    def _start_workers(self, changed: Sequence[tuple[str, FileKey]]) -> None:
+        from .parse_workers import start_workers
 
-    def _end_helpers(self) -> None:
-        if self._helpers is not None:
-            self._helpers.close()
-            self._helpers = None
+        self._workers = start_workers(changed, self._workspace)
 
-    def _take(self, writing: Writing, path: str, key: Key) -> None:
-        """Take one file in, or what was added to it."""
+    def _stop_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+    def _update_file(self, writer: IndexWriter, path: str, key: FileKey) -> None:
+        """Index a file, or what was appended to it."""
         try:
-            if self._helpers is not None and self._helpers.has(path):
-                self._put(writing, path, key, self._helpers.take(path))
+            if self._workers is not None and self._workers.has(path):
+                self._put(writer, path, key, self._workers.read(path))
                 return
-        except index_entry.Lost:
-            log.info("a process that read transcripts went away; the rest is read by this one")
-            self._end_helpers()
+        except index_entry.WorkerLost:
+            log.info("a worker process ended early; this process reads the remaining transcripts")
+            self._stop_workers()
         try:
             with safe_io.open_for_reading(path) as (descriptor, status):
-                known = writing.state(path)
-                state = known[1] if known and known[0].inode == status.st_ino else None
-                now = index_entry.key_of(status, key)
-                taken = index_entry.take(descriptor, path, now, state, self._workspace)
-                self._put(writing, path, key, taken)
+                indexed = writer.state(path)
+                state = indexed[1] if indexed and indexed[0].inode == status.st_ino else None
+                open_key = index_entry.current_key(status, key)
+                parsed = index_entry.parse_file(descriptor, path, open_key, state, self._workspace)
+                self._put(writer, path, key, parsed)
         except safe_io.UnreadableFile:
-            writing.remove(path)
+            writer.remove(path)
         except (OSError, sqlite3.Error, SegueError):
             raise
         except Exception:
-            # Whatever somebody wrote there, it hides no session but its own; until it changes.
-            log.exception("%s cannot be understood, and is left out", path)
-            nothing = Item(key=key, state=b"")
-            writing.put(path, discovery.named(path)[0].lower(), [], lambda: nothing, more=False)
+            # A file that cannot be parsed hides only its own session, until the file changes.
+            log.exception("skipping transcript %s, which cannot be parsed", path)
+            empty = IndexedFile(key=key, state=b"")
+            id = discovery.session_of_path(path)[0].lower()
+            writer.put(path, id, [], lambda: empty, extends=False)
 
-    def _put(self, writing: Writing, path: str, key: Key, taken: index_entry.Taken | None) -> None:
-        if taken is None:
-            writing.remove(path)
+    def _put(
+        self, writer: IndexWriter, path: str, key: FileKey, parsed: index_entry.ParsedFile | None
+    ) -> None:
+        if parsed is None:
+            writer.remove(path)
             return
-        texts = taken.texts if key.size > _HELD else list(taken.texts)
-        known = writing.state(path)
-        if known is None or known[0] != key or taken.more:  # or another process was quicker
-            id = discovery.named(path)[0].lower()
-            writing.put(path, id, texts, taken.made, more=taken.more)
+        texts = parsed.texts if key.size > _MAX_HELD_BYTES else list(parsed.texts)
+        indexed = writer.state(path)
+        # Unless another process was faster.
+        if indexed is None or indexed[0] != key or parsed.extends:
+            id = discovery.session_of_path(path)[0].lower()
+            writer.put(path, id, texts, parsed.get_row, extends=parsed.extends)

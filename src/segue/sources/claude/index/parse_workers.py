@@ -1,8 +1,7 @@
-"""Processes that read transcripts for the index, where there is much to read.
+"""Worker processes that parse transcripts for a large update of the index.
 
-Reading costs about as much as writing the full-text index does. So helpers read ahead, and the
-process that asked for it writes. What passes between them are frames of MessagePack, each with
-its length before it.
+Parsing takes about as long as writing the full-text index. So the workers parse ahead while the
+process that started them writes. They send MessagePack frames, each after its length.
 """
 
 from __future__ import annotations
@@ -20,129 +19,131 @@ import msgspec
 from segue.model import codec
 from segue.model.session import Session
 from segue.sources.claude.format import safe_io
-from segue.sources.index.database import Item, Key, Text
+from segue.sources.index.database import FileKey, IndexedFile, IndexedText
 
-from .index_entry import Lost, Taken, key_of, take
+from .index_entry import ParsedFile, WorkerLost, current_key, parse_file
 
-MOST = 4  # helpers; one writer keeps no more of them busy
-_PIECE = 1 << 18  # bytes of text that helpers send at a time
-_PIPE = 1 << 20  # bytes that helpers may be ahead
-_OWN = 3 << 20  # bytes that are read here, since helpers take their time to start
+MAX_WORKERS = 4  # one writer does not keep more of them busy
+_FRAME_BYTES = 1 << 18  # of text in one frame
+_PIPE_BYTES = 1 << 20  # that a worker may be ahead of the writer
+_OWN_BYTES = 3 << 20  # that the starting process parses itself while the workers start
 
 
-class _Wanted(msgspec.Struct, array_like=True):
+class _Job(msgspec.Struct, array_like=True):
     path: bytes
-    key: Key
+    key: FileKey
 
 
-class _Made(msgspec.Struct, array_like=True):
-    key: Key
+class _FrameRow(msgspec.Struct, array_like=True):
+    key: FileKey
     state: bytes
     session: bytes | None
     next: bytes | None
 
 
 class _Frame(msgspec.Struct, array_like=True):
-    """Some texts; the last frame of a transcript says what it comes to, if it was readable."""
+    """Some texts. The last frame of a transcript has its row, unless the file is unreadable."""
 
     texts: list[tuple[int, bytes, str | None]]
     last: bool
-    made: _Made | None = None
+    row: _FrameRow | None = None
 
 
-class Helpers:
-    """Processes that read transcripts ahead, each its share of them, in order."""
+class ParseWorkers:
+    """Processes that parse transcripts ahead, each its share of them, in order."""
 
-    def __init__(self, wanted: Sequence[tuple[str, Key]], workspace: str, count: int) -> None:
-        self._helpers = [_Helper(wanted[n::count], workspace) for n in range(count)]
-        self._turn = {path: n % count for n, (path, _) in enumerate(wanted)}
+    def __init__(self, files: Sequence[tuple[str, FileKey]], workspace: str, count: int) -> None:
+        self._workers = [_Worker(files[n::count], workspace) for n in range(count)]
+        self._worker_numbers = {path: n % count for n, (path, _) in enumerate(files)}
 
     def has(self, path: str) -> bool:
-        """Whether a helper reads this one."""
-        return path in self._turn
+        """Return whether a worker parses this file."""
+        return path in self._worker_numbers
 
-    def take(self, path: str) -> Taken | None:
-        """A transcript, in the order in which they were asked for; None if it is unreadable.
+    def read(self, path: str) -> ParsedFile | None:
+        """Return a parsed transcript, or None if it is unreadable.
 
-        Raises Lost, here or while the texts are taken.
+        Files are read in the order in which they were given. Raises WorkerLost, here or while the
+        texts are consumed.
         """
-        helper = self._helpers[self._turn[path]]
-        first = helper.frame()
-        if first.last and first.made is None:
+        worker = self._workers[self._worker_numbers[path]]
+        first = worker.read_frame()
+        if first.last and first.row is None:
             return None
 
-        def texts() -> Iterator[Text]:
+        def texts() -> Iterator[IndexedText]:
             frame = first
             while True:
-                for seq, data, words in frame.texts:
-                    yield Text(seq, data, data.decode() if words is None else words)
+                for seq, data, tokens in frame.texts:
+                    yield IndexedText(seq, data, data.decode() if tokens is None else tokens)
                 if frame.last:
                     break
-                frame = helper.frame()
-            if (made := frame.made) is None:
+                frame = worker.read_frame()
+            if (row := frame.row) is None:
                 raise safe_io.UnreadableFile(path)
-            taken.item = Item(
-                key=made.key,
-                state=made.state,
-                session=None if made.session is None else _session(made.session),
-                next=None if made.next is None else os.fsdecode(made.next),
+            parsed.row = IndexedFile(
+                key=row.key,
+                state=row.state,
+                session=None if row.session is None else _decode_session(row.session),
+                next=None if row.next is None else os.fsdecode(row.next),
             )
 
-        taken = Taken(False, texts())
-        return taken
+        parsed = ParsedFile(texts(), extends=False)
+        return parsed
 
     def close(self) -> None:
-        for helper in self._helpers:
-            helper.close()
+        """Kill all workers."""
+        for worker in self._workers:
+            worker.close()
 
 
-def helpers_for(wanted: Sequence[tuple[str, Key]], workspace: str) -> Helpers | None:
-    """Helpers for these transcripts but the first; None where there is no core or program for them.
+def start_workers(files: Sequence[tuple[str, FileKey]], workspace: str) -> ParseWorkers | None:
+    """Start workers for all but the first files; None if there is no core or program for them.
 
-    The first ones are left to the caller, since it takes a helper a while to begin.
+    The caller parses the first files itself, since a worker takes a while to start.
     """
-    count = min(MOST, (os.cpu_count() or 1) - 1)
+    count = min(MAX_WORKERS, (os.cpu_count() or 1) - 1)
     if count < 1 or not sys.executable:
         return None
-    own, size = 0, 0
-    while own < len(wanted) and size < _OWN:
-        own, size = own + 1, size + wanted[own][1].size
+    own_files, own_bytes = 0, 0
+    while own_files < len(files) and own_bytes < _OWN_BYTES:
+        own_files, own_bytes = own_files + 1, own_bytes + files[own_files][1].size
     try:
-        return Helpers(wanted[own:], workspace, count)
+        return ParseWorkers(files[own_files:], workspace, count)
     except OSError:
         return None
 
 
-class _Helper:
-    """One process that reads its share of the transcripts."""
+class _Worker:
+    """One process that parses its share of the transcripts."""
 
-    def __init__(self, wanted: Sequence[tuple[str, Key]], workspace: str) -> None:
-        with tempfile.TemporaryFile() as told:
-            for path, key in wanted:
-                _send(told, _Wanted(os.fsencode(path), key))
-            told.seek(0)
+    def __init__(self, files: Sequence[tuple[str, FileKey]], workspace: str) -> None:
+        with tempfile.TemporaryFile() as jobs:
+            for path, key in files:
+                _send(jobs, _Job(os.fsencode(path), key))
+            jobs.seek(0)
             self._process = subprocess.Popen(
                 # Without -P, a package of this name in the current directory would run instead.
                 [sys.executable, "-P", "-m", __name__, workspace],
-                stdin=told,
+                stdin=jobs,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         assert self._process.stdout is not None
-        self._told = self._process.stdout
-        with suppress(ImportError, AttributeError, OSError):  # only Linux has it
+        self._output = self._process.stdout
+        with suppress(ImportError, AttributeError, OSError):  # Linux only
             import fcntl
 
-            fcntl.fcntl(self._told, fcntl.F_SETPIPE_SZ, _PIPE)
+            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
-    def frame(self) -> _Frame:
-        """The next thing that it tells. Raises Lost."""
-        size = int.from_bytes(self._told.read(4))
-        data = self._told.read(size)
+    def read_frame(self) -> _Frame:
+        """Return the next frame. Raises WorkerLost."""
+        size = int.from_bytes(self._output.read(4))
+        data = self._output.read(size)
         if not size or len(data) < size:
-            raise Lost
-        return _frame(data)
+            raise WorkerLost
+        return _decode_frame(data)
 
     def close(self) -> None:
         self._process.kill()
@@ -155,41 +156,44 @@ def _send(file: IO[bytes], value: Any) -> None:
     file.write(data)
 
 
-_frame = msgspec.msgpack.Decoder(_Frame).decode
-_session: codec.Decoder[Session] = codec.Decoder(Session)
+_decode_frame = msgspec.msgpack.Decoder(_Frame).decode
+_decode_session: codec.Decoder[Session] = codec.Decoder(Session)
 
 
 def main(workspace: str) -> None:
-    """Be a helper: read what standard input names, and tell of it on standard output."""
-    wanted = msgspec.msgpack.Decoder(_Wanted)
+    """Run a worker: parse the files that standard input names, write frames to standard output."""
+    jobs = msgspec.msgpack.Decoder(_Job)
     while size := int.from_bytes(sys.stdin.buffer.read(4)):
-        one = wanted.decode(sys.stdin.buffer.read(size))
-        out, path = sys.stdout.buffer, os.fsdecode(one.path)
-        texts: list[tuple[int, bytes, str | None]] = []
-        held = 0
-        made: _Made | None = None
-        try:
-            with safe_io.open_for_reading(path) as (descriptor, status):
-                taken = take(descriptor, path, key_of(status, one.key), None, workspace)
-                for seq, data, words in taken.texts:
-                    # Most are indexed as they are, and need not be sent twice.
-                    same = data.isascii() and data == words.encode()
-                    texts.append((seq, data, None if same else words))
-                    held += len(data)
-                    if held > _PIECE:
-                        _send(out, _Frame(texts, False))
-                        texts, held = [], 0
-                item = taken.made()
-                made = _Made(
-                    item.key,
-                    item.state,
-                    None if item.session is None else codec.encode(item.session),
-                    None if item.next is None else os.fsencode(item.next),
-                )
-        except safe_io.UnreadableFile:
-            texts = []
-        _send(out, _Frame(texts, True, made))
-        out.flush()
+        _run_job(sys.stdout.buffer, jobs.decode(sys.stdin.buffer.read(size)), workspace)
+
+
+def _run_job(output: IO[bytes], job: _Job, workspace: str) -> None:
+    path = os.fsdecode(job.path)
+    texts: list[tuple[int, bytes, str | None]] = []
+    held_bytes = 0
+    row: _FrameRow | None = None
+    try:
+        with safe_io.open_for_reading(path) as (descriptor, status):
+            parsed = parse_file(descriptor, path, current_key(status, job.key), None, workspace)
+            for seq, data, tokens in parsed.texts:
+                # Most texts are indexed as they are, and need not be sent twice.
+                is_same = data.isascii() and data == tokens.encode()
+                texts.append((seq, data, None if is_same else tokens))
+                held_bytes += len(data)
+                if held_bytes > _FRAME_BYTES:
+                    _send(output, _Frame(texts, False))
+                    texts, held_bytes = [], 0
+            file = parsed.get_row()
+            row = _FrameRow(
+                file.key,
+                file.state,
+                None if file.session is None else codec.encode(file.session),
+                None if file.next is None else os.fsencode(file.next),
+            )
+    except safe_io.UnreadableFile:
+        texts = []
+    _send(output, _Frame(texts, True, row))
+    output.flush()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Noticing what Claude Code writes: by the operating system's word, or else by looking."""
+"""Notice what Claude Code writes: by notifications of the system, or else by polling."""
 
 from __future__ import annotations
 
@@ -7,78 +7,92 @@ import importlib.util
 import logging
 import os
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from segue.model.cursor import ChangePoint
 from segue.model.errors import SegueError
 from segue.sources.claude.format import processes
 from segue.sources.claude.format.paths import ClaudeHome
 
-if TYPE_CHECKING:
-    from segue.sources.claude.source import ClaudeSource
-
 log = logging.getLogger("segue.claude")
 
 POLL_SECONDS = 1.0
-_QUIET_MS = 5000
-_GATHER_MS = 50  # a burst of writes is over when nothing came for so long
+_CHECK_PROCESSES_MS = 5000  # the end of a killed process changes no file
+_DEBOUNCE_MS = 50
 
 
-async def watching(source: ClaudeSource) -> None:
-    """Keep a source's index true for as long as somebody listens, and tell them of changes."""
-    mark = source.noted()
-    async for paths in _noticed(source):
+class WatchedSource(Protocol):
+    """What watching needs of a source."""
+
+    @property
+    def home(self) -> ClaudeHome: ...
+
+    watched: bool
+
+    async def update_index(self, paths: list[str] | None) -> Any: ...
+    def current_change_point(self) -> ChangePoint: ...
+    def notify_listeners(self, since: ChangePoint) -> ChangePoint: ...
+
+
+async def watch_source(source: WatchedSource) -> None:
+    """Keep a source's index current and notify its listeners, until cancelled."""
+    point = source.current_change_point()
+    async for paths in _changed_paths(source):
         try:
-            await source.look(paths)
-            mark = source.tell(mark)
+            await source.update_index(paths)
+            point = source.notify_listeners(point)
         except SegueError as error:
-            log.warning("Claude Code's sessions: %s", error.message)
+            log.warning("cannot update the index of Claude Code's sessions: %s", error.message)
 
 
-async def _noticed(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
-    """The transcripts that something may have happened to; None for all of them."""
+async def _changed_paths(source: WatchedSource) -> AsyncIterator[list[str] | None]:
+    """Return the transcripts that may have changed; None stands for all."""
     while True:
         if (
             os.path.isdir(source.home.projects)
             and importlib.util.find_spec("watchfiles") is not None
         ):
-            async for paths in _told(source):
+            async for paths in _notified_paths(source):
                 yield paths
         yield None
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _told(source: ClaudeSource) -> AsyncIterator[list[str] | None]:
-    """The same by the system's word; ends when that cannot be had."""
+async def _notified_paths(source: WatchedSource) -> AsyncIterator[list[str] | None]:
+    """Return the same from the system's notifications; end if there are none."""
     from watchfiles import awatch
 
     home = source.home
     wanted = (home.projects, home.trash, processes.process_files_directory(home))
-    places = [path for path in wanted if os.path.isdir(path)]
-    # That a process of Claude Code's was killed is told by nobody: hence a look now and then.
-    notices = awatch(
-        *places, step=_GATHER_MS, watch_filter=None, rust_timeout=_QUIET_MS, yield_on_timeout=True
+    directories = [path for path in wanted if os.path.isdir(path)]
+    notifications = awatch(
+        *directories,
+        step=_DEBOUNCE_MS,
+        watch_filter=None,
+        rust_timeout=_CHECK_PROCESSES_MS,
+        yield_on_timeout=True,
     )
-    following = asyncio.ensure_future(anext(notices))
+    next_changes = asyncio.ensure_future(anext(notifications))
     try:
-        await asyncio.sleep(0)  # the watch is set now: whatever was before is seen by a look
+        await asyncio.sleep(0)  # the watch starts now, so earlier changes need a full comparison
         yield None
         source.watched = True
         while True:
-            changes = await following
-            following = asyncio.ensure_future(anext(notices))
+            changes = await next_changes
+            next_changes = asyncio.ensure_future(anext(notifications))
             yield _transcripts(home, (path for _, path in changes))
     except (OSError, RuntimeError, StopAsyncIteration) as error:
         log.info("cannot watch %s: %s", home.projects, error)
     finally:
         source.watched = False
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await notices.aclose()
+        next_changes.cancel()
+        await asyncio.gather(next_changes, return_exceptions=True)
+        await notifications.aclose()
 
 
 def _transcripts(home: ClaudeHome, paths: Iterable[str]) -> list[str] | None:
-    """The transcripts that some paths belong to."""
-    found = set()
+    """Return the transcripts that some paths belong to; None stands for all."""
+    transcripts = set()
     for path in paths:
         if os.path.dirname(path) == processes.process_files_directory(home):
             continue
@@ -86,5 +100,5 @@ def _transcripts(home: ClaudeHome, paths: Iterable[str]) -> list[str] | None:
         if parts[0] == os.pardir or len(parts) < 2:
             return None  # the trash, or a whole project
         name = parts[1] if parts[1].endswith(".jsonl") else f"{parts[1]}.jsonl"
-        found.add(os.path.join(home.projects, parts[0], name))
-    return sorted(found)
+        transcripts.add(os.path.join(home.projects, parts[0], name))
+    return sorted(transcripts)

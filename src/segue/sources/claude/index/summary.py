@@ -1,0 +1,34 @@
+"""The facts about a session that the index keeps of its transcript."""
+
+from __future__ import annotations
+
+import msgspec
+
+from segue.model.event import Usage
+from segue.sources.claude.events.translator import CREATED_SEQ
+from segue.sources.claude.format.facts import SessionFacts
+
+
+class TranscriptSummary(SessionFacts, kw_only=True):
+    """What the lines of a transcript before `end` contain. Times are microseconds."""
+
+    end: int = 0
+    tail: bytes = b""  # the bytes before `end`, which recognise the file
+    last_seq: int = CREATED_SEQ
+    active_at: int | None = None
+    prompted_at: int | None = None
+    mode: str | None = None
+    model: str | None = None
+    forked_from: str | None = None
+    forked_seq: int = CREATED_SEQ
+    messages: int = 0
+    turns: int = 0
+    errors: int = 0
+    models: dict[str, Usage] = msgspec.field(default_factory=dict)
+    responses: dict[str, int] = msgspec.field(default_factory=dict)  # output tokens, see `usage`
+    costs: dict[str, int] = msgspec.field(default_factory=dict)  # by model
+    days: dict[str, int] = msgspec.field(default_factory=dict)  # messages by day
+    calls: dict[str, int] = msgspec.field(default_factory=dict)  # seqs of calls of subagents
+    started: dict[str, int] = msgspec.field(default_factory=dict)  # those seqs by subagent
+    inline: int | None = None  # the seq of the first line of a subagent in this transcript
+    agents: dict[str, TranscriptSummary] = msgspec.field(default_factory=dict)
