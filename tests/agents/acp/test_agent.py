@@ -307,7 +307,7 @@ async def test_titles_are_of_the_user_s_own_words(
 async def test_one_that_does_not_obey_is_ended_with_all_that_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.agents.acp.agent.STALE_SECONDS", 0.1)
+    monkeypatch.setattr("segue.agents.acp.agent.STUCK_SECONDS", 0.1)
     async with hub_in(tmp_path) as hub:
         id, hold = await opened(hub, careless(tmp_path), tmp_path)
         turn = await hub.turns.submit(LOCAL, id, "deaf")
@@ -338,8 +338,8 @@ async def test_one_that_wants_a_login_says_how(tmp_path: Path) -> None:
     ("command", "why"),
     [
         ("/no/such/program", "could not be started"),
-        (f"{sys.executable} -c pass", "no agent that can be talked to"),
-        (f"{sys.executable} -c 'print(7)'", "no agent that can be talked to"),
+        (f"{sys.executable} -c pass", "not a working ACP agent"),
+        (f"{sys.executable} -c 'print(7)'", "not a working ACP agent"),
     ],
 )
 async def test_what_is_no_agent_is_said_to_be_none(tmp_path: Path, command: str, why: str) -> None:

@@ -1,7 +1,7 @@
-"""The `acp` agent: any other agent of the Agent Client Protocol, run as a child process.
+"""The `acp` agent: any agent of the Agent Client Protocol, run as a child process.
 
-`agent.py` answers a turn by prompting the child; `hearing.py` turns what the child tells into
-events; `children.py` keeps the processes, one a command, for all sessions that they answer.
+`agent` answers a turn by prompting the process, `update_handler` converts the process's updates to
+events, and `processes` manages the processes, one for each command.
 """
 
 from segue.acp.wire import SessionInfo

@@ -1,4 +1,4 @@
-"""Answering a turn by prompting a child, in a session of its own that is one with ours."""
+"""Answer a turn by prompting an agent process, in the native session that belongs to it."""
 
 from __future__ import annotations
 
@@ -25,366 +25,408 @@ from segue.model.event import AnyBody, ConfigChanged
 from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
-from .agent_options import MODE, OFFERED, login
-from .client_requests import ClientProxy, Files
-from .history_prompt import primer
-from .processes import Child, Children, Command, Hearer
-from .update_handler import Hearing, Recorder, stopped, title_of
+from .agent_options import MODE, OFFERED, parse_login
+from .client_requests import ClientProxy, SessionFiles
+from .history_prompt import history_prompt
+from .processes import AgentPool, Command, RunningAgent, SessionCallbacks
+from .update_handler import Recorder, UpdateHandler, meaningful_title, stop_reason
 
 log = logging.getLogger("segue.agents.acp")
 
-OPTION = "acp"  # where a session keeps which session of the child it is
-CANCEL_SECONDS = 0.5  # that a child has to end a turn that was cancelled
-COMMAND_SECONDS = 0.1  # that a new session's commands have to come
-STALE_SECONDS = 5.0  # that a turn which did not obey has before its child is ended
+OPTION = "acp"  # the session option that identifies the native session
+CANCEL_SECONDS = 0.5  # for a process to end a cancelled turn
+COMMAND_SECONDS = 0.1  # for the commands of a new session to arrive
+STUCK_SECONDS = 5.0  # for a cancelled turn to end before its process is replaced
 
 
 class AcpAgents:
-    """Makes agents of commands; the children are shared, and ended by `close`."""
+    """Builds agents from commands. Agents with the same command share a process."""
 
     def __init__(self, client_proxy: ClientProxy | None = None) -> None:
-        """`client_proxy` does for children what clients do."""
-        self._children = Children(client_proxy)
+        """`client_proxy` answers requests that processes send to their client."""
+        self._pool = AgentPool(client_proxy)
 
     def build(self, spec: Mapping[str, Any]) -> AcpAgent:
-        return AcpAgent(self._children, command_of(spec))
+        """Build the agent of a specification. Raises NoAgent if it has no command."""
+        return AcpAgent(self._pool, parse_command(spec))
 
     async def close(self) -> None:
-        await self._children.close()
+        """End all processes."""
+        await self._pool.close()
 
 
-def command_of(spec: Mapping[str, Any]) -> Command:
-    """The words of the command that a specification names."""
+def parse_command(spec: Mapping[str, Any]) -> Command:
+    """Return the words of the specification's command. Raises NoAgent if there is none."""
     words = tuple(shlex.split(str(spec.get("command", ""))))
     if not words:
         raise NoAgent("an agent of kind 'acp' needs a command")
     return words
 
 
-class _Own(NamedTuple):
-    """The child's session that is ours, and whether the child knows the conversation."""
+class _NativeSession(NamedTuple):
+    """A session of the process, and whether the process knows the conversation so far."""
 
     id: str
-    knows: bool
+    has_history: bool
 
 
 class AcpAgent:
-    """One command, as an agent."""
+    """The agent of one command."""
 
-    def __init__(self, children: Children, command: Command) -> None:
-        self._children = children
+    def __init__(self, pool: AgentPool, command: Command) -> None:
+        self._pool = pool
         self._command = command
 
     async def run(self, turn: Turn) -> StopReason:
+        """Answer the turn. Raises NoAgent for callers other than the local user."""
         if not turn.local:
             raise NoAgent(
-                "this agent is a program with the local user's rights, and answers no other"
+                "this agent is a program with the local user's rights, so only that user can use it"
             )
-        async with self._borrowed(turn.cwd) as child:
-            if not await self._is_stuck(turn, child):
-                return await self._answer(turn, child)
-            if len(child.busy()) > 1:  # with sessions that are not to suffer for this one
-                raise AgentFailed(f"{self._command[0]} has not ended the turn that was cancelled")
-        await self._children.discard(self._command, child)
-        async with self._borrowed(turn.cwd) as child:
-            return await self._answer(turn, child)
+        async with self._running_agent(turn.cwd) as agent:
+            if not await self._is_stuck(turn, agent):
+                return await self._answer(turn, agent)
+            if len(agent.prompts) > 1:  # replacing the process would end other sessions' turns
+                raise AgentFailed(
+                    f"{self._command[0]} has not ended the cancelled turn; try again later"
+                )
+        await self._pool.discard(self._command, agent)
+        async with self._running_agent(turn.cwd) as agent:
+            return await self._answer(turn, agent)
 
-    # Its own sessions.
+    # Native sessions.
 
     async def list_sessions(self, cwd: str | None = None) -> list[SessionInfo]:
-        """Those that the child lists, all or one directory's, if it can list any."""
-        async with self._borrowed(os.getcwd()) as child:  # some list that directory's alone
-            if not child.client.supports("list"):
+        """Return the native sessions, of one directory or all; none if the agent cannot list."""
+        # Some agents list only the sessions of the directory in which they were started.
+        async with self._running_agent(os.getcwd()) as agent:
+            if not agent.client.supports("list"):
                 return []
-            found = child.client.sessions(cwd=cwd)
-            rows = [row async for row in found if os.path.isabs(row.cwd)]
-            return [replace(row, title=title_of(row.title) or None) for row in rows]
+            rows = [row async for row in agent.client.sessions(cwd=cwd) if os.path.isabs(row.cwd)]
+            return [replace(row, title=meaningful_title(row.title) or None) for row in rows]
 
-    def session_id_for(self, native: str) -> str:
-        """The id that a session of the child's has here."""
-        return ids.parse(native) or ids.derived_id(OPTION, *self._command, native)
+    def session_id_for(self, native_id: str) -> str:
+        """Return segue's id for a native session."""
+        return ids.parse(native_id) or ids.derived_id(OPTION, *self._command, native_id)
 
-    def session_options(self, native: str, id: str) -> dict[str, Any]:
-        """The options of a session that is one of the child's."""
-        return {OPTION: {"session": native, "of": id, "command": [*self._command]}}
+    def session_options(self, native_id: str, session_id: str) -> dict[str, Any]:
+        """Return the session options that bind a segue session to a native one."""
+        return {OPTION: {"session": native_id, "of": session_id, "command": [*self._command]}}
 
     def native_id(self, session: Session) -> str | None:
-        """The child's session that one of ours is."""
-        kept = session.options.get(OPTION)
-        if not isinstance(kept, dict) or kept.get("command") != [*self._command]:
+        """Return the native session that a segue session is bound to, or None."""
+        binding = self._binding(session)
+        if binding is None or binding.get("of") != session.id:
             return None
-        found = kept.get("session")
-        return found if isinstance(found, str) and kept.get("of") == session.id else None
+        native_id = binding.get("session")
+        return native_id if isinstance(native_id, str) else None
+
+    def _parent_native_id(self, session: Session) -> str | None:
+        """Return the native session that a fork has its history from, or None."""
+        binding = self._binding(session)
+        if binding is None or binding.get("of") == session.id:
+            return None
+        return binding.get("session")
+
+    def _binding(self, session: Session) -> dict[str, Any] | None:
+        binding = session.options.get(OPTION)
+        if not isinstance(binding, dict) or binding.get("command") != [*self._command]:
+            return None
+        return binding
 
     async def logins(self) -> list[LoginMethod]:
-        """The ways to log in that the child tells."""
-        async with self._borrowed(os.getcwd()) as child:
-            found = [login(each) for each in child.client.auth_methods]
-            return [each for each in found if each is not None]
+        """Return the login methods of the agent."""
+        async with self._running_agent(os.getcwd()) as agent:
+            methods = [parse_login(method) for method in agent.client.auth_methods]
+            return [method for method in methods if method is not None]
 
     async def log_in(self, id: str) -> None:
-        async with self._borrowed(os.getcwd()) as child:
-            await child.client.log_in(id)
+        """Log in with one of the methods."""
+        async with self._running_agent(os.getcwd()) as agent:
+            await agent.client.log_in(id)
 
     async def log_out(self) -> None:
-        async with self._borrowed(os.getcwd()) as child:
-            await child.client.log_out()
+        """Log out."""
+        async with self._running_agent(os.getcwd()) as agent:
+            await agent.client.log_out()
 
     async def start_session(
         self, cwd: str, roots: Sequence[str], tools: Tools | None
     ) -> AgentSession:
-        """Begin a session in the child, so that it is the same one on both sides."""
-        async with self._borrowed(cwd) as child:
-            native = await child.client.new(cwd, **_setup(roots, tools, child.client))
-            child.opened(native)
-            if child.client.version == 1:
-                await asyncio.sleep(COMMAND_SECONDS)  # they come behind the answer
-            offered = child.offered[native]
+        """Start a native session for a new segue session."""
+        async with self._running_agent(cwd) as agent:
+            native_id = await agent.client.new(cwd, **_setup_params(roots, tools, agent.client))
+            agent.add_session(native_id)
+            if agent.client.version == 1:
+                await asyncio.sleep(COMMAND_SECONDS)  # they arrive after the response
+            offered = agent.offered[native_id]
 
-        def bind(id: str) -> dict[str, Any]:
-            child.ours[id] = native
-            return {**self.session_options(native, id), OFFERED: offered}
+        def bind(session_id: str) -> dict[str, Any]:
+            agent.native_ids[session_id] = native_id
+            return {**self.session_options(native_id, session_id), OFFERED: offered}
 
-        return AgentSession(id=self.session_id_for(native), native_id=native, bind=bind)
+        return AgentSession(id=self.session_id_for(native_id), native_id=native_id, bind=bind)
 
     async def set_option(
         self, session: Session, tools: Tools | None, option: str, value: str | bool
     ) -> Any:
-        """Choose a value of an option that the child offers; what it offers then."""
-        native = self.native_id(session)
-        async with self._borrowed(session.cwd) as child:
-            if native is None or not await self._has(session, tools, child, native):
+        """Set an option of the agent, and return the options that it offers now."""
+        native_id = self.native_id(session)
+        async with self._running_agent(session.cwd) as agent:
+            if native_id is None or not await self._ensure_open(session, tools, agent, native_id):
                 raise AgentFailed("this session is not open in its agent; prompt it first")
-            offered = child.offered[native].get("options", ())
-            if any(each["id"] == option and each.get("by") == MODE for each in offered):
-                await child.client.set_mode(native, str(value))
-                return child.learn(native, {"currentModeId": value})
-            return child.learn(native, await child.client.set_option(native, option, value))
+            options = agent.offered[native_id].get("options", ())
+            if any(offer["id"] == option and offer.get("by") == MODE for offer in options):
+                await agent.client.set_mode(native_id, str(value))
+                return agent.update_offered(native_id, {"currentModeId": value})
+            update = await agent.client.set_option(native_id, option, value)
+            return agent.update_offered(native_id, update)
 
-    async def read_history(self, session: Session, native: str) -> list[AnyBody]:
-        """The conversation of one of the child's sessions, if the child can tell it."""
-        async with self._borrowed(session.cwd) as child:
-            client = child.client
+    async def read_history(self, session: Session, native_id: str) -> list[AnyBody]:
+        """Return the conversation of a native session; empty if the agent cannot replay it."""
+        async with self._running_agent(session.cwd) as agent:
+            client = agent.client
             if client.version == 1 and not client.supports("load"):
                 return []
             recorder = Recorder(session)
-            hearing = Hearing(recorder, replaying=True)
-            child.hear(native, Hearer(hearing.update, hearing.permission))
+            handler = UpdateHandler(recorder, replaying=True)
+            agent.set_callbacks(
+                native_id, SessionCallbacks(handler.on_update, handler.on_permission)
+            )
             try:
-                await client.load(native, session.cwd, **_setup((), None, client))
-                await hearing.finish()
+                await client.load(native_id, session.cwd, **_setup_params((), None, client))
+                await handler.finish()
             finally:
-                child.unhear(native)
+                agent.remove_callbacks(native_id)
             return recorder.bodies
 
+    async def release(self, session: str) -> None:
+        """Close the native session, and end the process if it has no other session."""
+        agent = self._pool.peek(self._command)
+        if agent is None or agent.disconnected:
+            return
+        native_id = agent.native_ids.pop(session, None)
+        if native_id is not None:
+            agent.open_sessions.discard(native_id)
+            if agent.client.supports("close"):
+                try:
+                    async with asyncio.timeout(CANCEL_SECONDS):
+                        await agent.client.close(native_id)
+                except (RpcError, Disconnected, TimeoutError) as error:
+                    log.info("the agent did not close session %s: %s", native_id, error)
+        if not agent.open_sessions and self._pool.is_unused(self._command):
+            await self._pool.discard(self._command, agent)
+
     @asynccontextmanager
-    async def _borrowed(self, cwd: str) -> AsyncIterator[Child]:
-        """The child; what goes wrong with it is said in words."""
-        child = await self._children.borrow(self._command, cwd)
+    async def _running_agent(self, cwd: str) -> AsyncIterator[RunningAgent]:
+        """Acquire the process, and translate its errors to segue's."""
+        agent = await self._pool.acquire(self._command, cwd)
         try:
-            yield child
+            yield agent
         except UnsupportedCapability as error:
             raise AgentFailed(str(error)) from error
         except Disconnected as error:
-            why = await child.why(error)
-            await self._children.discard(self._command, child)
-            raise AgentFailed(f"{self._command[0]} went away: {why}") from error
+            reason = await agent.failure_reason(error)
+            await self._pool.discard(self._command, agent)
+            raise AgentFailed(f"{self._command[0]} ended unexpectedly: {reason}") from error
         except RpcError as error:
-            raise self._refusal(child.client, error) from error
+            raise self._translate(agent.client, error) from error
         finally:
-            self._children.give_back(self._command)
+            self._pool.release(self._command)
 
-    async def release(self, session: str) -> None:
-        """Nobody has this session open any more: so the child need not, nor be there for it."""
-        child = self._children.peek(self._command)
-        if child is None or child.gone:
-            return
-        own = child.ours.pop(session, None)
-        if own is not None:
-            child.open.discard(own)
-            if child.client.supports("close"):
-                try:
-                    async with asyncio.timeout(CANCEL_SECONDS):
-                        await child.client.close(own)
-                except (RpcError, Disconnected, TimeoutError) as error:
-                    log.info("the agent's session was not closed: %s", error)
-        if not child.open and self._children.unused(self._command):
-            await self._children.discard(self._command, child)
+    def _translate(self, client: AcpClient, error: RpcError) -> SegueError:
+        if error.code != AUTH_REQUIRED:
+            return AgentFailed(f"{self._command[0]}: {error.message}")
+        names = [str(method.get("name")) for method in client.auth_methods if method.get("name")]
+        methods = f" ({', '.join(names)})" if names else ""
+        return Unauthorized(
+            f"{self._command[0]} requires a login; log in with its own command{methods}"
+        )
 
-    async def _answer(self, turn: Turn, child: Child) -> StopReason:
-        own = await self._open(turn, child)
-        await _offer(turn, child, own.id)
-        before = "" if own.knows else primer(await turn.history())
-        hearing = Hearing(turn, titled=bool(before) and turn.session.title is not None)
-        files = Files(turn, hearing.allowed)
-        child.hear(own.id, Hearer(hearing.update, hearing.permission, files, hearing.seen))
+    # Turns.
+
+    async def _answer(self, turn: Turn, agent: RunningAgent) -> StopReason:
+        native = await self._open(turn, agent)
+        await _store_offered(turn, agent, native.id)
+        history = "" if native.has_history else history_prompt(await turn.history())
+        handler = UpdateHandler(turn, keep_title=bool(history) and turn.session.title is not None)
+        files = SessionFiles(turn, handler.allowed_paths)
+        agent.set_callbacks(
+            native.id,
+            SessionCallbacks(
+                handler.on_update, handler.on_permission, files, handler.on_terminal_output
+            ),
+        )
         try:
-            blocks = _fitting(turn.prompt, child.client)
-            if before:
-                blocks.append({"type": "text", "text": before})
-            work = asyncio.ensure_future(_prompt(child.client, own.id, blocks, hearing))
-            child.work(own.id, work)
-            try:
-                result = await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await child.client.cancel(own.id)
-                child.take_back(own.id)
-                await asyncio.wait([work], timeout=CANCEL_SECONDS)
-                raise
-            await hearing.finish()
-            await hearing.spent(result.get("usage"))
-            await _offer(turn, child, own.id)
-            reason: StopReason = stopped(result)
+            blocks = _prompt_blocks(turn.prompt, agent.client)
+            if history:
+                blocks.append({"type": "text", "text": history})
+            result = await self._send_prompt(agent, native.id, blocks, handler)
+            await handler.finish()
+            await handler.store_usage(result.get("usage"))
+            await _store_offered(turn, agent, native.id)
+            reason: StopReason = stop_reason(result)
             return reason
         finally:
-            hearing.close()
+            handler.close()
             files.close()
 
-    async def _is_stuck(self, turn: Turn, child: Child) -> bool:
-        """Whether the child is still at a turn of this session that was cancelled."""
-        before = child.working.get(child.ours.get(turn.session.id, ""))
-        if before is None or before.done():
+    async def _send_prompt(
+        self, agent: RunningAgent, native_id: str, blocks: Sequence[Any], handler: UpdateHandler
+    ) -> dict[str, Any]:
+        """Send a prompt and wait for its end. If this task is cancelled, cancel the prompt."""
+        prompt = asyncio.ensure_future(_prompt(agent.client, native_id, blocks, handler))
+        agent.track_prompt(native_id, prompt)
+        try:
+            return await asyncio.shield(prompt)
+        except asyncio.CancelledError:
+            await agent.client.cancel(native_id)
+            agent.cancel_forms(native_id)
+            await asyncio.wait([prompt], timeout=CANCEL_SECONDS)
+            raise
+
+    async def _is_stuck(self, turn: Turn, agent: RunningAgent) -> bool:
+        """Return True if the process still works on a cancelled turn of this session."""
+        prompt = agent.prompts.get(agent.native_ids.get(turn.session.id, ""))
+        if prompt is None or prompt.done():
             return False
-        await asyncio.wait([before], timeout=STALE_SECONDS)
-        return not before.done()
+        await asyncio.wait([prompt], timeout=STUCK_SECONDS)
+        return not prompt.done()
 
-    # The child's session.
+    async def _open(self, turn: Turn, agent: RunningAgent) -> _NativeSession:
+        """Open the native session of a turn: the bound one, a fork of its parent, or a new one."""
+        session = turn.session
+        bound = self.native_id(session)
+        if bound is not None and await self._ensure_open(session, turn.tools, agent, bound):
+            return _NativeSession(bound, has_history=True)
+        native = await self._fork_or_start(turn, agent)
+        agent.add_session(native.id, session.id)
+        await turn.emit(ConfigChanged(options=self.session_options(native.id, session.id)))
+        return native
 
-    async def _open(self, turn: Turn, child: Child) -> _Own:
-        """The child's session for this one: the same as before, a fork of it, or a new one."""
-        before = self.native_id(turn.session)
-        if before is not None and await self._has(turn.session, turn.tools, child, before):
-            return _Own(before, True)
-        own = await self._new(turn, child)
-        child.opened(own.id, turn.session.id)
-        await turn.emit(ConfigChanged(options=self.session_options(own.id, turn.session.id)))
-        return own
-
-    async def _has(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
-        """Whether the child has its session open for this one of ours, opened again if need be."""
-        if child.ours.get(session.id) == id:
+    async def _ensure_open(
+        self, session: Session, tools: Tools | None, agent: RunningAgent, native_id: str
+    ) -> bool:
+        """Return True if the process has the native session open, after opening it if necessary."""
+        if agent.native_ids.get(session.id) == native_id:
             return True
-        # One that counts its sessions anew gives the same name to another.
-        if id in child.open or not await self._again(session, tools, child, id):
+        # A restarted process may have given the same id to another session.
+        if native_id in agent.open_sessions:
             return False
-        child.opened(id, session.id)
+        if not await self._reopen(session, tools, agent, native_id):
+            return False
+        agent.add_session(native_id, session.id)
         return True
 
-    async def _again(self, session: Session, tools: Tools | None, child: Child, id: str) -> bool:
-        """Whether the child has its session again. Its history is ours already, and not heard."""
-        replayed = 0
+    async def _reopen(
+        self, session: Session, tools: Tools | None, agent: RunningAgent, native_id: str
+    ) -> bool:
+        """Resume or load a native session. segue has its history, so replayed events are ignored.
+
+        Returns False if the process does not have the session any more.
+        """
+        replayed_messages = 0
 
         async def count(update: dict[str, Any]) -> None:
-            nonlocal replayed
-            replayed += str(update.get("sessionUpdate")).endswith(("message", "message_chunk"))
+            nonlocal replayed_messages
+            kind = str(update.get("sessionUpdate"))
+            replayed_messages += kind.endswith(("message", "message_chunk"))
 
-        async def never(request: dict[str, Any]) -> None:
+        async def refuse(request: dict[str, Any]) -> None:
             return None
 
-        client, more = child.client, _setup(session.roots, tools, child.client)
-        for way, open_it in (("resume", client.resume), ("load", client.load)):
-            if not client.supports(way):
+        client, params = agent.client, _setup_params(session.roots, tools, agent.client)
+        for method, call in (("resume", client.resume), ("load", client.load)):
+            if not client.supports(method):
                 continue
-            child.hear(id, Hearer(count, never))
+            agent.set_callbacks(native_id, SessionCallbacks(count, refuse))
             try:
-                await open_it(id, session.cwd, **more)
+                await call(native_id, session.cwd, **params)
             except RpcError as error:
                 if error.code == AUTH_REQUIRED:
                     raise
-                log.info("%s: %s of %s: %s", self._command[0], way, id, error.message)
+                log.info("%s: %s of %s: %s", self._command[0], method, native_id, error.message)
                 continue
             finally:
-                child.unhear(id)
-            # Some answer yes to a session that they do not know; a load shows it.
-            if way == "resume" or replayed:
+                agent.remove_callbacks(native_id)
+            # Some agents accept a load of an unknown session, but then replay no messages.
+            if method == "resume" or replayed_messages:
                 return True
         return False
 
-    async def _new(self, turn: Turn, child: Child) -> _Own:
-        parent = self._parent(turn.session)
-        more = _setup(turn.session.roots, turn.tools, child.client)
-        if parent is not None and child.client.supports("fork"):
+    async def _fork_or_start(self, turn: Turn, agent: RunningAgent) -> _NativeSession:
+        parent = self._parent_native_id(turn.session)
+        params = _setup_params(turn.session.roots, turn.tools, agent.client)
+        if parent is not None and agent.client.supports("fork"):
             try:
-                return _Own(await child.client.fork(parent, turn.cwd, **more), True)
+                fork = await agent.client.fork(parent, turn.cwd, **params)
+                return _NativeSession(fork, has_history=True)
             except RpcError as error:
                 log.info("%s: fork of %s: %s", self._command[0], parent, error.message)
-        return _Own(await child.client.new(turn.cwd, **more), False)
-
-    def _parent(self, session: Session) -> str | None:
-        """The child's session that this one, a fork, has its history from."""
-        kept = session.options.get(OPTION)
-        if not isinstance(kept, dict) or kept.get("command") != [*self._command]:
-            return None
-        return None if kept.get("of") == session.id else kept.get("session")
-
-    def _refusal(self, client: AcpClient, error: RpcError) -> SegueError:
-        if error.code != AUTH_REQUIRED:
-            return AgentFailed(f"{self._command[0]}: {error.message}")
-        ways = [str(each.get("name")) for each in client.auth_methods if each.get("name")]
-        how = f" ({', '.join(ways)})" if ways else ""
-        return Unauthorized(f"{self._command[0]} wants you to log in first, in its own way{how}")
+        return _NativeSession(await agent.client.new(turn.cwd, **params), has_history=False)
 
 
-async def _offer(turn: Turn, child: Child, native: str) -> None:
-    """Keep what the child offers, where that is news."""
-    offered = child.offered.get(native, {})
+async def _store_offered(turn: Turn, agent: RunningAgent, native_id: str) -> None:
+    """Store the agent's options and commands in the session if they have changed."""
+    offered = agent.offered.get(native_id, {})
     if offered != turn.session.options.get(OFFERED, {}):
         await turn.emit(ConfigChanged(options={OFFERED: offered}))
 
 
 async def _prompt(
-    client: AcpClient, id: str, blocks: Sequence[Any], hearing: Hearing
+    client: AcpClient, native_id: str, blocks: Sequence[Any], handler: UpdateHandler
 ) -> dict[str, Any]:
-    """How the turn ended: version 1 answers with it, version 2 tells it later."""
-    result = await client.prompt(id, blocks)
+    """Send a prompt and return the result of the turn.
+
+    In version 1 it is the response to the prompt, in version 2 a later update.
+    """
+    response = await client.prompt(native_id, blocks)
     if client.version == 1:
-        return result
-    gone: asyncio.Future[Any] = asyncio.ensure_future(client.wait_closed())
-    rest: asyncio.Future[Any] = hearing.rest
+        return response
+    closed: asyncio.Future[Any] = asyncio.ensure_future(client.wait_closed())
+    result: asyncio.Future[Any] = handler.result
     try:
-        await asyncio.wait([rest, gone], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([result, closed], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        gone.cancel()
-    if not rest.done():
-        raise Disconnected("the agent went away")
-    return hearing.rest.result()
+        closed.cancel()
+    if not result.done():
+        raise Disconnected("the agent closed the connection")
+    return handler.result.result()
 
 
-def _setup(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict[str, Any]:
-    """What a child is told beside the directory: further roots, and the client's MCP servers."""
-    more: dict[str, Any] = {}
+def _setup_params(roots: Sequence[str], tools: Tools | None, client: AcpClient) -> dict[str, Any]:
+    """Return the parameters for opening a session: further directories and MCP servers."""
+    params: dict[str, Any] = {}
     if roots and client.supports("additionalDirectories"):
-        more["additionalDirectories"] = [*roots]
-    given = getattr(tools, "configs", None)
+        params["additionalDirectories"] = [*roots]
+    configs = getattr(tools, "configs", None)
     servers = []
-    for server in given() if given is not None else ():
-        told = msgspec.to_builtins(server)
-        lists: dict[str, Any] = (
-            {"headers": []} if isinstance(server, HttpMcpServer) else {"args": [], "env": []}
-        )
-        if isinstance(server, HttpMcpServer):
-            told = {"type": "http", **told}
+    for config in configs() if configs is not None else ():
+        server = msgspec.to_builtins(config)
+        if isinstance(config, HttpMcpServer):
+            servers.append({"headers": [], "type": "http", **server})
         elif client.version == 2:
-            told = {"type": "stdio", **told}
-        servers.append({**lists, **told})
-    more["mcpServers"] = servers
-    return more
+            servers.append({"args": [], "env": [], "type": "stdio", **server})
+        else:
+            servers.append({"args": [], "env": [], **server})
+    params["mcpServers"] = servers
+    return params
 
 
-def _fitting(prompt: Content, client: AcpClient) -> list[Any]:
-    """A prompt in blocks that this child takes; what it does not becomes words or a link."""
-    found: list[Block] = []
+def _prompt_blocks(prompt: Content, client: AcpClient) -> list[Any]:
+    """Return a prompt's blocks, with text or links for the content that the agent refuses."""
+    blocks: list[Block] = []
     for block in prompt:
         match block:
             case Image() if not client.accepts_content("image"):
-                found.append(Text(text=f"[an image of type {block.mime}]"))
+                blocks.append(Text(text=f"[an image of type {block.mime}]"))
             case Audio() if not client.accepts_content("audio"):
-                found.append(Text(text=f"[a sound of type {block.mime}]"))
+                blocks.append(Text(text=f"[a sound of type {block.mime}]"))
             case Resource() if not client.accepts_content("embeddedContext"):
                 if block.text is not None:
-                    found.append(Text(text=f"{block.uri}:\n\n{block.text}"))
+                    blocks.append(Text(text=f"{block.uri}:\n\n{block.text}"))
                 else:
-                    found.append(ResourceLink(uri=block.uri, name=block.uri, mime=block.mime))
+                    blocks.append(ResourceLink(uri=block.uri, name=block.uri, mime=block.mime))
             case _:
-                found.append(block)
-    return [msgspec.to_builtins(each) for each in write_blocks(found)]
+                blocks.append(block)
+    return [msgspec.to_builtins(block) for block in write_blocks(blocks)]

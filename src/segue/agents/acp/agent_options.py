@@ -1,5 +1,4 @@
-"""What a child offers: ways to log in, options to choose from, and commands. Kept in one form for
-both versions of the protocol, so that every door can show it."""
+"""The login methods, options and commands of an agent, in one form for both protocol versions."""
 
 from __future__ import annotations
 
@@ -8,114 +7,133 @@ from typing import Any
 
 from segue.acp.wire import LoginMethod
 
-OFFERED = "offered"  # the session's option that has it
-MODE = "mode"
+OFFERED = "offered"  # the session option that contains the agent's options and commands
+MODE = "mode"  # also marks an option that the agent reports as `modes`
 
 
-def learned(before: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is offered after a child has told something: how a session was opened, or an update."""
-    found: dict[str, Any] = {
-        name: before[name] for name in ("options", "commands") if name in before
+def update_offered(offered: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the offered options and commands after an update or the result of opening a session.
+
+    An agent may report its modes as `modes` and as an option; the option has precedence.
+    """
+    result: dict[str, Any] = {
+        name: offered[name] for name in ("options", "commands") if name in offered
     }
-    if isinstance(told.get("configOptions"), list):
-        options = [_option(each) for each in told["configOptions"] if isinstance(each, dict)]
-        modes = [each for each in found.get("options", ()) if each.get("by") == MODE]
-        fresh = [each for each in options if each is not None]
-        # Some tell their modes both ways; an option is the newer one.
-        if not any(each["category"] == MODE for each in fresh):
-            fresh = [*modes, *fresh]
-        found["options"] = fresh
-    if isinstance(told.get("modes"), dict) and (mode := _modes(told["modes"])):
-        others = [each for each in found.get("options", ()) if each.get("by") != MODE]
-        if not any(each["category"] == MODE for each in others):
-            found["options"] = [mode, *others]
-    if isinstance(told.get("currentModeId"), str):
-        found["options"] = [
-            {**each, "value": told["currentModeId"]} if each.get("by") == MODE else each
-            for each in found.get("options", ())
+    if isinstance(update.get("configOptions"), list):
+        result["options"] = _merge_config_options(
+            result.get("options", ()), update["configOptions"]
+        )
+    if isinstance(update.get("modes"), dict) and (mode := _parse_modes(update["modes"])):
+        others = [option for option in result.get("options", ()) if option.get("by") != MODE]
+        if not any(option["category"] == MODE for option in others):
+            result["options"] = [mode, *others]
+    if isinstance(update.get("currentModeId"), str):
+        result["options"] = [
+            {**option, "value": update["currentModeId"]} if option.get("by") == MODE else option
+            for option in result.get("options", ())
         ]
-    if isinstance(told.get("availableCommands"), list):
-        commands = [_command(each) for each in told["availableCommands"] if isinstance(each, dict)]
-        found["commands"] = [each for each in commands if each is not None]
-    return found
+    if isinstance(update.get("availableCommands"), list):
+        commands = map(_parse_command, _dicts(update["availableCommands"]))
+        result["commands"] = [command for command in commands if command is not None]
+    return result
 
 
-def _option(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A selection, or what is switched on and off, which has no choices."""
-    id = given.get("configId", given.get("id"))
-    value, choices = given.get("currentValue"), _choices(given.get("options"))
-    switch = given.get("type") == "boolean" and isinstance(value, bool)
-    chosen = given.get("type") == "select" and value in [each["value"] for each in choices]
-    if not isinstance(id, str) or not (switch or chosen):
+def _merge_config_options(current: Any, raw_options: Any) -> list[dict[str, Any]]:
+    parsed = map(_parse_option, _dicts(raw_options))
+    options = [option for option in parsed if option is not None]
+    if any(option["category"] == MODE for option in options):
+        return options
+    return [*(option for option in current if option.get("by") == MODE), *options]
+
+
+def _parse_option(raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a selection, or a switch, which has no choices; None if the option is invalid."""
+    id = raw.get("configId", raw.get("id"))
+    value, choices = raw.get("currentValue"), _parse_choices(raw.get("options"))
+    is_switch = raw.get("type") == "boolean" and isinstance(value, bool)
+    is_selection = raw.get("type") == "select" and value in [choice["value"] for choice in choices]
+    if not isinstance(id, str) or not (is_switch or is_selection):
         return None
     return {
         "id": id,
-        "name": _text(given.get("name")) or id,
-        "description": _text(given.get("description")) or None,
-        "category": _text(given.get("category")) or None,
+        "name": _text(raw.get("name")) or id,
+        "description": _text(raw.get("description")) or None,
+        "category": _text(raw.get("category")) or None,
         "value": value,
-        "choices": [] if switch else choices,
+        "choices": [] if is_switch else choices,
     }
 
 
-def _choices(given: Any) -> list[dict[str, Any]]:
-    """The values of an option, those of groups one after the other."""
-    found: list[dict[str, Any]] = []
-    for each in given if isinstance(given, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("options"), list):
-            found += _choices(each["options"])
-        elif isinstance(each, dict) and isinstance(each.get("value"), str):
-            name = _text(each.get("name")) or each["value"]
-            text = _text(each.get("description")) or None
-            found.append({"value": each["value"], "name": name, "description": text})
-    return found
+def _parse_choices(raw: Any) -> list[dict[str, Any]]:
+    """Return the values of an option, with groups flattened."""
+    choices: list[dict[str, Any]] = []
+    for item in _dicts(raw):
+        if isinstance(item.get("options"), list):
+            choices += _parse_choices(item["options"])
+        elif isinstance(item.get("value"), str):
+            name = _text(item.get("name")) or item["value"]
+            description = _text(item.get("description")) or None
+            choices.append({"value": item["value"], "name": name, "description": description})
+    return choices
 
 
-def _modes(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _parse_modes(raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the modes of an agent as an option."""
     modes = [
-        {"value": each.get("id"), "name": each.get("name"), "description": each.get("description")}
-        for each in given.get("availableModes") or ()
-        if isinstance(each, dict)
+        {"value": mode.get("id"), "name": mode.get("name"), "description": mode.get("description")}
+        for mode in raw.get("availableModes") or ()
+        if isinstance(mode, dict)
     ]
-    option = {
-        "id": MODE,
-        "name": "Mode",
-        "type": "select",
-        "category": MODE,
-        "currentValue": given.get("currentModeId"),
-        "options": modes,
-    }
-    found = _option(option)
-    return None if found is None else {**found, "by": MODE}
+    option = _parse_option(
+        {
+            "id": MODE,
+            "name": "Mode",
+            "type": "select",
+            "category": MODE,
+            "currentValue": raw.get("currentModeId"),
+            "options": modes,
+        }
+    )
+    return None if option is None else {**option, "by": MODE}
 
 
-def _command(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    name, text = given.get("name"), given.get("description")
+def _parse_command(raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    name = raw.get("name")
     if not isinstance(name, str) or not name or any(map(str.isspace, name)):
         return None
-    hint = given.get("input")
-    hint = hint.get("hint") if isinstance(hint, dict) else None
-    return {"name": name, "description": _text(text), "hint": _text(hint) or None}
+    input = raw.get("input")
+    hint = input.get("hint") if isinstance(input, dict) else None
+    return {
+        "name": name,
+        "description": _text(raw.get("description")),
+        "hint": _text(hint) or None,
+    }
 
 
-def login(given: Mapping[str, Any]) -> LoginMethod | None:
-    """A way to log in, of either version; None for a kind that nobody here knows."""
-    id, kind = given.get("methodId", given.get("id")), given.get("type", "agent")
+def parse_login(raw: Mapping[str, Any]) -> LoginMethod | None:
+    """Return a login method of either protocol version, or None if its type is unknown."""
+    id, kind = raw.get("methodId", raw.get("id")), raw.get("type", "agent")
     if not isinstance(id, str) or kind not in ("agent", "terminal"):
         return None
-    name, about = _text(given.get("name")) or id, _text(given.get("description")) or None
+    name, description = _text(raw.get("name")) or id, _text(raw.get("description")) or None
     if kind == "agent":
-        return LoginMethod(id=id, name=name, description=about)
-    args, env = given.get("args") or (), given.get("env") or {}
+        return LoginMethod(id=id, name=name, description=description)
+    args, env = raw.get("args") or (), raw.get("env") or {}
     if isinstance(env, list):
-        env = {each.get("name"): each.get("value") for each in env if isinstance(each, dict)}
+        env = {variable.get("name"): variable.get("value") for variable in _dicts(env)}
     return LoginMethod(
         id=id,
         name=name,
-        description=about,
+        description=description,
         args=tuple(map(str, args)),
         env={str(key): str(value) for key, value in env.items()},
     )
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the dicts in a list; none if the value is not a list."""
+    items = value if isinstance(value, list) else ()
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a child asks of us as its client: files, terminals and forms.
+"""Requests that an agent process sends to segue as its client: files, terminals and forms.
 
 segue forwards the request to its own ACP client if that client supports the method and has the
 session open. Otherwise segue serves files itself, within the directories of the session and under
@@ -22,31 +22,36 @@ from segue.model.errors import SegueError
 
 
 class ClientProxy(Protocol):
-    """The client at our door, as far as it does things for agents."""
+    """The ACP client of segue, to which segue forwards requests of agent processes."""
 
     @property
     def methods(self) -> frozenset[str]:
-        """What may be asked of it."""
+        """The methods that the client supports."""
         ...
 
     @property
     def forms(self) -> Mapping[str, Any]:
-        """The kinds of forms that it shows, as it said itself."""
+        """The kinds of forms that the client supports, as it declared them."""
         ...
 
     def has(self, session: str) -> bool:
-        """Whether it has one of our sessions open."""
+        """Return True if the client has a session of segue open."""
         ...
 
     async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
-        """Its answer for one of our sessions; RpcError if it refuses or has it not open."""
+        """Send a request for a session and return the answer.
+
+        Raises RpcError if the client refuses or does not have the session open.
+        """
         ...
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification."""
+        ...
 
 
 def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a child is told that its client can do, in version 1 and in version 2."""
+    """Return the client capabilities for agent processes, in protocol versions 1 and 2."""
     files: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}}
     if client_proxy is None:
         return files, {}
@@ -58,20 +63,21 @@ def capabilities(client_proxy: ClientProxy | None) -> tuple[dict[str, Any], dict
     return {**files, "terminal": TERMINAL_METHODS[0] in client_proxy.methods, **forms}, forms
 
 
-class Files:
-    """The files of a session, for the child that answers a turn of it."""
+class SessionFiles:
+    """Serves the files of a session to the agent process that answers its turn."""
 
     def __init__(self, turn: Turn, allowed: set[str]) -> None:
-        """What has been `allowed` already, by its path, is not asked about again."""
+        """Create it for a turn. Writing to the paths in `allowed` needs no permission request."""
         session = turn.session
         self._turn = turn
         self._allowed = allowed
-        self._over = False
-        self._roots = PathGuard((session.directory, *session.roots), strict=False)
+        self._closed = False
+        self._paths = PathGuard((session.directory, *session.roots), strict=False)
 
     async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a request to read or write a file. Raises RpcError if that fails."""
         try:
-            path = self._path(params.get("path"))
+            path = self._resolve(params.get("path"))
             if method == READ_FILE:
                 return {"content": await self._read(path, params.get("line"), params.get("limit"))}
             await self._write(path, params.get("content"))
@@ -82,18 +88,18 @@ class Files:
             raise RpcError(INTERNAL_ERROR, error.message) from None
 
     def close(self) -> None:
-        """The turn is over, if not for the child: nothing is changed any more."""
-        self._over = True
+        """Refuse further writes: the turn is over, though the process may still work on it."""
+        self._closed = True
 
-    def _path(self, given: Any) -> str:
-        if not isinstance(given, str) or not os.path.isabs(given):
-            raise ToolError(f"path must be absolute, not {given!r}")
-        return self._roots.resolve(given).path
+    def _resolve(self, path: Any) -> str:
+        if not isinstance(path, str) or not os.path.isabs(path):
+            raise ToolError(f"path must be absolute, not {path!r}")
+        return self._paths.resolve(path).path
 
     async def _read(self, path: str, line: Any, limit: Any) -> str:
         if not os.path.lexists(path):
             raise RpcError(NOT_FOUND, f"{path} does not exist", {"uri": path})
-        _, data, status = await asyncio.to_thread(self._roots.read_file, path, MAX_FILE_BYTES)
+        _, data, status = await asyncio.to_thread(self._paths.read_file, path, MAX_FILE_BYTES)
         if status.st_size > MAX_FILE_BYTES:
             raise ToolError(f"{path} is too large: {status.st_size} bytes")
         try:
@@ -112,12 +118,12 @@ class Files:
         try:
             data = content.encode()
         except UnicodeEncodeError:
-            raise ToolError("the text holds characters that UTF-8 cannot") from None
+            raise ToolError("the text contains characters that UTF-8 cannot encode") from None
         if path not in self._allowed:
             title = f"Write {path}"
             answer = await check_permission(self._turn, None, title, "write", "edit", "auto")
             if not answer.allowed or answer.input is not None:
                 raise RpcError(INTERNAL_ERROR, refusal(answer))
-        if self._over:
+        if self._closed:
             raise RpcError(INTERNAL_ERROR, "the turn is over")
-        await asyncio.to_thread(self._roots.replace_file, path, data)
+        await asyncio.to_thread(self._paths.replace_file, path, data)

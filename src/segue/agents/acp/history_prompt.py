@@ -1,4 +1,4 @@
-"""What a child is told of a conversation that it does not know, along with the first prompt."""
+"""The text that introduces an agent to a conversation that it does not know."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, UserMessage
 
-LEAD = "This conversation was begun elsewhere."
-MOST = 32_000  # characters
+INTRODUCTION = "This conversation began in another agent."
+MAX_HISTORY_CHARACTERS = 32_000
 
 
-def primer(history: Sequence[Event]) -> str:
-    """The conversation in words, its end rather than its beginning; "" if there is none.
+def history_prompt(history: Sequence[Event]) -> str:
+    """Return the conversation as text, without its beginning if it is long; "" if it is empty.
 
-    It goes behind the user's own words, which children take commands and titles from.
+    The text must follow the user's prompt, because agents read commands and titles from the start.
     """
     lines: list[str] = []
     for event in history:
         if isinstance(event.body, UserMessage | AgentMessage):
-            who = "User" if isinstance(event.body, UserMessage) else "You"
-            if said := plain_text(event.body.content):
-                lines.append(f"{who}: {said}")
+            speaker = "User" if isinstance(event.body, UserMessage) else "You"
+            if text := plain_text(event.body.content):
+                lines.append(f"{speaker}: {text}")
     if not lines:
         return ""
-    told = "\n\n".join(lines)[-MOST:]
-    return f"{LEAD} This was said before the message above, which is to be answered now:\n\n{told}"
+    conversation = "\n\n".join(lines)[-MAX_HISTORY_CHARACTERS:]
+    return (
+        f"{INTRODUCTION} These messages came before the message above, which you should answer"
+        f" now:\n\n{conversation}"
+    )

@@ -1,10 +1,10 @@
-"""The child processes, one a command: begun when they are needed, ended when nobody does."""
+"""Agent processes: one for each command, started on demand and ended when idle."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,287 +21,305 @@ from segue.acp.process import AgentProcess
 from segue.acp.rpc import METHOD_NOT_FOUND, NOT_FOUND, Disconnected, RpcError
 from segue.model.errors import AgentFailed
 
-from .agent_options import learned
-from .client_requests import ClientProxy, Files, capabilities
+from .agent_options import update_offered
+from .client_requests import ClientProxy, SessionFiles, capabilities
 
 log = logging.getLogger("segue.agents.acp")
 
 START_SECONDS = 60.0
-IDLE_SECONDS = 300.0  # without a turn, after which a child is ended
+IDLE_SECONDS = 300.0  # an agent process without turns ends after this time
+END_SECONDS = 2.0  # for a process to end by itself
 
-_OFFERS = ("available_commands_update", "current_mode_update", "config_option_update")
+_OFFERED_UPDATES = ("available_commands_update", "current_mode_update", "config_option_update")
 
 Command = tuple[str, ...]
-Update = Callable[[dict[str, Any]], Awaitable[None]]
-Permission = Callable[[dict[str, Any]], Awaitable[str | None]]
-Output = Callable[[str, str], None]
+OnUpdate = Callable[[dict[str, Any]], Awaitable[None]]
+OnPermission = Callable[[dict[str, Any]], Awaitable[str | None]]
+OnTerminalOutput = Callable[[str, str], None]
 
 
-class Hearer(NamedTuple):
-    """Who is told of a session. Whoever has a turn has its files too, and keeps what is seen in
-    terminals."""
+class SessionCallbacks(NamedTuple):
+    """The callbacks for one session of a process. `files` and `on_output` exist during a turn."""
 
-    update: Update
-    permission: Permission
-    files: Files | None = None
-    seen: Output | None = None
+    on_update: OnUpdate
+    on_permission: OnPermission
+    files: SessionFiles | None = None
+    on_output: OnTerminalOutput | None = None
 
 
-class Child:
-    """One agent at work. `hear` is who is told of a session, by the child's own id of it."""
+class RunningAgent:
+    """A running agent process and its ACP connection.
+
+    The process has its own session ids, called native ids here.
+    """
 
     def __init__(self, process: AgentProcess, client_proxy: ClientProxy | None) -> None:
         self._process = process
-        self._editor = client_proxy
+        self._client_proxy = client_proxy
         self.client = AcpClient(
             process.stream,
             process.stream,
-            on_update=self._told,
-            on_permission=self._asked,
-            on_request=self._wanted,
-            on_notification=self._noticed,
+            on_update=self._on_update,
+            on_permission=self._on_permission,
+            on_request=self._on_request,
+            on_notification=self._on_notification,
             capabilities=capabilities(client_proxy),
         )
         self._serving = asyncio.ensure_future(self.client.serve())
-        self._hearers: dict[str, Hearer] = {}
-        self._forms: dict[asyncio.Task[Any], str] = {}  # that are shown, with the child's session
-        self.open: set[str] = set()  # the child's sessions that were opened in it
-        self.ours: dict[str, str] = {}  # the child's session, by ours
-        self.offered: dict[str, dict[str, Any]] = {}  # what each of its sessions can be told to do
-        self.working: dict[str, asyncio.Task[Any]] = {}  # prompts, by the child's session
+        self._callbacks: dict[str, SessionCallbacks] = {}  # by native id
+        self._forms: dict[asyncio.Task[Any], str] = {}  # open forms, with their native id
+        self.open_sessions: set[str] = set()  # native ids
+        self.native_ids: dict[str, str] = {}  # by segue's session id
+        self.offered: dict[str, dict[str, Any]] = {}  # options and commands, by native id
+        self.prompts: dict[str, asyncio.Task[Any]] = {}  # running ones, by native id
 
     @classmethod
-    async def start(cls, command: Command, cwd: str, client_proxy: ClientProxy | None) -> Child:
+    async def start(
+        cls, command: Command, cwd: str, client_proxy: ClientProxy | None
+    ) -> RunningAgent:
+        """Start a process and initialize the connection. Raises AgentFailed if that fails."""
         try:
-            child = cls(await AgentProcess.start(command, cwd=cwd), client_proxy)
+            agent = cls(await AgentProcess.start(command, cwd=cwd), client_proxy)
         except OSError as error:
-            why = f"{error.strerror}: {error.filename}"
-            raise AgentFailed(f"{command[0]} could not be started: {why}") from error
+            reason = f"{error.strerror}: {error.filename}"
+            raise AgentFailed(f"{command[0]} could not be started: {reason}") from error
         try:
             async with asyncio.timeout(START_SECONDS):
-                await child.client.initialize()
+                await agent.client.initialize()
         except (RpcError, Disconnected, TimeoutError) as error:
-            why = await child.why(error)
-            await child.end()
-            raise AgentFailed(f"{command[0]} is no agent that can be talked to: {why}") from error
+            reason = await agent.failure_reason(error)
+            await agent.end()
+            raise AgentFailed(f"{command[0]} is not a working ACP agent: {reason}") from error
         except BaseException:
-            await child.end()
+            await agent.end()
             raise
-        return child
+        return agent
 
     @property
-    def gone(self) -> bool:
+    def disconnected(self) -> bool:
+        """True if the connection has ended."""
         return self._serving.done()
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return self._process.pid
 
-    async def why(self, error: Exception) -> str:
-        """What an error of the connection means, in words."""
+    async def failure_reason(self, error: Exception) -> str:
+        """Return the reason for a connection error, for users."""
         if isinstance(error, Disconnected):
             return await self._process.exit_reason()
         if isinstance(error, TimeoutError):
             return f"it did not answer within {START_SECONDS:.0f} s"
         return error.message if isinstance(error, RpcError) else str(error)
 
-    def work(self, session: str, work: asyncio.Task[Any]) -> None:
-        """Note a prompt that the child is at, for as long as it is: who cancels may not wait."""
+    def track_prompt(self, native_id: str, prompt: asyncio.Task[Any]) -> None:
+        """Remember a prompt until it ends, which may be after its turn was cancelled."""
 
-        def over(task: asyncio.Task[Any]) -> None:
-            if self.working.get(session) is task:
-                del self.working[session]
-                self.unhear(session)
+        def forget(task: asyncio.Task[Any]) -> None:
+            if self.prompts.get(native_id) is task:
+                del self.prompts[native_id]
+                self.remove_callbacks(native_id)
             if not task.cancelled():
-                task.exception()  # heard, so that nobody warns that it was not
+                task.exception()  # asyncio warns about exceptions that are never retrieved
 
-        self.working[session] = work
-        work.add_done_callback(over)
+        self.prompts[native_id] = prompt
+        prompt.add_done_callback(forget)
 
-    def busy(self) -> list[str]:
-        """The child's sessions in which it is at a prompt."""
-        return list(self.working)
+    def set_callbacks(self, native_id: str, callbacks: SessionCallbacks) -> None:
+        """Set the callbacks for a session."""
+        self._callbacks[native_id] = callbacks
 
-    def hear(self, session: str, hearer: Hearer) -> None:
-        self._hearers[session] = hearer
+    def remove_callbacks(self, native_id: str) -> None:
+        """Remove the callbacks for a session."""
+        self._callbacks.pop(native_id, None)
 
-    def unhear(self, session: str) -> None:
-        self._hearers.pop(session, None)
+    def add_session(self, native_id: str, session_id: str | None = None) -> None:
+        """Record that the process has a session open, and the segue session that it belongs to."""
+        self.open_sessions.add(native_id)
+        if session_id is not None:
+            self.native_ids[session_id] = native_id
+        self.update_offered(native_id, self.client.setup_results.pop(native_id, {}))
 
-    def opened(self, session: str, ours: str | None = None) -> None:
-        """The child has a session open: one of ours, or one that will be."""
-        self.open.add(session)
-        if ours is not None:
-            self.ours[ours] = session
-        self.learn(session, self.client.setup_results.pop(session, {}))
+    def update_offered(self, native_id: str, update: dict[str, Any]) -> dict[str, Any]:
+        """Apply an update to the options and commands of a session, and return them."""
+        offered = update_offered(self.offered.get(native_id, {}), update)
+        self.offered[native_id] = offered
+        return offered
 
-    def learn(self, session: str, told: dict[str, Any]) -> dict[str, Any]:
-        """What is offered for a session, after the child told something."""
-        found = learned(self.offered.get(session, {}), told)
-        self.offered[session] = found
-        return found
+    async def _on_update(self, native_id: str, update: dict[str, Any]) -> None:
+        if update.get("sessionUpdate") in _OFFERED_UPDATES:
+            self.update_offered(native_id, update)
+        if callbacks := self._callbacks.get(native_id):
+            await callbacks.on_update(update)
 
-    async def _told(self, session: str, update: dict[str, Any]) -> None:
-        if update.get("sessionUpdate") in _OFFERS:
-            self.learn(session, update)
-        if hearer := self._hearers.get(session):
-            await hearer.update(update)
+    async def _on_permission(self, request: dict[str, Any]) -> str | None:
+        callbacks = self._callbacks.get(str(request.get("sessionId")))
+        return None if callbacks is None else await callbacks.on_permission(request)
 
-    async def _asked(self, request: dict[str, Any]) -> str | None:
-        hearer = self._hearers.get(str(request.get("sessionId")))
-        return None if hearer is None else await hearer.permission(request)
+    def _session_id(self, native_id: str) -> str | None:
+        """Return segue's id of a session, or None if the session is not segue's."""
+        return next((id for id, native in self.native_ids.items() if native == native_id), None)
 
-    def _ours(self, native: str) -> str | None:
-        """Our session that one of the child's is."""
-        return next((each for each, own in self.ours.items() if own == native), None)
-
-    async def _wanted(self, method: str, params: dict[str, Any]) -> Any:
-        """What the child asks for beside permission."""
-        native = str(params.get("sessionId"))
-        hearer = self._hearers.get(native)
-        files = method in (READ_FILE, WRITE_FILE)
-        client_proxy = self._editor
-        if files and client_proxy is not None and not client_proxy.has(self._ours(native) or ""):
-            client_proxy = None  # a turn that somebody else asked for
+    async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
+        """Answer a request of the process for a file, a terminal or a form."""
+        native_id = str(params.get("sessionId"))
+        callbacks = self._callbacks.get(native_id)
+        is_file_request = method in (READ_FILE, WRITE_FILE)
+        client_proxy = self._client_proxy
+        session_id = self._session_id(native_id) or ""
+        if is_file_request and client_proxy is not None and not client_proxy.has(session_id):
+            client_proxy = None  # another client has started this turn
         if client_proxy is not None and method in client_proxy.methods:
-            return await self._pass_on(client_proxy, method, native, params)
-        if not files:
+            return await self._forward(client_proxy, method, native_id, params)
+        if not is_file_request:
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
-        if hearer is None or hearer.files is None:
-            raise RpcError(NOT_FOUND, f"no turn of session {native}", {"sessionId": native})
-        return await hearer.files.answer(method, params)
+        if callbacks is None or callbacks.files is None:
+            raise RpcError(NOT_FOUND, f"session {native_id} has no turn", {"sessionId": native_id})
+        return await callbacks.files.answer(method, params)
 
-    async def _pass_on(
-        self, client_proxy: ClientProxy, method: str, native: str, params: dict[str, Any]
+    async def _forward(
+        self, client_proxy: ClientProxy, method: str, native_id: str, params: dict[str, Any]
     ) -> Any:
-        """Have the client_proxy do it, who knows the session by our name for it."""
+        """Forward a request to segue's client, with segue's session id."""
         if method == ELICITATION_CREATE and params.get("sessionId") is None:
-            return {"action": "cancel"}  # of a request that the client_proxy knows nothing of
-        ours = self._ours(native)
-        if ours is None:
-            raise RpcError(NOT_FOUND, f"no session {native}", {"sessionId": native})
-        own = {name: value for name, value in params.items() if name != "sessionId"}
+            return {
+                "action": "cancel"
+            }  # the form belongs to a request that the client did not send
+        session_id = self._session_id(native_id)
+        if session_id is None:
+            raise RpcError(NOT_FOUND, f"no session {native_id}", {"sessionId": native_id})
+        forwarded = {name: value for name, value in params.items() if name != "sessionId"}
         if method == ELICITATION_CREATE:
-            return await self._fill_in(
-                native, client_proxy.request(ours, ELICITATION_CREATE, _form(own))
-            )
+            form = client_proxy.request(session_id, ELICITATION_CREATE, _form_params(forwarded))
+            return await self._wait_for_form(native_id, form)
         terminal = str(params.get("terminalId"))
-        if method == TERMINAL_RELEASE:  # what was to be seen there is gone then
+        if method == TERMINAL_RELEASE:  # read the output while the terminal still exists
             with suppress(RpcError):
-                self._saw(native, terminal, await client_proxy.request(ours, TERMINAL_OUTPUT, own))
-        answer = await client_proxy.request(ours, method, own)
+                output = await client_proxy.request(session_id, TERMINAL_OUTPUT, forwarded)
+                self._report_output(native_id, terminal, output)
+        answer = await client_proxy.request(session_id, method, forwarded)
         if method == TERMINAL_OUTPUT:
-            self._saw(native, terminal, answer)
+            self._report_output(native_id, terminal, answer)
         return answer
 
-    async def _fill_in(self, native: str, asking: Coroutine[Any, Any, Any]) -> Any:
-        """What becomes of a form, which may be taken back."""
-        task = asyncio.get_running_loop().create_task(asking)
-        self._forms[task] = native
+    async def _wait_for_form(self, native_id: str, form: Coroutine[Any, Any, Any]) -> Any:
+        """Return the answer to a form, or a cancellation if its turn was cancelled."""
+        task = asyncio.get_running_loop().create_task(form)
+        self._forms[task] = native_id
         task.add_done_callback(self._forms.pop)
         try:
             return await task
         except asyncio.CancelledError:
-            if (own := asyncio.current_task()) and own.cancelling():
+            if (current := asyncio.current_task()) and current.cancelling():
                 raise
             return {"action": "cancel"}
 
-    def take_back(self, session: str) -> None:
-        """A turn was cancelled: nobody is to fill in its forms any more."""
-        for task, native in self._forms.items():
-            if native == session:
+    def cancel_forms(self, native_id: str) -> None:
+        """Cancel the open forms of a session whose turn was cancelled."""
+        for task, form_native_id in self._forms.items():
+            if form_native_id == native_id:
                 task.cancel()
 
-    def _saw(self, native: str, terminal: str, answer: Any) -> None:
-        hearer = self._hearers.get(native)
+    def _report_output(self, native_id: str, terminal: str, answer: Any) -> None:
+        callbacks = self._callbacks.get(native_id)
         output = answer.get("output") if isinstance(answer, dict) else None
-        if hearer is not None and hearer.seen is not None and isinstance(output, str):
-            hearer.seen(terminal, output)
+        if callbacks is None or callbacks.on_output is None or not isinstance(output, str):
+            return
+        callbacks.on_output(terminal, output)
 
-    async def _noticed(self, method: str, params: dict[str, Any]) -> None:
+    async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
         if (
             method == ELICITATION_COMPLETE
-            and self._editor is not None
-            and ELICITATION_CREATE in self._editor.methods
+            and self._client_proxy is not None
+            and ELICITATION_CREATE in self._client_proxy.methods
         ):
-            await self._editor.notify(method, params)
+            await self._client_proxy.notify(method, params)
 
     async def end(self) -> None:
-        # Not obeying is no reason to wait for it.
-        await self._process.end(0.0 if self.working else 2.0)
+        """End the process."""
+        # A process that still works on a cancelled prompt gets no time to end by itself.
+        await self._process.end(0.0 if self.prompts else END_SECONDS)
         await self._serving
-        await asyncio.gather(*self.working.values(), return_exceptions=True)
+        await asyncio.gather(*self.prompts.values(), return_exceptions=True)
 
 
-def _form(params: dict[str, Any]) -> dict[str, Any]:
-    """A form as every version takes it. The call that it is about has another name at our door."""
+def _form_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a form for every protocol version.
+
+    The id of the tool call is left out, because segue's client knows the call by another id.
+    """
     schema = params.get("requestedSchema")
     if isinstance(schema, dict):
         params["requestedSchema"] = {"type": "object", "properties": {}, **schema}
     return {name: value for name, value in params.items() if name != "toolCallId"}
 
 
-class Children:
-    """All children of this process."""
+class AgentPool:
+    """The agent processes of this segue process, one for each command."""
 
     def __init__(self, client_proxy: ClientProxy | None = None) -> None:
-        self._editor = client_proxy
-        self._children: dict[Command, Child] = {}
-        self._starting: dict[Command, asyncio.Lock] = {}
-        self._users: dict[Command, int] = {}
-        self._timers: dict[Command, asyncio.TimerHandle] = {}
+        self._client_proxy = client_proxy
+        self._agents: dict[Command, RunningAgent] = {}
+        self._start_locks: dict[Command, asyncio.Lock] = {}
+        self._user_counts: dict[Command, int] = {}
+        self._idle_timers: dict[Command, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def borrow(self, command: Command, cwd: str) -> Child:
-        """The child, begun if it is not at work; to be given back after the turn."""
-        self._users[command] = self._users.get(command, 0) + 1
-        if timer := self._timers.pop(command, None):
+    async def acquire(self, command: Command, cwd: str) -> RunningAgent:
+        """Return the process of a command, started if necessary. The caller must release it."""
+        self._user_counts[command] = self._user_counts.get(command, 0) + 1
+        if timer := self._idle_timers.pop(command, None):
             timer.cancel()
         try:
-            return await self.begun(command, cwd)
+            return await self._ensure_started(command, cwd)
         except BaseException:
-            self.give_back(command)
+            self.release(command)
             raise
 
-    async def begun(self, command: Command, cwd: str) -> Child:
-        async with self._starting.setdefault(command, asyncio.Lock()):
-            child = self._children.get(command)
-            if child is None or child.gone:
-                if child is not None:
-                    await child.end()
-                child = self._children[command] = await Child.start(command, cwd, self._editor)
-            return child
+    async def _ensure_started(self, command: Command, cwd: str) -> RunningAgent:
+        async with self._start_locks.setdefault(command, asyncio.Lock()):
+            agent = self._agents.get(command)
+            if agent is None or agent.disconnected:
+                if agent is not None:
+                    await agent.end()
+                agent = await RunningAgent.start(command, cwd, self._client_proxy)
+                self._agents[command] = agent
+            return agent
 
-    def give_back(self, command: Command) -> None:
-        self._users[command] -= 1
-        if not self._users[command]:
+    def release(self, command: Command) -> None:
+        """Release a process after `acquire`; the last release starts its idle timer."""
+        self._user_counts[command] -= 1
+        if not self._user_counts[command]:
             loop = asyncio.get_running_loop()
-            self._timers[command] = loop.call_later(IDLE_SECONDS, self._idle, command)
+            self._idle_timers[command] = loop.call_later(IDLE_SECONDS, self._end_idle, command)
 
-    def unused(self, command: Command) -> bool:
-        """Whether nobody has the child now."""
-        return not self._users.get(command)
+    def is_unused(self, command: Command) -> bool:
+        """Return True if no caller has acquired the process."""
+        return not self._user_counts.get(command)
 
-    def peek(self, command: Command) -> Child | None:
-        return self._children.get(command)
+    def peek(self, command: Command) -> RunningAgent | None:
+        """Return the process of a command without starting it."""
+        return self._agents.get(command)
 
-    async def discard(self, command: Command, child: Child) -> None:
-        """End a child that is of no use any more; the next turn begins another."""
-        if self._children.get(command) is child:
-            del self._children[command]
-        await child.end()
+    async def discard(self, command: Command, agent: RunningAgent) -> None:
+        """End a process; the next turn starts a new one."""
+        if self._agents.get(command) is agent:
+            del self._agents[command]
+        await agent.end()
 
-    def _idle(self, command: Command) -> None:
-        self._timers.pop(command, None)
-        if child := self._children.get(command):
-            task = asyncio.get_running_loop().create_task(self.discard(command, child))
+    def _end_idle(self, command: Command) -> None:
+        self._idle_timers.pop(command, None)
+        if agent := self._agents.get(command):
+            task = asyncio.get_running_loop().create_task(self.discard(command, agent))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        for timer in self._timers.values():
+        """End all processes."""
+        for timer in self._idle_timers.values():
             timer.cancel()
-        self._timers.clear()
-        children: Sequence[Child] = list(self._children.values())
-        self._children.clear()
-        await asyncio.gather(*(child.end() for child in children), *self._ending)
+        self._idle_timers.clear()
+        agents = list(self._agents.values())
+        self._agents.clear()
+        await asyncio.gather(*(agent.end() for agent in agents), *self._ending)

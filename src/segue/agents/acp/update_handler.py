@@ -1,4 +1,4 @@
-"""What a child tells of a turn, as events of ours: both protocol versions, and careless agents."""
+"""Convert the updates of an agent process to events, for both versions of the protocol."""
 
 from __future__ import annotations
 
@@ -39,23 +39,27 @@ from segue.model.event import (
 )
 from segue.model.session import Session
 
-from .history_prompt import LEAD
-from .patches import hunks
+from .history_prompt import INTRODUCTION
+from .patches import parse_patch
 
 log = logging.getLogger("segue.agents.acp")
 
-_PLACEHOLDER = re.compile(r"New session - \d{4}-\d\d-\d\dT")
-_KINDS = frozenset(get_args(ToolKind))
-_ENDS: dict[str, Any] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
-_SPOKEN: dict[str, StreamKind] = {"agent_message": "message", "agent_thought": "thought"}
-_BODIES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
+_PLACEHOLDER_TITLE = re.compile(r"New session - \d{4}-\d\d-\d\dT")
+_TOOL_KINDS = frozenset(get_args(ToolKind))
+_FINAL_STATUSES: dict[str, Any] = {
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+_STREAM_KINDS: dict[str, StreamKind] = {"agent_message": "message", "agent_thought": "thought"}
+_BODY_TYPES: dict[StreamKind, type[AgentMessage | AgentThought]] = {
     "message": AgentMessage,
     "thought": AgentThought,
 }
 
 
-class Told(Protocol):
-    """Who is told what a child says: a Turn, or a Recorder."""
+class EventSink(Protocol):
+    """The receiver of the converted events: a Turn, or a Recorder."""
 
     @property
     def id(self) -> str: ...
@@ -68,185 +72,192 @@ class Told(Protocol):
     ) -> Answer: ...
 
 
-class Hearing:
-    """One turn, as its child tells it; or, `replaying`, a whole conversation.
+class UpdateHandler:
+    """Converts the updates of one turn or, if `replaying`, of a whole conversation.
 
-    One that is `titled` keeps its title: the child's would be of what it has heard alone.
+    With `keep_title`, the agent cannot set the session's title. That is for sessions whose
+    beginning the agent does not know.
     """
 
-    def __init__(self, turn: Told, *, replaying: bool = False, titled: bool = False) -> None:
+    def __init__(
+        self, turn: EventSink, *, replaying: bool = False, keep_title: bool = False
+    ) -> None:
         self._turn = turn
         self._replaying = replaying
-        self._titled = titled
-        self._asked: tuple[str, list[Block]] | None = None  # the user's words, while they come
-        self._speaking: tuple[StreamKind, str] | None = None  # the message that is being streamed
-        self._said: dict[tuple[StreamKind, str], str] = {}
-        self._calls: dict[str, _Call] = {}
-        self._terminals: dict[str, bytes] = {}  # what is to be seen in each
-        self._over = False
-        self.allowed: set[str] = set()  # the files of calls that somebody allowed
-        self.rest: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._keep_title = keep_title
+        # The user message that is being replayed: its id and blocks.
+        self._user_message: tuple[str, list[Block]] | None = None
+        self._current: tuple[StreamKind, str] | None = None  # the message that is being streamed
+        self._texts: dict[tuple[StreamKind, str], str] = {}  # the text of each message so far
+        self._calls: dict[str, _PendingCall] = {}
+        self._terminals: dict[str, bytes] = {}  # the output of each terminal
+        self._closed = False
+        self.allowed_paths: set[str] = set()  # files that the user has allowed to change
+        # The update that ends a turn, in version 2 of the protocol.
+        self.result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
-    async def update(self, update: dict[str, Any]) -> None:
-        """Hear a `session/update`; what makes no sense is passed over."""
+    async def on_update(self, update: dict[str, Any]) -> None:
+        """Handle a `session/update`; ignore an invalid one."""
         try:
-            if not self._over:
-                await self._hear(update.get("sessionUpdate"), update)
-            if update.get("state") == "idle" and update.get("stopReason") and not self.rest.done():
-                self.rest.set_result(update)
+            if not self._closed:
+                await self._convert(update.get("sessionUpdate"), update)
+            ended = update.get("state") == "idle" and update.get("stopReason")
+            if ended and not self.result.done():
+                self.result.set_result(update)
         except msgspec.ValidationError as error:
-            log.info("an update is passed over: %s in %r", error, update)
+            log.info("ignored an invalid update: %s in %r", error, update)
 
-    async def _hear(self, kind: Any, update: dict[str, Any]) -> None:
+    async def _convert(self, kind: Any, update: dict[str, Any]) -> None:
         if kind in ("user_message", "user_message_chunk"):
-            if self._replaying:  # of a live turn we know them
-                await self._user(update, kind.endswith("_chunk"))
+            if self._replaying:  # segue has the user's messages of a live turn
+                await self._add_user_message(update, is_chunk=kind.endswith("_chunk"))
             return
-        await self._heard_user()
+        await self._store_user_message()
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk":
-                await self._chunk(_SPOKEN[kind.removesuffix("_chunk")], update)
+                await self._add_chunk(_STREAM_KINDS[kind.removesuffix("_chunk")], update)
             case "agent_message" | "agent_thought":
-                await self._message(_SPOKEN[kind], update)
+                await self._add_message(_STREAM_KINDS[kind], update)
             case "tool_call" | "tool_call_update":
-                await self._call(update)
+                await self._update_call(update)
             case "tool_call_content_chunk":
                 if call := self._calls.get(str(update.get("toolCallId"))):
-                    call.told.append(update.get("content"))
+                    call.raw_content.append(update.get("content"))
             case "terminal_update" if isinstance(output := update.get("output"), dict):
-                self._terminals[str(update.get("terminalId"))] = _bytes(output.get("data"))
+                self._terminals[str(update.get("terminalId"))] = _decode_bytes(output.get("data"))
             case "terminal_output_chunk":
                 id = str(update.get("terminalId"))
-                seen = self._terminals.get(id, b"") + _bytes(update.get("data"))
-                self._terminals[id] = seen[-MAX_OUTPUT_CHARACTERS:]
+                data = self._terminals.get(id, b"") + _decode_bytes(update.get("data"))
+                self._terminals[id] = data[-MAX_OUTPUT_CHARACTERS:]
             case "plan":
-                await self._plan("plan", update.get("entries"))
+                await self._store_plan("plan", update.get("entries"))
             case "plan_update":
                 plan = update.get("plan")
                 if isinstance(plan, dict):
-                    await self._plan(str(plan.get("planId", "plan")), plan.get("entries"))
+                    await self._store_plan(str(plan.get("planId", "plan")), plan.get("entries"))
             case "session_info_update":
-                title = title_of(update.get("title"))
-                if title and not self._titled and title != self._turn.session.title:
+                title = meaningful_title(update.get("title"))
+                if title and not self._keep_title and title != self._turn.session.title:
                     await self._turn.emit(InfoChanged(title=title, by="agent"))
             case "usage_update":
-                await self._usage(update)
+                await self._store_context_usage(update)
             case "compaction_update" if update.get("status") == "completed":
-                await self._turn.emit(Compacted(summary=_blocks(update.get("summary"))))
+                await self._turn.emit(Compacted(summary=_parse_blocks(update.get("summary"))))
 
     def close(self) -> None:
-        """Our turn is over, and the child's may not be: only its end is heard from here on."""
-        self._over = True
+        """Ignore further updates, except the end of the turn: segue's turn is over."""
+        self._closed = True
 
-    # Words.
+    # Messages.
 
-    async def _user(self, update: dict[str, Any], chunk: bool) -> None:
+    async def _add_user_message(self, update: dict[str, Any], *, is_chunk: bool) -> None:
         id, content = str(update.get("messageId") or ""), update.get("content")
-        if self._asked is None or not chunk or self._asked[0] != id:
-            await self._heard_user()
+        if self._user_message is None or not is_chunk or self._user_message[0] != id:
+            await self._store_user_message()
             await self._turn.emit()
-            self._speaking, self._asked = None, (id, [])
-        self._asked[1].extend(_blocks([content] if chunk else content))
+            self._current, self._user_message = None, (id, [])
+        self._user_message[1].extend(_parse_blocks([content] if is_chunk else content))
 
-    async def _heard_user(self) -> None:
-        asked, self._asked = self._asked, None
-        if asked is not None and asked[1]:
-            await self._turn.emit(UserMessage(content=_joined(asked[1])))
+    async def _store_user_message(self) -> None:
+        message, self._user_message = self._user_message, None
+        if message is not None and message[1]:
+            await self._turn.emit(UserMessage(content=_join_texts(message[1])))
 
-    async def _chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:
+    async def _add_chunk(self, kind: StreamKind, update: dict[str, Any]) -> None:
         block = read_block(update.get("content"))
-        await self._begin(kind, str(update.get("messageId") or ""))
+        await self._start_message(kind, str(update.get("messageId") or ""))
         if isinstance(block, Text):
-            await self._say(block.text)
+            await self._stream(block.text)
         else:
-            self._speaking = None
-            await self._turn.emit(_BODIES[kind](content=(block,)))
+            self._current = None
+            await self._turn.emit(_BODY_TYPES[kind](content=(block,)))
 
-    async def _message(self, kind: StreamKind, update: dict[str, Any]) -> None:
-        """A whole message: new, or the end of one that was streamed."""
+    async def _add_message(self, kind: StreamKind, update: dict[str, Any]) -> None:
+        """Store a complete message, or the rest of one that was streamed."""
         if not update.get("content"):
             return
-        content = _blocks(update["content"])
-        name = (kind, str(update.get("messageId") or ids.new_id()))
+        content = _parse_blocks(update["content"])
+        key = (kind, str(update.get("messageId") or ids.new_id()))
         text = "".join(block.text for block in content if isinstance(block, Text))
-        heard = self._said.get(name, "")
-        if not text.startswith(heard):
-            log.info("a message that changed after it was told stays as it was: %s", name[1])
+        streamed = self._texts.get(key, "")
+        if not text.startswith(streamed):
+            log.info("ignored a change to the message %s, which is already stored", key[1])
             return
-        new = name not in self._said
-        await self._begin(*name)
-        self._said.setdefault(name, "")
-        await self._say(text[len(heard) :])
+        is_new = key not in self._texts
+        await self._start_message(*key)
+        self._texts.setdefault(key, "")
+        await self._stream(text[len(streamed) :])
         for block in content:
-            if new and not isinstance(block, Text):
-                await self._turn.emit(_BODIES[kind](content=(block,)))
+            if is_new and not isinstance(block, Text):
+                await self._turn.emit(_BODY_TYPES[kind](content=(block,)))
 
-    async def _begin(self, kind: StreamKind, message: str) -> None:
-        if self._speaking != (kind, message):
-            await self._turn.emit()  # what was said before is another message
-            self._speaking = (kind, message)
+    async def _start_message(self, kind: StreamKind, message_id: str) -> None:
+        if self._current != (kind, message_id):
+            await self._turn.emit()  # stores the previous message
+            self._current = (kind, message_id)
 
-    async def _say(self, text: str) -> None:
-        assert self._speaking is not None
+    async def _stream(self, text: str) -> None:
+        assert self._current is not None
         if text:
-            await self._turn.delta(text, self._speaking[0])
-            if self._speaking[1]:
-                self._said[self._speaking] = self._said.get(self._speaking, "") + text
+            await self._turn.delta(text, self._current[0])
+            if self._current[1]:
+                self._texts[self._current] = self._texts.get(self._current, "") + text
 
-    # Tools.
+    # Tool calls.
 
-    async def _call(self, update: dict[str, Any]) -> None:
+    async def _update_call(self, update: dict[str, Any]) -> None:
         id = str(update.get("toolCallId"))
-        self._speaking = None
-        own = ids.derived_id("acp", self._turn.id, id)
-        call = self._calls.setdefault(id, _Call(own, self._terminals))
-        call.learn(update)
-        if call.ripe:
-            await self._begun(call)
-        if call.ended and not call.over:
-            call.over = True
+        self._current = None
+        call_id = ids.derived_id("acp", self._turn.id, id)
+        call = self._calls.setdefault(id, _PendingCall(call_id, self._terminals))
+        call.apply(update)
+        if call.is_described:
+            await self._store_call(call)
+        if call.is_final and not call.result_stored:
+            call.result_stored = True
             await self._turn.emit(call.result())
 
-    async def _begun(self, call: _Call) -> None:
-        if not call.begun:
-            call.begun = True
+    async def _store_call(self, call: _PendingCall) -> None:
+        if not call.stored:
+            call.stored = True
             await self._turn.emit(call.event())
 
-    async def permission(self, request: dict[str, Any]) -> str | None:
-        """Put a child's question to whoever is at our doors; the id of the option chosen."""
-        if self._over:
+    async def on_permission(self, request: dict[str, Any]) -> str | None:
+        """Ask the user on behalf of the agent, and return the id of the chosen option."""
+        if self._closed:
             return None
         subject = request.get("subject")
-        told = request.get("toolCall")
+        raw_call = request.get("toolCall")
         if isinstance(subject, dict) and subject.get("type") == "tool_call":
-            told = subject.get("toolCall")
-        call: _Call | None = None
-        if isinstance(told, dict) and told.get("toolCallId") is not None:
-            await self._call({"status": "pending", **told})
-            call = self._calls[str(told["toolCallId"])]
-            await self._begun(call)
-        options = _options(request.get("options"))
-        named = request.get("title") or (call.title if call else "")
-        title = str(named or "May it go on?")
+            raw_call = subject.get("toolCall")
+        call: _PendingCall | None = None
+        if isinstance(raw_call, dict) and raw_call.get("toolCallId") is not None:
+            await self._update_call({"status": "pending", **raw_call})
+            call = self._calls[str(raw_call["toolCallId"])]
+            await self._store_call(call)
+        options = _parse_options(request.get("options"))
+        title = str(
+            request.get("title") or (call.title if call else "") or "May the agent continue?"
+        )
         answer = await self._turn.request_permission(title, options, call.id if call else None)
         if answer.option is None or (answer.allowed and answer.input is not None):
-            return None  # with another input, which cannot be told to a child, it is not to be done
+            return None  # the protocol cannot send a changed input to the agent, so refuse
         if answer.allowed and call is not None:
-            self.allowed |= call.paths
+            self.allowed_paths |= call.paths
         return answer.option.id
 
-    def seen(self, terminal: str, output: str) -> None:
-        """What a terminal shows now."""
+    def on_terminal_output(self, terminal: str, output: str) -> None:
+        """Record the current output of a terminal."""
         self._terminals[terminal] = output.encode("utf-8", "replace")[-MAX_OUTPUT_CHARACTERS:]
 
-    # The rest.
+    # Plans and usage.
 
-    async def _plan(self, id: str, entries: Any) -> None:
-        found = [
+    async def _store_plan(self, id: str, entries: Any) -> None:
+        plan = [
             PlanEntry(
                 content=str(entry.get("content", "")),
-                priority=_among(entry.get("priority"), ("high", "medium", "low"), "medium"),
-                status=_among(
+                priority=_one_of(entry.get("priority"), ("high", "medium", "low"), "medium"),
+                status=_one_of(
                     entry.get("status"),
                     ("pending", "in_progress", "completed", "cancelled"),
                     "pending",
@@ -255,49 +266,49 @@ class Hearing:
             for entry in entries or ()
             if isinstance(entry, dict)
         ]
-        self._speaking = None
-        await self._turn.emit(PlanChanged(entries=tuple(found), plan_id=id))
+        self._current = None
+        await self._turn.emit(PlanChanged(entries=tuple(plan), plan_id=id))
 
-    async def _usage(self, update: dict[str, Any]) -> None:
+    async def _store_context_usage(self, update: dict[str, Any]) -> None:
         cost = update.get("cost")
         amount = cost.get("amount") if isinstance(cost, dict) else None
-        spent = 0
-        if isinstance(amount, int | float) and _dollars(cost):
-            # The child tells what the whole session has cost so far.
-            spent = max(0, round(amount * 1_000_000) - self._turn.session.usage.cost)
+        new_cost = 0
+        if isinstance(amount, int | float) and _is_in_dollars(cost):
+            # The agent reports the cost of the whole session so far.
+            new_cost = max(0, round(amount * 1_000_000) - self._turn.session.usage.cost)
         used, size = update.get("used"), update.get("size")
         await self._turn.emit(
             ModelCalled(
-                usage=Usage(cost=spent),
+                usage=Usage(cost=new_cost),
                 context_used=used if isinstance(used, int) else None,
                 context_size=size if isinstance(size, int) else None,
             )
         )
 
-    async def spent(self, usage: Any) -> None:
-        """The tokens that an answer to a prompt counts."""
+    async def store_usage(self, usage: Any) -> None:
+        """Store the token counts in the result of a prompt."""
         if not isinstance(usage, dict):
             return
-        found = Usage(
+        tokens = Usage(
             input_tokens=_count(usage.get("inputTokens")),
             output_tokens=_count(usage.get("outputTokens")),
             cache_read_tokens=_count(usage.get("cachedReadTokens")),
             cache_5m_tokens=_count(usage.get("cachedWriteTokens")),
         )
-        if found != Usage():
-            await self._turn.emit(ModelCalled(usage=found))
+        if tokens != Usage():
+            await self._turn.emit(ModelCalled(usage=tokens))
 
     async def finish(self) -> None:
-        """The child has ended its turn: store what it streamed, and calls that it only named."""
-        await self._heard_user()
-        self._speaking = None
+        """Store the streamed message, and calls without a description; the agent's turn is over."""
+        await self._store_user_message()
+        self._current = None
         await self._turn.emit()
         for call in self._calls.values():
-            await self._begun(call)
+            await self._store_call(call)
 
 
 class Recorder:
-    """Keeps what a child tells of a session that it has had for long."""
+    """Collects the events of a conversation that an agent replays."""
 
     def __init__(self, session: Session) -> None:
         self.id = session.id
@@ -308,7 +319,7 @@ class Recorder:
     async def emit(self, *bodies: AnyBody) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            self.bodies.append(_BODIES[stream[0]](content=(Text(text="".join(stream[1])),)))
+            self.bodies.append(_BODY_TYPES[stream[0]](content=(Text(text="".join(stream[1])),)))
         self.bodies += bodies
 
     async def delta(self, text: str, kind: StreamKind = "message") -> None:
@@ -320,18 +331,18 @@ class Recorder:
     async def request_permission(
         self, title: str, options: Sequence[Option] = (), call_id: str | None = None
     ) -> Answer:
-        return Answer()  # what is over cannot be allowed
+        return Answer()  # a past call cannot be allowed
 
 
-class _Call:
-    """A tool call, as told so far: every update says only what changed."""
+class _PendingCall:
+    """A tool call, assembled from updates that contain only changes."""
 
     def __init__(self, id: str, terminals: Mapping[str, bytes]) -> None:
         self.id = id
-        self.begun = False
-        self.over = False
+        self.stored = False
+        self.result_stored = False
         self.title = ""
-        self.told: list[Any] = []  # its content, as the child has it
+        self.raw_content: list[Any] = []
         self._terminals = terminals
         self._name = ""
         self._kind: Any = "other"
@@ -340,39 +351,41 @@ class _Call:
         self._output: Any = None
         self._locations: tuple[Location, ...] = ()
 
-    def learn(self, update: Mapping[str, Any]) -> None:
+    def apply(self, update: Mapping[str, Any]) -> None:
+        """Apply the changes of an update."""
         self.title = _text(update.get("title")) or self.title
         self._name = _text(update.get("name")) or self._name
-        self._kind = _among(update.get("kind"), tuple(_KINDS), self._kind)
+        self._kind = _one_of(update.get("kind"), tuple(_TOOL_KINDS), self._kind)
         self._status = _text(update.get("status")) or self._status
         self._input = self._input if update.get("rawInput") is None else update["rawInput"]
         self._output = self._output if update.get("rawOutput") is None else update["rawOutput"]
         if isinstance(update.get("content"), list):
-            self.told = [*update["content"]]
+            self.raw_content = [*update["content"]]
         if isinstance(update.get("locations"), list):
-            self._locations = _locations(update["locations"])
+            self._locations = _parse_locations(update["locations"])
 
     @property
-    def ripe(self) -> bool:
-        """Whether it can be shown: many are first named, and described a moment later."""
+    def is_described(self) -> bool:
+        """True if the call can be shown; many agents send its description in a later update."""
         return bool(self.title) and (self._input is not None or self._status not in ("", "pending"))
 
     @property
-    def ended(self) -> bool:
-        return self._status in _ENDS
+    def is_final(self) -> bool:
+        """True if the call has ended."""
+        return self._status in _FINAL_STATUSES
 
     @property
     def paths(self) -> set[str]:
-        """The files that it would change, as it says."""
+        """The files that the call will change, as the agent declares them."""
         if self._kind in READ_ONLY_KINDS:
             return set()
         diffs = {block.path for block in self.content if isinstance(block, Diff)}
-        named = diffs | {at.path for at in self._locations}
-        return {os.path.realpath(path) for path in named if "\0" not in path}
+        paths = diffs | {location.path for location in self._locations}
+        return {os.path.realpath(path) for path in paths if "\0" not in path}
 
     @property
     def content(self) -> Content:
-        return _tool_content(self.told, self._terminals)
+        return _parse_tool_content(self.raw_content, self._terminals)
 
     def event(self) -> ToolCall:
         return ToolCall(
@@ -388,23 +401,24 @@ class _Call:
     def result(self) -> ToolResult:
         return ToolResult(
             call_id=self.id,
-            status=_ENDS[self._status],
+            status=_FINAL_STATUSES[self._status],
             content=self.content,
             output=self._output,
         )
 
 
-def title_of(given: Any) -> str:
-    """A title that says something of what the user said.
+def meaningful_title(value: Any) -> str:
+    """Return a title, or "" if it does not describe the conversation.
 
-    Some name every session after the time it was made, others after what we told them.
+    Some agents use the time of creation as the title, others the beginning of segue's introduction.
     """
-    title = _text(given).strip()
-    return "" if _PLACEHOLDER.match(title) or title.startswith(LEAD) else title
+    title = _text(value).strip()
+    is_placeholder = _PLACEHOLDER_TITLE.match(title) or title.startswith(INTRODUCTION)
+    return "" if is_placeholder else title
 
 
-def stopped(result: Any) -> Any:
-    """How a turn ended, from what the child says of it; AgentFailed if it failed."""
+def stop_reason(result: Any) -> Any:
+    """Return the stop reason in the result of a turn. Raises AgentFailed if the turn failed."""
     reason = result.get("stopReason") if isinstance(result, dict) else None
     if reason == "error":
         error = RpcError.from_wire(result.get("error") or {})
@@ -413,78 +427,80 @@ def stopped(result: Any) -> Any:
     return reason if reason in known else "end_turn"
 
 
-def _options(given: Any) -> list[Option]:
-    found = []
-    for option in given or ():
+def _parse_options(raw: Any) -> list[Option]:
+    options = []
+    for option in raw or ():
         try:
-            found.append(
+            options.append(
                 Option(
                     id=option["optionId"],
                     name=option.get("name") or option["optionId"],
-                    kind=_among(
+                    kind=_one_of(
                         option.get("kind"),
                         ("allow_once", "allow_always", "reject_once", "reject_always"),
-                        "reject_once",  # what is not known is no approval
+                        "reject_once",  # an unknown kind must not count as approval
                     ),
                 )
             )
         except (KeyError, TypeError, AttributeError):
             continue
-    return found
+    return options
 
 
-def _blocks(given: Any) -> Content:
-    found: list[Block] = []
-    for block in given if isinstance(given, list) else ():
+def _parse_blocks(raw: Any) -> Content:
+    """Return the valid content blocks in a list."""
+    blocks: list[Block] = []
+    for block in raw if isinstance(raw, list) else ():
         try:
-            found.append(read_block(block))
+            blocks.append(read_block(block))
         except msgspec.ValidationError as error:
-            log.info("a block is passed over: %s", error)
-    return tuple(found)
+            log.info("ignored an invalid content block: %s", error)
+    return tuple(blocks)
 
 
-def _joined(blocks: Sequence[Block]) -> Content:
-    """Blocks, with neighbouring pieces of text as one."""
-    found: list[Block] = []
+def _join_texts(blocks: Sequence[Block]) -> Content:
+    """Return the blocks with adjacent texts joined."""
+    joined: list[Block] = []
     for block in blocks:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if isinstance(block, Text) and isinstance(last, Text):
-            found[-1] = Text(text=last.text + block.text)
+            joined[-1] = Text(text=last.text + block.text)
         else:
-            found.append(block)
-    return tuple(found)
+            joined.append(block)
+    return tuple(joined)
 
 
-def _tool_content(given: Sequence[Any], terminals: Mapping[str, bytes]) -> Content:
-    found: list[Block] = []
-    for item in given:
+def _parse_tool_content(raw: Sequence[Any], terminals: Mapping[str, bytes]) -> Content:
+    """Return the content of a tool call, with the output of its terminals as text."""
+    blocks: list[Block] = []
+    for item in raw:
         match item:
             case {"type": "content", "content": block}:
-                found += _blocks([block])
+                blocks += _parse_blocks([block])
             case {"type": "terminal", "terminalId": str(id)}:
-                if seen := terminals.get(id):
-                    found.append(Text(text=seen.decode("utf-8", "replace")))
+                if output := terminals.get(id):
+                    blocks.append(Text(text=output.decode("utf-8", "replace")))
             case {"type": "diff", "path": str(path), "newText": str(new)}:
                 old = item.get("oldText")
-                found.append(Diff(path=path, new=new, old=old if isinstance(old, str) else None))
+                blocks.append(Diff(path=path, new=new, old=old if isinstance(old, str) else None))
             case {"type": "diff", "patch": {"text": str(patch)}}:
-                found += hunks(patch)
+                blocks += parse_patch(patch)
             case {"type": "diff", "changes": list(changes)}:
                 paths = [change.get("path") for change in changes if isinstance(change, dict)]
-                found.append(Text(text="\n".join(path for path in paths if isinstance(path, str))))
-    return tuple(found)
+                blocks.append(Text(text="\n".join(path for path in paths if isinstance(path, str))))
+    return tuple(blocks)
 
 
-def _locations(given: Sequence[Any]) -> tuple[Location, ...]:
+def _parse_locations(raw: Sequence[Any]) -> tuple[Location, ...]:
     return tuple(
-        Location(path=place["path"], line=line if isinstance(line, int) else None)
-        for place in given
-        if isinstance(place, dict) and isinstance(place.get("path"), str)
-        for line in (place.get("line"),)
+        Location(path=item["path"], line=line if isinstance(line, int) else None)
+        for item in raw
+        if isinstance(item, dict) and isinstance(item.get("path"), str)
+        for line in (item.get("line"),)
     )
 
 
-def _bytes(data: Any) -> bytes:
+def _decode_bytes(data: Any) -> bytes:
     try:
         return base64.b64decode(data, validate=True)[-MAX_OUTPUT_CHARACTERS:]
     except (ValueError, TypeError):
@@ -495,13 +511,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _among(value: Any, known: Sequence[str], otherwise: Any) -> Any:
-    return value if value in known else otherwise
+def _one_of(value: Any, known: Sequence[str], default: Any) -> Any:
+    return value if value in known else default
 
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _dollars(cost: Any) -> bool:
+def _is_in_dollars(cost: Any) -> bool:
     return str(cost.get("currency", "USD")).upper() == "USD"
