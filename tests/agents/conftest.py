@@ -1,4 +1,4 @@
-"""A hub whose prompts are answered by a model of the test's own provider."""
+"""A hub with the model agent and a scripted model provider."""
 
 import asyncio
 from pathlib import Path
@@ -15,23 +15,23 @@ from segue.store.memory import MemoryStore
 
 from .provider import Provider, Script
 
-PATIENCE = 120.0  # seconds; only a test that fails comes near it
+TIMEOUT_SECONDS = 120.0  # only failing tests take nearly so long
 
 
 @pytest.fixture(scope="session", autouse=True)
-def imported() -> None:
-    """What models need is imported before a turn's time runs."""
+def preloaded_models() -> None:
+    """Import the model packages before a test measures time."""
     preload("anthropic:any")
     preload("openai:any")
 
 
-class House:
-    """A hub, its provider, and one session after another."""
+class ModelSetup:
+    """A hub, its model provider and the working directory of its sessions."""
 
-    def __init__(self, hub: Hub, provider: Provider, place: Path) -> None:
+    def __init__(self, hub: Hub, provider: Provider, cwd: Path) -> None:
         self.hub = hub
         self.provider = provider
-        self.place = place
+        self.cwd = cwd
 
     async def __aenter__(self) -> Self:
         await self.provider.__aenter__()
@@ -43,15 +43,15 @@ class House:
         await self.hub.close()
         await self.provider.__aexit__()
 
-    def answers(self, *scripts: Script) -> None:
-        """What the model says to the next requests."""
+    def add_scripts(self, *scripts: Script) -> None:
+        """Add the responses to the next requests."""
         self.provider.scripts += scripts
 
-    async def session(self, **made: Any) -> Session:
-        made.setdefault("cwd", str(self.place))
-        return await self.hub.editor.create(LOCAL, **made)
+    async def session(self, **options: Any) -> Session:
+        options.setdefault("cwd", str(self.cwd))
+        return await self.hub.editor.create(LOCAL, **options)
 
-    async def play(
+    async def run_prompt(
         self,
         text: str,
         session: Session | None = None,
@@ -59,16 +59,16 @@ class House:
         answer: str = "allow",
         principal: Principal = LOCAL,
     ) -> list[Any]:
-        """Prompt, answer what is asked, and give the bodies of the turn's events."""
+        """Send a prompt, answer permission requests, and return the bodies of the turn's events."""
         session = session or await self.session()
         seq = (await self.hub.sessions.get(LOCAL, session.id)).last_seq
         await self.hub.turns.submit(principal, session.id, text)
-        return await self.rest(session.id, seq, answer)
+        return await self.collect_events(session.id, seq, answer)
 
-    async def rest(self, id: str, seq: int, answer: str = "allow") -> list[Any]:
-        """The bodies of events after a seq until the turn is over."""
+    async def collect_events(self, id: str, seq: int, answer: str = "allow") -> list[Any]:
+        """Return the bodies of the events after `seq`, up to the end of the turn."""
         bodies: list[Any] = []
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for item in self.hub.history.follow(LOCAL, id, seq):
                 assert isinstance(item, Event)
                 bodies.append(item.body)
@@ -80,17 +80,17 @@ class House:
 
 
 @pytest.fixture
-def house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> House:
-    """To be entered by the test: `async with house:`."""
+def setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModelSetup:
+    """Return a setup that the test must enter: `async with setup:`."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-    place = tmp_path / "place"
-    place.mkdir()
-    return House(Hub(MemoryStore(), tmp_path), Provider(), place)
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return ModelSetup(Hub(MemoryStore(), tmp_path), Provider(), cwd)
 
 
-def of(bodies: list[Any], kind: str) -> list[Any]:
+def bodies_of(bodies: list[Any], kind: str) -> list[Any]:
     return [body for body in bodies if body.__struct_config__.tag == kind]
 
 
-def said(bodies: list[Any]) -> list[str]:
-    return [body.content[0].text for body in of(bodies, "agent_message")]
+def message_texts(bodies: list[Any]) -> list[str]:
+    return [body.content[0].text for body in bodies_of(bodies, "agent_message")]

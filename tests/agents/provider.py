@@ -1,7 +1,7 @@
-"""A model provider on a loopback address, which says what a test tells it to.
+"""A model provider on a loopback address, whose responses are scripted by the test.
 
-It speaks the Messages API and chat completions, streamed, as the real clients expect them, and does
-what real ones do at their worst: overload, nonsense, silence, a connection that breaks.
+It implements the streamed Messages API and chat completions for the real clients, and the failures
+of real providers: overload, invalid data, silence, broken connections.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ class Think:
 class Use:
     name: str
     input: Any
-    raw: str | None = None  # the arguments as they are streamed, where they are not the input
+    raw: str | None = None  # the streamed arguments, if they are not the input as JSON
 
 
 @dataclass
 class Fail:
-    """No stream at all, but an error."""
+    """An error response instead of a stream."""
 
     status: int = 529
     kind: str = "overloaded_error"
@@ -42,7 +42,7 @@ class Fail:
 
 @dataclass
 class Wait:
-    """Nothing more until the event is set; `reached` says that we are here."""
+    """Pause the stream until `event` is set; `reached` is set when the pause begins."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,19 +50,19 @@ class Wait:
 
 @dataclass
 class Cut:
-    """The connection breaks."""
+    """Close the connection."""
 
 
 @dataclass
 class Garbage:
-    """Something that is no event."""
+    """Send invalid data."""
 
     data: str = "event: content_block_delta\ndata: {not json\n\n"
 
 
 @dataclass
 class Stop:
-    """How the response ends, where that is not by itself."""
+    """Set the stop reason of the response."""
 
     reason: str
 
@@ -71,12 +71,12 @@ Step = Say | Think | Use | Fail | Wait | Cut | Garbage | Stop
 Script = Sequence[Step] | Callable[[dict[str, Any]], Sequence[Step]]
 
 
-class Broken(Exception):
-    pass
+class ConnectionBroken(Exception):
+    """A script has closed the connection."""
 
 
 class Provider:
-    """Answers each request with the next script, or with `otherwise` when there is none left."""
+    """Answers each request with the next script, or with `otherwise` if none is left."""
 
     def __init__(self, *scripts: Script, port: int = 0) -> None:
         self._port = port
@@ -106,7 +106,7 @@ class Provider:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            with suppress(Broken, ConnectionError, asyncio.IncompleteReadError):
+            with suppress(ConnectionBroken, ConnectionError, asyncio.IncompleteReadError):
                 while await self._answer(reader, writer):
                     pass
         finally:
@@ -152,14 +152,14 @@ async def _error(writer: asyncio.StreamWriter, fail: Fail) -> None:
     await writer.drain()
 
 
-async def _odd(step: Step) -> str:
+async def _run_failure(step: Step) -> str:
     match step:
         case Wait():
             step.reached.set()
             await step.event.wait()
             return ""
         case Cut() | Fail():
-            raise Broken
+            raise ConnectionBroken
         case Garbage():
             return step.data
     raise AssertionError(step)
@@ -169,8 +169,8 @@ def _event(kind: str, **fields: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
 
 
-def _pieces(text: str) -> list[str]:
-    return [text[at : at + 5] for at in range(0, len(text), 5)] or [""]
+def _split(text: str) -> list[str]:
+    return [text[start : start + 5] for start in range(0, len(text), 5)] or [""]
 
 
 async def _messages(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]:
@@ -190,22 +190,26 @@ async def _messages(steps: Sequence[Step], provider: Provider) -> AsyncIterator[
         match step:
             case Say():
                 block: dict[str, Any] = {"type": "text", "text": ""}
-                deltas = [{"type": "text_delta", "text": each} for each in _pieces(step.text)]
+                deltas = [{"type": "text_delta", "text": part} for part in _split(step.text)]
             case Think():
                 block = {"type": "thinking", "thinking": "", "signature": ""}
-                deltas = [{"type": "thinking_delta", "thinking": e} for e in _pieces(step.text)]
+                deltas = [
+                    {"type": "thinking_delta", "thinking": part} for part in _split(step.text)
+                ]
                 deltas.append({"type": "signature_delta", "signature": step.signature})
             case Use():
                 reason = "tool_use"
                 id = f"toolu_{len(provider.requests)}_{index + 1}"
                 block = {"type": "tool_use", "id": id, "name": step.name, "input": {}}
                 raw = json.dumps(step.input) if step.raw is None else step.raw
-                deltas = [{"type": "input_json_delta", "partial_json": e} for e in _pieces(raw)]
+                deltas = [
+                    {"type": "input_json_delta", "partial_json": part} for part in _split(raw)
+                ]
             case Stop():
                 reason = step.reason
                 continue
             case _:
-                if text := await _odd(step):
+                if text := await _run_failure(step):
                     yield text
                 continue
         index += 1
@@ -220,39 +224,39 @@ async def _messages(steps: Sequence[Step], provider: Provider) -> AsyncIterator[
 
 async def _chat(steps: Sequence[Step], provider: Provider) -> AsyncIterator[str]:
     def chunk(delta: dict[str, Any], reason: str | None = None) -> str:
-        found = {
+        data = {
             "id": "chat_1",
             "object": "chat.completion.chunk",
             "created": 1,
             "model": "local",
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
         }
-        return f"data: {json.dumps(found)}\n\n"
+        return f"data: {json.dumps(data)}\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
     reason, calls = "stop", 0
     for step in steps:
         match step:
             case Say():
-                for piece in _pieces(step.text):
-                    yield chunk({"content": piece})
+                for part in _split(step.text):
+                    yield chunk({"content": part})
             case Think():
-                for piece in _pieces(step.text):
-                    yield chunk({"reasoning": piece})
+                for part in _split(step.text):
+                    yield chunk({"reasoning": part})
             case Use():
                 reason = "tool_calls"
                 raw = json.dumps(step.input) if step.raw is None else step.raw
                 function = {"name": step.name, "arguments": ""}
                 call = {"index": calls, "id": f"call_{len(provider.requests)}_{calls}"}
                 yield chunk({"tool_calls": [{**call, "type": "function", "function": function}]})
-                for piece in _pieces(raw):
-                    named = {"index": calls, "function": {"arguments": piece}}
-                    yield chunk({"tool_calls": [named]})
+                for part in _split(raw):
+                    delta_call = {"index": calls, "function": {"arguments": part}}
+                    yield chunk({"tool_calls": [delta_call]})
                 calls += 1
             case Stop():
                 reason = step.reason
             case _:
-                if text := await _odd(step):
+                if text := await _run_failure(step):
                     yield text
     yield chunk({}, reason)
     usage = {"prompt_tokens": provider.input_tokens, "completion_tokens": 7, "total_tokens": 17}

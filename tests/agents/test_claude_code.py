@@ -1,4 +1,4 @@
-"""Prompts to Claude Code's sessions, where Claude Code cannot be had."""
+"""Tests of prompts to Claude Code's sessions without an installed Claude Code."""
 
 import json
 import sys
@@ -37,41 +37,41 @@ def transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def said(hub: segue.Hub) -> list[str]:
+async def message_texts(hub: segue.Hub) -> list[str]:
     bodies = [event.body async for event in hub.history.read(segue.LOCAL, ID)]
     return [
         plain_text(each.content) for each in bodies if isinstance(each, UserMessage | AgentMessage)
     ]
 
 
-async def test_unless_asked_to_segue_goes_on_beside_its_files(transcript: Path) -> None:
+async def test_by_default_segue_continues_without_changing_the_transcript(transcript: Path) -> None:
     before = transcript.read_bytes()
     async with await segue.open_hub() as hub:
         assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
         assert await hub.sessions.owner(segue.LOCAL, ID) is None
-        assert await said(hub) == ["first words", "/say more", "more"]
+        assert await message_texts(hub) == ["first words", "/say more", "more"]
     assert transcript.read_bytes() == before
 
 
-async def refused(hub: segue.Hub, why: str) -> None:
-    """A prompt is refused, and nothing is left of it."""
-    with pytest.raises(segue.errors.NoAgent, match=why):
+async def assert_refused(hub: segue.Hub, message: str) -> None:
+    """Assert that a prompt is refused and that nothing is imported."""
+    with pytest.raises(segue.errors.NoAgent, match=message):
         await hub.turns.submit(segue.LOCAL, ID, "more")
     assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
     assert await hub.store.get("local", ID) is None
-    assert await said(hub) == ["first words"]
+    assert await message_texts(hub) == ["first words"]
 
 
-async def test_without_the_sdk_a_prompt_says_what_to_install() -> None:
+async def test_a_prompt_without_the_sdk_names_the_package_to_install() -> None:
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        hold = await hub.turns.lease(segue.LOCAL, ID)  # to look at it, nothing is needed
-        await refused(hub, "pip install claude-agent-sdk")
+        hold = await hub.turns.lease(segue.LOCAL, ID)  # opening it needs no SDK
+        await assert_refused(hub, "pip install claude-agent-sdk")
         await hold.close()
 
 
-async def test_without_the_sdk_a_turn_of_what_was_taken_in_says_so_too() -> None:
+async def test_a_turn_of_an_imported_session_without_the_sdk_fails_with_the_package_name() -> None:
     async with await segue.open_hub() as hub:
         await hub.turns.run(segue.LOCAL, ID, "/say more")
         agent = await hub.records.agent_of("local", "claude")
@@ -84,18 +84,18 @@ async def test_without_the_sdk_a_turn_of_what_was_taken_in_says_so_too() -> None
         assert (await hub.sessions.get(segue.LOCAL, ID)).status == "idle"
 
 
-@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "openai:gpt-5", "nobody:none"])
-async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_copied(
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "openai:gpt-5", "unknown:none"])
+async def test_an_unusable_model_is_refused_before_the_session_is_imported(
     model: str, transcript: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     before = transcript.read_bytes()
-    why = "nobody" if model.startswith("nobody") else "API_KEY"
+    message = "unknown" if model.startswith("unknown") else "API_KEY"
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "model", model)
-        await refused(hub, why)
-    with pytest.raises(segue.errors.NoAgent, match=why):
+        await assert_refused(hub, message)
+    with pytest.raises(segue.errors.NoAgent, match=message):
         async with segue.resume_session(ID, model=model):
             pass
     async with await segue.open_hub() as hub:
@@ -105,31 +105,32 @@ async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_copied(
     assert transcript.read_bytes() == before
 
 
-async def test_an_empty_prompt_copies_nothing() -> None:
+async def test_an_empty_prompt_imports_nothing() -> None:
     async with await segue.open_hub() as hub:
         with pytest.raises(segue.errors.InvalidInput):
             await hub.turns.submit(segue.LOCAL, ID, "  ")
         assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
 
 
-async def test_when_it_is_no_longer_asked_for_the_usual_agent_answers() -> None:
+async def test_the_default_agent_answers_after_claude_continue_is_disabled() -> None:
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
-        await refused(hub, "claude-agent-sdk")
+        await assert_refused(hub, "claude-agent-sdk")
         await hub.config.set("local", "claude.continue", "false")
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
 
 
-async def test_it_resumes_what_came_from_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it has not answered there yet."""
-    asked: list[dict[str, Any]] = []
+async def test_claude_code_resumes_imported_sessions_and_starts_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[dict[str, Any]] = []
 
     async def query(**_: Any) -> AsyncIterator[Any]:
         for nothing in ():
             yield nothing
 
     sdk = SimpleNamespace(
-        ClaudeAgentOptions=lambda **options: asked.append(options),
+        ClaudeAgentOptions=lambda **options: calls.append(options),
         ClaudeSDKError=OSError,
         query=query,
     )
@@ -140,26 +141,28 @@ async def test_it_resumes_what_came_from_its_files(monkeypatch: pytest.MonkeyPat
         agent = await hub.records.agent_of("local", "claude")
         new = await hub.editor.create(segue.LOCAL, agent=agent)
         await hub.turns.run(segue.LOCAL, new.id, "begin")
-    resumed, begun = asked
+    resumed, started = calls
     assert resumed["resume"] == ID and "session_id" not in resumed
-    assert begun["session_id"] == new.id and "resume" not in begun
+    assert started["session_id"] == new.id and "resume" not in started
 
 
-async def test_a_program_s_own_model_answers_whatever_is_continued(transcript: Path) -> None:
+async def test_a_model_named_by_a_program_overrides_claude_continue(transcript: Path) -> None:
     before = transcript.read_bytes()
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
     async with segue.resume_session(ID, model="demo") as session:
         await session.send("/say more")
-        assert [each.type async for each in session.stream()][-1] == "result"
+        assert [message.type async for message in session.stream()][-1] == "result"
     async with await segue.open_hub() as hub:
-        assert await said(hub) == ["first words", "/say more", "more"]
+        assert await message_texts(hub) == ["first words", "/say more", "more"]
         agent = (await hub.sessions.get(segue.LOCAL, ID)).agent
         assert agent is not None and agent.overrides["kind"] == "default"
     assert transcript.read_bytes() == before
 
 
-async def test_a_program_takes_up_nothing_that_claude_code_works_on(transcript: Path) -> None:
+async def test_resume_session_refuses_a_session_that_claude_code_is_working_on(
+    transcript: Path,
+) -> None:
     Home(transcript.parents[2]).busy(ID)
     with pytest.raises(segue.errors.Busy):
         async with segue.resume_session(ID, model="demo"):
@@ -168,10 +171,10 @@ async def test_a_program_takes_up_nothing_that_claude_code_works_on(transcript: 
         assert await hub.sessions.owner(segue.LOCAL, ID) == "claude"
 
 
-async def test_a_prompt_in_the_directory_of_its_files_finds_them(
+async def test_a_prompt_from_the_transcript_directory_finds_the_transcript(
     transcript: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transcript.with_suffix("").mkdir()  # where what belongs to the session lies
+    transcript.with_suffix("").mkdir()  # the directory of the session's subagents
     monkeypatch.chdir(transcript.parent)
     async with await segue.open_hub() as hub:
         lines = [line async for line in hub.sync.claude_transcript(segue.LOCAL, ID)]
@@ -180,9 +183,9 @@ async def test_a_prompt_in_the_directory_of_its_files_finds_them(
         assert (await hub.sync.import_claude(segue.LOCAL, ID))[1] == 0
 
 
-async def test_it_runs_for_the_local_user_alone() -> None:
+async def test_claude_code_answers_only_the_local_user() -> None:
     other = segue.Principal(workspace="local", local=False)
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
         assert await hub.turns.run(other, ID, "/say more") == "end_turn"
-        assert await said(hub) == ["first words", "/say more", "more"]
+        assert await message_texts(hub) == ["first words", "/say more", "more"]

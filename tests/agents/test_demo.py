@@ -1,4 +1,4 @@
-"""The demo agent's little language: what every instruction does."""
+"""Tests of the demo agent's commands."""
 
 import asyncio
 import re
@@ -21,9 +21,9 @@ def hub(tmp_path: Path) -> Hub:
     return Hub(MemoryStore(), tmp_path)
 
 
-async def play(hub: Hub, script: str, answer: str = "allow", **made: Any) -> list[Any]:
-    """Run a script in a new session, answering what it asks; the bodies of its events."""
-    session = await hub.editor.create(LOCAL, **made)
+async def run_script(hub: Hub, script: str, answer: str = "allow", **options: Any) -> list[Any]:
+    """Run a script in a new session, answer permission requests and return the event bodies."""
+    session = await hub.editor.create(LOCAL, **options)
     turn = await hub.turns.submit(LOCAL, session.id, script)
     bodies = []
     async with asyncio.timeout(20):
@@ -47,29 +47,29 @@ def texts(bodies: list[Any], kind: str) -> list[str]:
     ]
 
 
-def of(bodies: list[Any], kind: str) -> list[Any]:
+def bodies_of(bodies: list[Any], kind: str) -> list[Any]:
     return [body for body in bodies if body.__struct_config__.tag == kind]
 
 
-def test_help_names_every_instruction() -> None:
-    known = set(_DemoTurn(None)._commands())  # type: ignore[arg-type]  # only its names are wanted
+def test_help_lists_every_command() -> None:
+    known = set(_DemoTurn(None)._commands())  # type: ignore[arg-type]  # the test needs only the names
     assert set(re.findall(r"^    /([a-z]+)", HELP, re.MULTILINE)) == known
 
 
-async def test_plain_text_is_repeated_and_the_agent_says_what_it_is(hub: Hub) -> None:
-    (said,) = texts(await play(hub, "What is\nthis?"), "agent_message")
-    assert "demo agent" in said and "no model" in said
-    assert said.endswith("What is\nthis?")
+async def test_plain_text_is_repeated_with_an_introduction(hub: Hub) -> None:
+    (text,) = texts(await run_script(hub, "What is\nthis?"), "agent_message")
+    assert "demo agent" in text and "no model" in text
+    assert text.endswith("What is\nthis?")
 
 
-async def test_lines_between_instructions_are_said_back(hub: Hub) -> None:
-    bodies = await play(hub, "first\n/think hm\nlast\n/unknown thing")
+async def test_lines_between_commands_are_repeated(hub: Hub) -> None:
+    bodies = await run_script(hub, "first\n/think hm\nlast\n/unknown thing")
     assert texts(bodies, "agent_message") == ["first", "last\n/unknown thing"]
     assert texts(bodies, "agent_thought") == ["hm"]
 
 
-async def test_a_plan_has_its_marks(hub: Hub) -> None:
-    (plan,) = of(await play(hub, "/plan a; > b c; x d"), "plan_changed")
+async def test_plan_command_parses_the_status_of_each_entry(hub: Hub) -> None:
+    (plan,) = bodies_of(await run_script(hub, "/plan a; > b c; x d"), "plan_changed")
     assert plan.entries == (
         PlanEntry(content="a"),
         PlanEntry(content="b c", status="in_progress"),
@@ -77,61 +77,61 @@ async def test_a_plan_has_its_marks(hub: Hub) -> None:
     )
 
 
-async def test_a_tool_call_has_its_result(hub: Hub) -> None:
-    bodies = await play(hub, "/tool grep two hits")
-    (call,), (result,) = of(bodies, "tool_call"), of(bodies, "tool_result")
+async def test_tool_command_stores_a_call_and_its_result(hub: Hub) -> None:
+    bodies = await run_script(hub, "/tool grep two hits")
+    (call,), (result,) = bodies_of(bodies, "tool_call"), bodies_of(bodies, "tool_result")
     assert (call.name, result.call_id, result.status) == ("grep", call.call_id, "completed")
     assert texts(bodies, "tool_result") == ["two hits"]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("allow", "completed"), ("reject", "failed")])
-async def test_a_question_waits_for_its_answer(hub: Hub, answer: str, status: str) -> None:
-    bodies = await play(hub, "/ask sure?", answer)
-    (asked,), (result,) = of(bodies, "permission_asked"), of(bodies, "tool_result")
+async def test_ask_command_waits_for_the_answer(hub: Hub, answer: str, status: str) -> None:
+    bodies = await run_script(hub, "/ask sure?", answer)
+    (asked,), (result,) = bodies_of(bodies, "permission_asked"), bodies_of(bodies, "tool_result")
     assert (asked.title, result.status) == ("sure?", status)
 
 
-async def test_write_asks_then_writes_and_shows_the_difference(hub: Hub, tmp_path: Path) -> None:
+async def test_write_command_asks_writes_and_shows_the_diff(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old\n")
-    bodies = await play(hub, "/write a.txt new text\n/read a.txt", cwd=str(tmp_path))
+    bodies = await run_script(hub, "/write a.txt new text\n/read a.txt", cwd=str(tmp_path))
     assert (tmp_path / "a.txt").read_text() == "new text\n"
-    wrote, read = of(bodies, "tool_result")
+    wrote, read = bodies_of(bodies, "tool_result")
     assert wrote.content == (Diff(path=str(tmp_path / "a.txt"), old="old\n", new="new text\n"),)
     assert read.content == as_content("new text\n")
     assert [path.name for path in tmp_path.glob(".segue-*")] == []
 
 
-async def test_write_that_is_not_allowed_writes_nothing(hub: Hub, tmp_path: Path) -> None:
-    bodies = await play(hub, "/write a.txt x", "reject", cwd=str(tmp_path))
+async def test_write_command_without_permission_writes_nothing(hub: Hub, tmp_path: Path) -> None:
+    bodies = await run_script(hub, "/write a.txt x", "reject", cwd=str(tmp_path))
     assert not (tmp_path / "a.txt").exists()
-    assert of(bodies, "tool_result")[0].status == "failed"
+    assert bodies_of(bodies, "tool_result")[0].status == "failed"
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "/etc/hostname", "link/out.txt", "nul\0"])
-async def test_files_outside_the_session_s_directories_are_out_of_reach(
+async def test_files_outside_the_session_directories_are_refused(
     hub: Hub, tmp_path: Path, path: str
 ) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "out.txt").write_text("secret")
     (inside / "link").symlink_to(tmp_path)
-    bodies = await play(hub, f"/read {path}\n/write {path} x", cwd=str(inside))
-    results = of(bodies, "tool_result")
+    bodies = await run_script(hub, f"/read {path}\n/write {path} x", cwd=str(inside))
+    results = bodies_of(bodies, "tool_result")
     assert [result.status for result in results] == ["failed", "failed"]
     assert "secret" not in repr(results)
     assert (tmp_path / "out.txt").read_text() == "secret"
 
 
-async def test_further_roots_are_within_reach(hub: Hub, tmp_path: Path) -> None:
+async def test_files_in_additional_roots_are_readable(hub: Hub, tmp_path: Path) -> None:
     inside, more = tmp_path / "inside", tmp_path / "more"
     inside.mkdir()
     more.mkdir()
     (more / "x").write_text("seen")
-    bodies = await play(hub, f"/read {more}/x", cwd=str(inside), roots=(str(more),))
+    bodies = await run_script(hub, f"/read {more}/x", cwd=str(inside), roots=(str(more),))
     assert texts(bodies, "tool_result") == ["seen"]
 
 
-async def test_mcp_calls_go_to_the_session_s_servers(hub: Hub) -> None:
+async def test_mcp_command_calls_the_servers_of_the_session(hub: Hub) -> None:
     called = []
 
     class Servers:
@@ -151,17 +151,17 @@ async def test_mcp_calls_go_to_the_session_s_servers(hub: Hub) -> None:
     await hub.close()
 
 
-async def test_an_mcp_server_that_is_not_there_is_a_failed_result(hub: Hub) -> None:
-    (result,) = of(await play(hub, "/mcp tools add {}"), "tool_result")
+async def test_mcp_command_fails_for_an_unknown_server(hub: Hub) -> None:
+    (result,) = bodies_of(await run_script(hub, "/mcp tools add {}"), "tool_result")
     assert result.status == "failed" and "tools" in result.content[0].text
 
 
-async def test_the_rest_of_the_language(hub: Hub) -> None:
+async def test_other_commands_emit_their_events(hub: Hub) -> None:
     script = "/title Named\n/usage 5 7\n/compact so far\n/repeat 2 again\n/history\n/wait 0"
-    bodies = await play(hub, script)
-    assert of(bodies, "info_changed")[-1].title == "Named"
-    assert of(bodies, "model_called")[0].usage.output_tokens == 7
-    assert of(bodies, "compacted")[0].summary == as_content("so far")
+    bodies = await run_script(hub, script)
+    assert bodies_of(bodies, "info_changed")[-1].title == "Named"
+    assert bodies_of(bodies, "model_called")[0].usage.output_tokens == 7
+    assert bodies_of(bodies, "compacted")[0].summary == as_content("so far")
     assert texts(bodies, "agent_message") == [
         "again (1)",
         "again (2)",
@@ -171,6 +171,6 @@ async def test_the_rest_of_the_language(hub: Hub) -> None:
 
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "max_turn_requests", "refusal"])
 async def test_stop_ends_the_turn_with_its_reason(hub: Hub, reason: str) -> None:
-    bodies = await play(hub, f"/stop {reason}\n/say never")
+    bodies = await run_script(hub, f"/stop {reason}\n/say never")
     assert bodies[-1].stop_reason == reason
     assert texts(bodies, "agent_message") == []

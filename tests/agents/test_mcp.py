@@ -1,4 +1,4 @@
-"""MCP servers with the model agent: real ones over pipes and HTTP, for the local user and not."""
+"""Tests of the model agent with real MCP servers, for local and remote callers."""
 
 import asyncio
 import sys
@@ -15,9 +15,9 @@ from segue.agents.tools import sandbox
 from segue.model.event import AgentRef
 from segue.model.principal import LOCAL
 
-from .conftest import House, of, said
+from .conftest import ModelSetup, bodies_of, message_texts
 from .provider import Use
-from .test_model import STRANGER, spec
+from .test_model import REMOTE_CALLER, spec
 
 PROGRAM = str(Path(__file__).parents[1] / "interfaces" / "acp" / "programs" / "adder.py")
 
@@ -39,33 +39,37 @@ def stdio() -> StdioMcpServer:
     return StdioMcpServer(name="adder", command=sys.executable, args=[PROGRAM])
 
 
-async def test_the_model_calls_a_tool_of_a_server_that_the_client_brought(house: House) -> None:
-    async with house:
-        servers, failures = await McpServers.connect([stdio()], str(house.place), local=True)
+async def test_the_model_calls_a_tool_of_the_clients_server(setup: ModelSetup) -> None:
+    async with setup:
+        servers, failures = await McpServers.connect([stdio()], str(setup.cwd), local=True)
         assert failures == {}
-        session = await house.session()
-        await house.hub.turns.lease(LOCAL, session.id, tools=servers)
-        house.answers([Use("adder__add", {"a": 2, "b": 40})])
-        bodies = await house.play("Add", session)
-        await house.play("Add", session, principal=STRANGER)
+        session = await setup.session()
+        await setup.hub.turns.lease(LOCAL, session.id, tools=servers)
+        setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
+        bodies = await setup.run_prompt("Add", session)
+        await setup.run_prompt("Add", session, principal=REMOTE_CALLER)
         await servers.close()
-    assert "adder__add" not in str(house.provider.requests[-1]["tools"])  # they are not theirs
-    (call,), (result,) = of(bodies, "tool_call"), of(bodies, "tool_result")
+    assert "adder__add" not in str(
+        setup.provider.requests[-1]["tools"]
+    )  # remote callers cannot use them
+    (call,), (result,) = bodies_of(bodies, "tool_call"), bodies_of(bodies, "tool_result")
     assert (call.server, call.name) == ("adder", "add")
     assert result.content[0].text == "42"
-    assert len(of(bodies, "permission_asked")) == 1  # servers that clients bring ask first
-    offered = {tool["name"] for tool in house.provider.requests[0]["tools"]}
+    assert (
+        len(bodies_of(bodies, "permission_asked")) == 1
+    )  # tools of the client's servers ask for permission
+    offered = {tool["name"] for tool in setup.provider.requests[0]["tools"]}
     assert {"adder__add", "adder__fail", "read"} <= offered
 
 
-async def agent(house: House, url: str, **toolset: Any) -> AgentRef:
+async def agent(setup: ModelSetup, url: str, **toolset: Any) -> AgentRef:
     tools = [{"type": "mcp_toolset", "mcp_server_name": "adder", **toolset}]
     servers = [{"type": "url", "name": "adder", "url": url}]
-    return await spec(house, tools=tools, mcp_servers=servers)
+    return await spec(setup, tools=tools, mcp_servers=servers)
 
 
-async def test_an_agent_s_own_server_is_connected_over_http_with_its_policies(
-    house: House,
+async def test_an_agents_server_is_connected_over_http_with_its_policies(
+    setup: ModelSetup,
 ) -> None:
     allowed = {
         "default_config": {"enabled": False},
@@ -73,38 +77,40 @@ async def test_an_agent_s_own_server_is_connected_over_http_with_its_policies(
             {"name": "add", "enabled": True, "permission_policy": {"type": "always_allow"}}
         ],
     }
-    async with over_http() as url, house:
-        session = await house.session(agent=await agent(house, url, **allowed))
-        house.answers([Use("adder__add", {"a": 2, "b": 40})])
-        bodies = await house.play("Add", session)
-        again = await house.play("And again", session)
-    assert of(bodies, "tool_result")[0].content[0].text == "42"
-    assert of(bodies, "permission_asked") == []
-    assert [tool["name"] for tool in house.provider.requests[0]["tools"]] == ["adder__add"]
-    assert said(again) == ["done"]
+    async with over_http() as url, setup:
+        session = await setup.session(agent=await agent(setup, url, **allowed))
+        setup.add_scripts([Use("adder__add", {"a": 2, "b": 40})])
+        bodies = await setup.run_prompt("Add", session)
+        again = await setup.run_prompt("And again", session)
+    assert bodies_of(bodies, "tool_result")[0].content[0].text == "42"
+    assert bodies_of(bodies, "permission_asked") == []
+    assert [tool["name"] for tool in setup.provider.requests[0]["tools"]] == ["adder__add"]
+    assert message_texts(again) == ["done"]
 
 
-async def test_a_stranger_s_agent_reaches_no_server_at_a_private_address(house: House) -> None:
-    async with over_http() as url, house:
-        session = await house.session(agent=await agent(house, url))
-        bodies = await house.play("Add", session, principal=STRANGER)
-        await house.hub.config.set("local", "web.private", "true")
-        opened = await house.play("Add", session, principal=STRANGER)
-    (failed,) = of(bodies, "failed")
+async def test_a_remote_callers_agent_cannot_use_a_private_server_address(
+    setup: ModelSetup,
+) -> None:
+    async with over_http() as url, setup:
+        session = await setup.session(agent=await agent(setup, url))
+        bodies = await setup.run_prompt("Add", session, principal=REMOTE_CALLER)
+        await setup.hub.config.set("local", "web.private", "true")
+        opened = await setup.run_prompt("Add", session, principal=REMOTE_CALLER)
+    (failed,) = bodies_of(bodies, "failed")
     assert failed.code == "mcp_connection_failed_error" and "adder" in failed.message
-    assert "tools" not in house.provider.requests[0] and said(bodies) == ["done"]
-    assert of(opened, "failed") == []
+    assert "tools" not in setup.provider.requests[0] and message_texts(bodies) == ["done"]
+    assert bodies_of(opened, "failed") == []
 
 
-async def test_a_server_that_is_not_there_is_told_and_the_turn_goes_on(house: House) -> None:
-    async with house:
-        session = await house.session(agent=await agent(house, "http://127.0.0.1:9/mcp"))
-        bodies = await house.play("Add", session)
-    assert of(bodies, "failed")[0].code == "mcp_connection_failed_error"
-    assert said(bodies) == ["done"]
+async def test_an_unreachable_server_is_reported_and_the_turn_continues(setup: ModelSetup) -> None:
+    async with setup:
+        session = await setup.session(agent=await agent(setup, "http://127.0.0.1:9/mcp"))
+        bodies = await setup.run_prompt("Add", session)
+    assert bodies_of(bodies, "failed")[0].code == "mcp_connection_failed_error"
+    assert message_texts(bodies) == ["done"]
 
 
-async def test_for_a_stranger_a_program_runs_confined_or_not_at_all(
+async def test_a_server_program_of_a_remote_caller_runs_in_a_sandbox_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bash = StdioMcpServer(

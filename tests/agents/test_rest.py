@@ -1,4 +1,4 @@
-"""Agents of the REST API, answered by a model: what their records say reaches it."""
+"""Tests that the settings of REST agents reach the model."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,24 +23,24 @@ WEATHER = {
 
 
 @pytest.fixture(autouse=True)
-def keyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
 
 @asynccontextmanager
 async def served(directory: Path) -> AsyncIterator[tuple[Api, Provider]]:
-    """The door, and a provider that is configured as its model's."""
+    """Open the REST API with a scripted model provider."""
     async with Provider() as provider, open_api(directory) as api:
-        await configured(api, "claude-opus-4-8")
+        await configure_model(api, "claude-opus-4-8")
         await api.hub.config.set("local", "model.base_url", provider.url)
         yield api, provider
 
 
-async def configured(api: Api, model: str) -> None:
+async def configure_model(api: Api, model: str) -> None:
     await api.hub.config.set("local", "model", f"anthropic:{model}")
 
 
-async def test_the_client_runs_the_model_s_custom_tools(tmp_path: Path) -> None:
+async def test_the_client_runs_the_models_custom_tools(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         toolset = {"type": "agent_toolset_20260401"}
         agent = await api.agent(tools=[WEATHER, toolset])
@@ -57,13 +57,13 @@ async def test_the_client_runs_the_model_s_custom_tools(tmp_path: Path) -> None:
         await api.send(id, message("What is it like?"))
 
         def both_asked(events: list[dict[str, Any]]) -> bool:
-            """The tool that runs here does not wait for those that the client runs."""
-            idle = [each for each in events if each["type"] == "session.status_idle"]
+            """Return True if both client tools wait and the local tool has its result."""
+            idle = [event for event in events if event["type"] == "session.status_idle"]
             asked = bool(idle) and len(idle[-1]["stop_reason"]["event_ids"]) == 2
             return asked and "agent.tool_result" in types(events)
 
         events = await until(api, id, both_asked)
-        oslo, rome = [each for each in events if each["type"] == "agent.custom_tool_use"]
+        oslo, rome = [event for event in events if event["type"] == "agent.custom_tool_use"]
         assert (oslo["name"], oslo["input"]) == ("weather", {"city": "Oslo"})
         await api.send(id, result(rome["id"], "no such place", is_error=True))
         await api.send(id, result(oslo["id"], "rain"))
@@ -76,13 +76,13 @@ async def test_the_client_runs_the_model_s_custom_tools(tmp_path: Path) -> None:
     assert offered["weather"]["input_schema"]["properties"] == {"city": {"type": "string"}}
     asked, answered = second["messages"][-2:]
     uses = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
-    told = {block["tool_use_id"]: block for block in answered["content"]}
-    assert set(told) == set(uses) and len(uses) == 3
-    assert told[uses[0]]["content"] == [{"type": "text", "text": "rain"}]
-    assert (told[uses[0]]["is_error"], told[uses[2]]["is_error"]) == (False, True)
+    results = {block["tool_use_id"]: block for block in answered["content"]}
+    assert set(results) == set(uses) and len(uses) == 3
+    assert results[uses[0]]["content"] == [{"type": "text", "text": "rain"}]
+    assert (results[uses[0]]["is_error"], results[uses[2]]["is_error"]) == (False, True)
 
 
-async def test_a_turn_that_waits_for_the_client_goes_on_after_an_interrupt(
+async def test_a_session_continues_after_a_turn_that_waits_for_the_client_is_interrupted(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -95,8 +95,8 @@ async def test_a_turn_that_waits_for_the_client_goes_on_after_an_interrupt(
         await until(api, id, rests(2))
         events = await api.say(id, "Never mind")
         assert events[-1]["stop_reason"] == {"type": "end_turn"}
-    told = provider.requests[-1]["messages"]
-    (answered,) = [b for m in told for b in m["content"] if b["type"] == "tool_result"]
+    messages = provider.requests[-1]["messages"]
+    (answered,) = [b for m in messages for b in m["content"] if b["type"] == "tool_result"]
     assert answered["is_error"]
 
 
@@ -109,7 +109,7 @@ async def test_a_turn_that_waits_for_the_client_goes_on_after_an_interrupt(
         ({"effort": {"type": "max"}, "speed": "fast"}, ("max", "fast")),
     ],
 )
-async def test_effort_and_speed_are_asked_of_the_model(
+async def test_effort_and_speed_are_sent_to_the_model(
     tmp_path: Path, asked: dict[str, Any], sent: tuple[Any, Any]
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -120,7 +120,7 @@ async def test_effort_and_speed_are_asked_of_the_model(
     assert (request.get("output_config", {}).get("effort"), request.get("speed")) == sent
 
 
-async def test_the_built_in_agent_shows_the_model_that_is_configured(
+async def test_the_built_in_agent_shows_the_configured_model(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as (api, provider):
@@ -128,24 +128,24 @@ async def test_the_built_in_agent_shows_the_model_that_is_configured(
         address = f"/v1/agents/{await api.built_in('agents')}"
         old = await api.session()
         assert old["agent"]["model"]["id"] == "demo"
-        await configured(api, "claude-sonnet-4-6")
+        await configure_model(api, "claude-sonnet-4-6")
         shown = await api.ok("GET", address)
         assert (shown["model"]["id"], shown["version"]) == ("anthropic:claude-sonnet-4-6", 2)
         new = await api.session()
         assert new["agent"]["model"]["id"] == "anthropic:claude-sonnet-4-6"
         (listed,) = (await api.ok("GET", "/v1/models"))["data"]
         assert listed["id"] == "anthropic:claude-sonnet-4-6"
-        # Whatever is configured now answers, in sessions from before too.
+        # The configured model answers in older sessions too.
         await api.say(old["id"], "Hi")
         assert provider.requests[-1]["model"] == "claude-sonnet-4-6"
-        await configured(api, "claude-opus-4-8")
+        await configure_model(api, "claude-opus-4-8")
         await api.say(new["id"], "Hi")
         assert provider.requests[-1]["model"] == "claude-opus-4-8"
         await api.hub.config.unset("local", "model")
         assert (await api.ok("GET", address))["model"]["id"] == "demo"
 
 
-async def test_a_session_of_python_has_the_shape_that_clients_expect(
+async def test_a_session_created_in_python_is_valid_over_rest(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as (api, _):
@@ -160,18 +160,18 @@ async def test_a_session_of_python_has_the_shape_that_clients_expect(
     assert not {"append_system", "max_turns"} & shown["agent"].keys()
 
 
-async def test_a_session_shows_the_model_that_answers_in_it(tmp_path: Path) -> None:
-    """One that was made before there was any says so from its next turn on."""
+async def test_a_session_shows_the_model_that_answered_its_last_turn(tmp_path: Path) -> None:
+    """A session from before the configuration shows the model from its next turn on."""
     async with open_api(tmp_path) as api:
         id = (await api.session())["id"]
         await api.say(id, "/say hello")
         before = (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]
         assert (before["model"]["id"], before["version"]) == ("demo", 1)
         async with Provider() as provider:
-            await configured(api, "claude-opus-4-8")
+            await configure_model(api, "claude-opus-4-8")
             await api.hub.config.set("local", "model.base_url", provider.url)
             await api.say(id, "And now?")
-            assert [each["model"] for each in provider.requests] == ["claude-opus-4-8"]
+            assert [request["model"] for request in provider.requests] == ["claude-opus-4-8"]
         after = (await api.ok("GET", f"/v1/sessions/{id}"))["agent"]
         assert after["id"] == before["id"] and after["version"] > 1
         assert after["model"]["id"] == "anthropic:claude-opus-4-8"
@@ -179,7 +179,7 @@ async def test_a_session_shows_the_model_that_answers_in_it(tmp_path: Path) -> N
         assert row["agent"] == after
 
 
-async def test_an_agent_that_names_the_demo_is_answered_by_it(tmp_path: Path) -> None:
+async def test_an_agent_with_the_model_demo_uses_the_demo_agent(tmp_path: Path) -> None:
     async with served(tmp_path) as (api, provider):
         agent = await api.agent(model="demo")
         id = (await api.session(agent=agent["id"]))["id"]

@@ -1,8 +1,8 @@
-"""An agent that asks its client for things: a prompt is a list, in JSON, of what to send.
+"""An agent that sends requests to its client: a prompt is a JSON list of requests.
 
-Each is a method with its parameters, in which `$` is what the first answer named. Notifications
-have a `!` before their name. It says what was answered. In version 1, or in 2 if told `2`. If told
-`patient` as well, it waits for each answer, whatever is cancelled.
+Each request is a method with its parameters, in which `$` stands for the id in the first answer. A
+notification has the prefix `!`. The agent's message contains the answers. The first argument is the
+protocol version. With the argument `patient`, the agent waits for answers after a cancel.
 """
 
 import json
@@ -18,7 +18,7 @@ def send(**message: object) -> None:
 
 
 def ask(session: str, method: str, params: dict[str, object]) -> object:
-    """The answer of the client, which has nothing else to say meanwhile but cancels."""
+    """Return the answer of the client, which sends nothing else except cancels."""
     global asked
     asked += 1
     id = f"mine-{asked}"

@@ -1,6 +1,7 @@
-"""An agent that does what agents do wrong, as the prompt's words tell it to.
+"""An agent with typical faults; the words of the prompt select them.
 
-It says 2 and means 1, keeps its sessions in a file, or forgets them if told `forgetful`.
+It announces version 2 but uses version 1. It stores its sessions in a file; with the argument
+`forgetful` it does not load them.
 """
 
 import base64
@@ -12,12 +13,14 @@ import threading
 import time
 from pathlib import Path
 
-KEPT = Path(sys.argv[1])
-WAYS = set(sys.argv[2:])
-if "--sign-in" in WAYS:
+SESSIONS_FILE = Path(sys.argv[1])
+FAULTS = set(sys.argv[2:])
+if "--sign-in" in FAULTS:
     print("signed in with", os.environ["FACE"])
     sys.exit()
-sessions: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+sessions: dict[str, list[str]] = (
+    json.loads(SESSIONS_FILE.read_text()) if SESSIONS_FILE.exists() else {}
+)
 lock = threading.Lock()
 answers: dict[int, object] = {}
 cancelled: set[str] = set()
@@ -86,8 +89,8 @@ def call(session: str, **fields: object) -> None:
 
 def turn(id: object, session: str, text: str) -> None:
     sessions[session].append(text)
-    if "forgetful" not in WAYS:
-        KEPT.write_text(json.dumps(sessions))
+    if "forgetful" not in FAULTS:
+        SESSIONS_FILE.write_text(json.dumps(sessions))
     words = text.partition("\n")[0].split()[-1]
     if words == "die":
         say(session, "going")
@@ -158,7 +161,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
             "agentInfo": name,
             "authMethods": LOGINS,
         }
-    if method == "session/new" and "login" not in WAYS:
+    if method == "session/new" and "login" not in FAULTS:
         name = f"s{len(sessions)}"
         sessions[name] = []
         commands = [
@@ -179,7 +182,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
         chosen[str(params["configId"])] = params["value"]
         return {"configOptions": options()}
     if method == "authenticate" and params["methodId"] == "x":
-        WAYS.discard("login")
+        FAULTS.discard("login")
         return {}
     if method == "session/set_mode":
         return {}
@@ -194,7 +197,7 @@ def answer(id: object, method: str, params: dict[str, object]) -> object:
         text = "\n".join(block.get("text", "") for block in params["prompt"])
         threading.Thread(target=turn, args=(id, session, text), daemon=True).start()
         return answer
-    return {"code": -32000 if "login" in WAYS else -32601, "message": "no"}
+    return {"code": -32000 if "login" in FAULTS else -32601, "message": "no"}
 
 
 for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""An agent of version 2 that takes a second to end a turn that was cancelled."""
+"""An agent of protocol version 2 that needs a second to end a cancelled turn."""
 
 import json
 import os
@@ -10,12 +10,12 @@ def send(**message: object) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
-def tell(**update: object) -> None:
+def send_update(**update: object) -> None:
     send(method="session/update", params={"sessionId": "one", "update": update})
 
 
-def rest(reason: str) -> None:
-    tell(sessionUpdate="state_update", state="idle", stopReason=reason)
+def end_turn(reason: str) -> None:
+    send_update(sessionUpdate="state_update", state="idle", stopReason=reason)
 
 
 for line in sys.stdin:
@@ -28,14 +28,14 @@ for line in sys.stdin:
     elif method == "session/new":
         send(id=message["id"], result={"sessionId": "one"})
     elif method == "session/prompt":
-        tell(sessionUpdate="state_update", state="running")
+        send_update(sessionUpdate="state_update", state="running")
         text = params["prompt"][0]["text"]
         block = {"type": "text", "text": f"{text} {os.getpid()}"}
-        tell(sessionUpdate="agent_message_chunk", messageId=text, content=block)
+        send_update(sessionUpdate="agent_message_chunk", messageId=text, content=block)
         send(id=message["id"], result={"messageId": "m"})
         if text != "wait":
-            rest("end_turn")
+            end_turn("end_turn")
     elif method == "session/cancel":
-        threading.Timer(1.0, rest, ["cancelled"]).start()
+        threading.Timer(1.0, end_turn, ["cancelled"]).start()
     elif "id" in message:
         send(id=message["id"], result={})

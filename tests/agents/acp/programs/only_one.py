@@ -1,4 +1,4 @@
-"""Our own agent, spoken to in version 1 whatever is asked for: `only_one.py DATA_DIR`."""
+"""segue's own agent, limited to version 1 of the protocol: `only_one.py DATA_DIR`."""
 
 import subprocess
 import sys

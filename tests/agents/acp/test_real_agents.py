@@ -1,6 +1,6 @@
-"""Real agents of others, offline: one that answers, and one with sessions of its own.
+"""Tests with real agents of other projects, without network access.
 
-They are large, so the default tier goes without them.
+The agents are large, so the default tier skips these tests.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from segue.model.content import plain_text
 from segue.model.event import ConfigChanged
 from segue.model.principal import LOCAL
 from segue.model.query import Query
-from tests.agents.acp.test_agent import hub_in, opened, opened_in_child, said
+from tests.agents.acp.test_agent import message_texts, native_ids, open_session, opened_hub
 from tests.agents.provider import Provider, Say, Think
 from tests.clients import toolbox
 
@@ -27,7 +27,7 @@ CLAUDE = "@agentclientprotocol/claude-agent-acp@0.99.1"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where an agent finds nothing of the user's, and leaves what it has of its own."""
+    """A home directory without the user's files, for the agent's own files."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("DATA", "CONFIG", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fast_agent() -> str:
     python = toolbox.python_of((3, 12))
     if python is None:
-        pytest.skip("fast-agent wants Python 3.12")
+        pytest.skip("fast-agent needs Python 3.12")
     program = Path(toolbox.python_with(FAST_AGENT, python)).with_name("fast-agent-acp")
     return shlex.join([str(program), "--model", "passthrough"])
 
@@ -59,36 +59,40 @@ def claude_agent() -> str:
     return shlex.join([toolbox.node(), str(program)])
 
 
-async def test_fast_agent_answers_and_goes_on_in_a_new_process(home: Path, fast_agent: str) -> None:
-    async with hub_in(home) as hub:
-        id, hold = await opened(hub, fast_agent, home)
+async def test_fast_agent_continues_its_session_in_a_new_process(
+    home: Path, fast_agent: str
+) -> None:
+    async with opened_hub(home) as hub:
+        id, hold = await open_session(hub, fast_agent, home)
         assert await hub.turns.run(LOCAL, id, "hello there") == "end_turn"
-        assert await said(hub, id) == ["hello there"]
+        assert await message_texts(hub, id) == ["hello there"]
         await hold.close()
-    async with hub_in(home) as hub:
-        _, hold = await opened(hub, fast_agent, home, id)
+    async with opened_hub(home) as hub:
+        _, hold = await open_session(hub, fast_agent, home, id)
         assert await hub.turns.run(LOCAL, id, "and again") == "end_turn"
-        # It replays on resume, which it should not; nothing of that is heard twice.
-        assert await said(hub, id) == ["hello there", "and again"]
-        assert len(await opened_in_child(hub, id)) == 1
+        # The agent wrongly replays messages on resume; segue must not store them twice.
+        assert await message_texts(hub, id) == ["hello there", "and again"]
+        assert len(await native_ids(hub, id)) == 1
         await hold.close()
 
 
-async def test_opencode_s_own_sessions_are_listed_and_opened(home: Path, opencode: str) -> None:
+async def test_native_sessions_of_opencode_are_listed_and_imported(
+    home: Path, opencode: str
+) -> None:
     async with AcpClient.start(shlex.split(opencode), cwd=str(home)) as client:
         native = await client.new(str(home))
-    async with hub_in(home) as hub:
+    async with opened_hub(home) as hub:
         await hub.agents.register_agent(LOCAL, "acp:opencode", {"kind": "acp", "command": opencode})
-        # Without a directory, it lists those of the project that it was started in.
+        # Without a directory, the agent lists the sessions of the project where it was started.
         (row,) = (await hub.sessions.list(LOCAL, Query(cwd=str(home)))).sessions
         assert (row.native_id, row.source, row.cwd) == (native, "acp:opencode", str(home))
-        assert row.title is None  # it names each after the time, which is no title
+        assert row.title is None  # the agent's titles are times of creation
         taken = await hub.sync.import_if_listed_only(LOCAL, row.id)
         assert (taken.id, taken.native_id) == (row.id, native)
         assert [session.id for session in (await hub.sessions.list(LOCAL)).sessions] == [row.id]
 
 
-async def test_claude_s_sessions_are_prompted_listed_and_loaded(
+async def test_sessions_of_claude_agent_are_prompted_listed_and_imported(
     home: Path, claude_agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
@@ -100,28 +104,28 @@ async def test_claude_s_sessions_are_prompted_listed_and_loaded(
     async with Provider() as provider:
         provider.otherwise = [Think("hm"), Say("Here I am.")]
         monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
-        async with hub_in(home / "one") as hub:
+        async with opened_hub(home / "one") as hub:
             agent = await hub.agents.from_spec(LOCAL, {"kind": "acp", "command": claude_agent})
             logins = await agent.logins()
-            assert logins and all(each.args for each in logins)
-            begun = await agent.start_session(str(project), (), None)
-            options = begun.keep(begun.id)
+            assert logins and all(login.args for login in logins)
+            started = await agent.start_session(str(project), (), None)
+            options = started.bind(started.id)
             names = [option["id"] for option in options["offered"]["options"]]
             assert {"mode", "model"} <= set(names)
-            session = await hub.editor.create(LOCAL, id=begun.id, cwd=str(project))
+            session = await hub.editor.create(LOCAL, id=started.id, cwd=str(project))
             await hub.editor.configure(LOCAL, session.id, ConfigChanged(options=options))
             hold = await hub.turns.lease(LOCAL, session.id, agent=agent)
             async with asyncio.timeout(100):
                 assert await hub.turns.run(LOCAL, session.id, "Are you there?") == "end_turn"
-            assert await said(hub, session.id) == ["Here I am."]
+            assert await message_texts(hub, session.id) == ["Here I am."]
             await hold.close()
-    async with hub_in(home / "two") as hub:  # which has never heard of it
+    async with opened_hub(home / "two") as hub:  # another store, which does not have the session
         await hub.agents.register_agent(
             LOCAL, "acp:claude", {"kind": "acp", "command": claude_agent}
         )
         (row,) = (await hub.sessions.list(LOCAL)).sessions
-        assert (row.id, row.cwd) == (begun.id, str(project))
+        assert (row.id, row.cwd) == (started.id, str(project))
         await hub.sync.import_if_listed_only(LOCAL, row.id)
-        assert await said(hub, row.id) == ["Here I am."]
+        assert await message_texts(hub, row.id) == ["Here I am."]
         (asked,) = await hub.history.events(LOCAL, row.id, types=["user_message"])
         assert plain_text(asked.body.content) == "Are you there?"

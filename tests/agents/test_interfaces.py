@@ -1,4 +1,4 @@
-"""The same scripted turn through every door: what is stored is the same."""
+"""Every interface stores the same events for the same scripted turn."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.interfaces.rest.api import Api, message, open_api
 from tests.interfaces.rest.test_turns import rests, until
 from tests.interfaces.web.site import Site, open_site
 
-from .conftest import PATIENCE
+from .conftest import TIMEOUT_SECONDS
 from .provider import Provider, Say, Step, Think, Use
 
 ASK = "How many lines?"
@@ -42,19 +42,19 @@ def script(request: dict[str, Any]) -> Sequence[Step]:
     ]
 
 
-def told(events: list[Event], place: str) -> list[Any]:
-    """A history without what differs from session to session."""
+def normalized(events: list[Event], cwd: str) -> list[Any]:
+    """Return events without the values that differ between sessions."""
     names: dict[str, str] = {}
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            left_out = ("extra", "duration")
-            return {k: plain(v) for k, v in value.items() if k not in left_out}
+            ignored = ("extra", "duration")
+            return {key: plain(item) for key, item in value.items() if key not in ignored}
         if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         if isinstance(value, str) and ids.parse(value) == value:
             return names.setdefault(value, f"id {len(names)}")
-        return value.replace(place, "PLACE") if isinstance(value, str) else value
+        return value.replace(cwd, "CWD") if isinstance(value, str) else value
 
     return [
         plain(msgspec.to_builtins(event.body))
@@ -63,44 +63,47 @@ def told(events: list[Event], place: str) -> list[Any]:
     ]
 
 
-async def typed(place: Path, data: Path) -> None:
-    """Ask in a terminal, where the question is answered too."""
-    ours, theirs = os.openpty()
+async def prompt_in_terminal(cwd: Path, data: Path) -> None:
+    """Run `segue prompt` in a terminal, and answer its permission request."""
+    controller, terminal_fd = os.openpty()
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "segue", "prompt", "new", ASK),
-        cwd=place,
+        cwd=cwd,
         env={**os.environ, "SEGUE_DATA_DIR": str(data)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal_fd,
+        stdout=terminal_fd,
+        stderr=terminal_fd,
     )
-    os.close(theirs)
+    os.close(terminal_fd)
     shown, answered = b"", False
-    with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # its end is an error
-        while some := await asyncio.to_thread(terminal.read, 65536):
-            shown += some
+    with (
+        os.fdopen(controller, "r+b", buffering=0) as terminal,
+        suppress(OSError),
+    ):  # reading fails at the end
+        while chunk := await asyncio.to_thread(terminal.read, 65536):
+            shown += chunk
             if b"Which" in shown and not answered:
                 answered = True
                 terminal.write(b"1\n")
     plain = re.sub(rb"\x1b\[\d*m", b"", shown)
-    assert await child.wait() == 0 and b"Two lines, as you can see." in plain, shown
+    assert await child.turns.wait() == 0 and b"Two lines, as you can see." in plain, shown
 
 
-async def answered(api: Api, session: str) -> list[dict[str, Any]]:
-    """Ask over REST, and confirm what wants to be."""
+async def prompt_over_rest(api: Api, session: str) -> list[dict[str, Any]]:
+    """Send a prompt over REST, confirm the tool call and return the events."""
     await api.send(session, message(ASK))
     events = await until(api, session, rests(1))
-    use = next(each for each in events if each.get("name") == "write")
+    use = next(event for event in events if event.get("name") == "write")
     assert use["evaluated_permission"] == "ask"
     confirmed = {"type": "user.tool_confirmation", "tool_use_id": use["id"], "result": "allow"}
     await api.send(session, confirmed)
     return await until(api, session, rests(2))
 
 
-async def clicked(site: Site, place: Path) -> str:
-    """Ask in the browser, and press the button; the session's id."""
-    made = await site.post("/new", cwd=str(place))
-    page = made.headers["location"]
+async def prompt_in_browser(site: Site, cwd: Path) -> str:
+    """Send a prompt in the session browser, allow the tool call and return the session id."""
+    response = await site.post("/new", cwd=str(cwd))
+    page = response.headers["location"]
     id = page.rpartition("/")[2]
     await site.post(f"{page}/prompt", text=ASK)
     async for event in site.hub.history.follow(LOCAL, id):
@@ -114,64 +117,67 @@ async def clicked(site: Site, place: Path) -> str:
     return id
 
 
-async def test_every_door_stores_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_interface_stores_the_same_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     acp = AcpHouse(tmp_path)
-    place = tmp_path / "place"
-    place.mkdir()
-    (place / "a.txt").write_text("one\ntwo\n")
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    (cwd / "a.txt").write_text("one\ntwo\n")
     histories: dict[str, list[Any]] = {}
-    async with Provider() as provider, asyncio.timeout(3 * PATIENCE):
+    async with Provider() as provider, asyncio.timeout(3 * TIMEOUT_SECONDS):
         provider.otherwise = script
         async with acp.hub() as hub:
             await hub.config.set("local", "model", MODEL)
             await hub.config.set("local", "model.base_url", provider.url)
 
-            async def seen(id: str) -> list[Any]:
-                cwd = (await hub.sessions.get(LOCAL, id)).cwd
-                assert Path(cwd, "b.txt").read_text() == "x"
-                Path(cwd, "b.txt").unlink()
-                return told([event async for event in hub.history.read(LOCAL, id)], cwd)
+            async def stored_events(id: str) -> list[Any]:
+                session_cwd = (await hub.sessions.get(LOCAL, id)).cwd
+                assert Path(session_cwd, "b.txt").read_text() == "x"
+                Path(session_cwd, "b.txt").unlink()
+                events = [event async for event in hub.history.read(LOCAL, id)]
+                return normalized(events, session_cwd)
 
-            async def allow(name: str, given: Any) -> bool:
+            async def allow(name: str, arguments: Any) -> bool:
                 return name == "write"
 
             async with segue.create_session(
-                model=MODEL, cwd=place, store=hub, can_use_tool=allow
+                model=MODEL, cwd=cwd, store=hub, can_use_tool=allow
             ) as session:
                 await session.send(ASK)
-                messages = [each async for each in session.stream()]
+                messages = [message async for message in session.stream()]
             assert messages[-1].result == "Two lines, as you can see."
-            histories["python"] = await seen(session.session_id)
+            histories["python"] = await stored_events(session.session_id)
 
             for version in (1, 2):
                 async with acp.inside(version) as client:
-                    id = await client.new(place)
+                    id = await client.new(cwd)
                     await client.run(id, ASK)
                     assert len(client.asked) == 1
-                    histories[f"acp {version}"] = await seen(id)
+                    histories[f"acp {version}"] = await stored_events(id)
 
-            await typed(place, acp.data)
+            await prompt_in_terminal(cwd, acp.data)
             newest = (await hub.sessions.list(LOCAL)).sessions[0]
-            histories["cli"] = await seen(newest.id)
+            histories["cli"] = await stored_events(newest.id)
 
             async with open_api(tmp_path, store=SQLiteStore.open(acp.data / "segue.db")) as api:
-                made = await api.session()
-                id = ids.parse(made["id"]) or ""
+                row = await api.session()
+                id = ids.parse(row["id"]) or ""
                 (Path((await hub.sessions.get(LOCAL, id)).cwd) / "a.txt").write_text("one\ntwo\n")
-                events = await answered(api, made["id"])
-                use = next(each for each in events if each["type"] == "agent.tool_use")
+                events = await prompt_over_rest(api, row["id"])
+                use = next(event for event in events if event["type"] == "agent.tool_use")
                 assert use["evaluated_permission"] == "allow"
                 assert use["evaluation"] == {"type": "auto", "evaluated_permission": "allow"}
-                histories["rest"] = await seen(id)
+                histories["rest"] = await stored_events(id)
 
             async with open_site(acp.data) as site:
-                histories["web"] = await seen(await clicked(site, place))
+                histories["web"] = await stored_events(await prompt_in_browser(site, cwd))
     first = histories.pop("python")
     kinds = [body["type"] for body in first]
     assert kinds.count("tool_result") == 3 and kinds.count("agent_message") == 2
     assert kinds.count("permission_answered") == 1
     assert histories.keys() == {"acp 1", "acp 2", "cli", "rest", "web"}
-    for door, history in histories.items():
-        assert history == first, door
+    for interface, history in histories.items():
+        assert history == first, interface

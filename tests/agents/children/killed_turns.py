@@ -1,9 +1,9 @@
-"""Runs turns of the model agent, each in a process that is killed just before one of its steps.
+"""Run turns of the model agent, each in a process that is killed before one of its writes.
 
-    dying.py DIRECTORY LEASE_MICROSECONDS
+    killed_turns.py DIRECTORY LEASE_MICROSECONDS
 
-Every line on standard input is a session and a step. What a model needs is imported once, and each
-turn runs in a fork. A step that is never taken lets it live to the end.
+Each line on standard input names a session and the number of a write. The model packages are
+imported once, and each turn runs in a fork. If the number is never reached, the turn completes.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from segue.store.base import Store
 WRITES = ("put_inbox", "acquire", "change", "put_deltas", "drop_inbox", "release")
 
 
-def say(word: str, **fields: Any) -> None:
-    os.write(1, json.dumps({"says": word, **fields}).encode() + b"\n")
+def report(status: str, **fields: Any) -> None:
+    os.write(1, json.dumps({"says": status, **fields}).encode() + b"\n")
 
 
-class Mortal:
-    """A store that dies just before a write of ours, which is just after the one before it."""
+class KillingStore:
+    """A store that kills this process before its n-th write."""
 
-    def __init__(self, store: Store, last: int) -> None:
+    def __init__(self, store: Store, last_write: int) -> None:
         self._store = store
-        self._last = last
+        self._last_write = last_write
         self.steps = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -43,52 +43,52 @@ class Mortal:
 
         async def write(*arguments: Any, **options: Any) -> Any:
             self.steps += 1
-            if self.steps == self._last:
+            if self.steps == self._last_write:
                 os.kill(os.getpid(), signal.SIGKILL)
             return await method(*arguments, **options)
 
         return write
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     return
 
 
-async def turn(directory: str, lease: int, session: str, step: int) -> None:
-    store: Any = Mortal(await open_store(Path(directory), None), step)
+async def run_turn(directory: str, lease: int, session: str, step: int) -> None:
+    store: Any = KillingStore(await open_store(Path(directory), None), step)
     hub = Hub(store, Path(directory), lease=lease)
-    hub.turns.engine.recover = nothing  # type: ignore[method-assign]  # the dead are the test's to recover
+    hub.turns.engine.recover = do_nothing  # type: ignore[method-assign]  # the test recovers killed turns
     id = await hub.turns.submit(LOCAL, session, "Go")
     reason = await hub.turns.wait(LOCAL, session, id)
     await hub.close()
-    say("lived", session=session, steps=store.steps, reason=reason)
+    report("lived", session=session, steps=store.steps, reason=reason)
 
 
-async def warm() -> None:
-    """A request that cannot be sent imports all that others need."""
+async def import_clients() -> None:
+    """Send a failing request, which imports everything that a request needs."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.messages import ModelRequest
 
     async with make_model("anthropic:claude-sonnet-4-6", "http://127.0.0.1:9") as model:
         with suppress(Exception):
-            asked = [ModelRequest.user_text_prompt("?")]
-            await model_request(model, asked, model_settings={"max_retries": 0})
+            messages = [ModelRequest.user_text_prompt("?")]
+            await model_request(model, messages, model_settings={"max_retries": 0})
 
 
 def main() -> None:
     directory, lease = sys.argv[1:]
     preload("anthropic:any")
-    asyncio.run(warm())
-    say("ready")
+    asyncio.run(import_clients())
+    report("ready")
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            asyncio.run(turn(directory, int(lease), order["session"], order["step"]))
+            asyncio.run(run_turn(directory, int(lease), order["session"], order["step"]))
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if os.WIFSIGNALED(status):
-            say("died", session=order["session"], step=order["step"])
+            report("died", session=order["session"], step=order["step"])
 
 
 if __name__ == "__main__":
