@@ -91,7 +91,7 @@ def test_is_public_recognises_public_addresses(address: str, expected: bool) -> 
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/", "nonsense", "http://"])
-async def test_only_http_urls_are_fetch(directory: SessionDirectory, url: str) -> None:
+async def test_only_http_urls_are_fetched(directory: SessionDirectory, url: str) -> None:
     assert (await directory.run("web_fetch", url=url)).status == "failed"
 
 
