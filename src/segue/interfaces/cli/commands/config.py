@@ -14,7 +14,7 @@ from segue.interfaces.cli.main import Group, Where, located
 from segue.interfaces.cli.output.formats import formatted, write_rows
 from segue.interfaces.cli.output.pager import paged, show_text
 from segue.interfaces.cli.output.tables import columns
-from segue.interfaces.cli.picker.width import wrap
+from segue.interfaces.cli.output.width import wrap
 from segue.model.errors import InvalidInput
 from segue.model.principal import Principal
 

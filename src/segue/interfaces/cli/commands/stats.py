@@ -109,7 +109,7 @@ def _show(by: str, rows: list[tuple[str, UsageTotal]]) -> None:
     from rich.table import Table
 
     from segue.interfaces.cli.output.tables import columns, show
-    from segue.interfaces.cli.picker.width import fit_end, width
+    from segue.interfaces.cli.output.width import fit_end, width
 
     most = max(total.sessions for _, total in rows)
     headings = ("sessions", "messages", "tokens in", "out", "cost")

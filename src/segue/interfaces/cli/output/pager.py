@@ -93,7 +93,7 @@ def _fits(text: str) -> bool:
     """Whether all of it can be seen at once, and the shell's next prompt below it."""
     from shutil import get_terminal_size
 
-    from segue.interfaces.cli.picker.width import width
+    from segue.interfaces.cli.output.width import width
 
     columns, lines = get_terminal_size()
     if text.count("\n") >= lines:

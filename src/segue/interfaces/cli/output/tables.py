@@ -11,7 +11,7 @@ import click
 
 from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
-from segue.interfaces.cli.picker.width import cut, fit_end, width
+from segue.interfaces.cli.output.width import cut, fit_end, width
 from segue.model import clock
 from segue.model.session import Session
 

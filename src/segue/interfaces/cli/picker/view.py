@@ -10,11 +10,11 @@ import click
 
 from segue.interfaces.cli.durations import age
 from segue.interfaces.cli.output.text import event_text, one_line
+from segue.interfaces.cli.output.width import fit, fit_end, wrap
 from segue.model import clock
 from segue.model.session import Session
 
 from .state import Choices, Row
-from .width import fit, fit_end, wrap
 
 WIDE = 90  # columns from which on there is room for a preview
 KEYS = (
