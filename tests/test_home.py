@@ -90,10 +90,10 @@ def test_a_bar_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.Monk
             return True
 
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert progress.bar() is None
+    assert progress.index_progress() is None
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    bar = progress.bar()
+    bar = progress.index_progress()
     assert bar is not None
     bar(1, 1000)
     assert terminal.getvalue() == ""

@@ -390,7 +390,7 @@ def test_the_command_imports_and_exports(home: Home, tmp_path: Path) -> None:
     assert (taken.exit_code, taken.stdout, taken.stderr) == (0, f"{S}\n", "2 new lines.\n")
     for named in (str(path), S[:8], "hi"):
         again = command(tmp_path, "import", named)
-        assert (again.stdout, again.stderr) == (f"{S}\n", "Nothing is new.\n")
+        assert (again.stdout, again.stderr) == (f"{S}\n", "No new lines.\n")
     assert isinstance(command(tmp_path, "import", "gone.jsonl").exception, errors.NotFound)
     before = path.read_bytes()
     out = tmp_path / "out.jsonl"

@@ -13,7 +13,7 @@ class Server(NamedTuple):
     url: str
     key: str
     process: subprocess.Popen[str]
-    told: str
+    startup_output: str
     environment: dict[str, str]
 
 
@@ -33,16 +33,16 @@ def serving(
     )
     assert process.stdout is not None and process.stderr is not None
     try:
-        told = []
-        # The hints, one of which is the last line, come after everything of interest.
+        lines = []
+        # The examples are printed last.
         for line in process.stdout:
-            told.append(line)
+            lines.append(line)
             if "print(session.id" in line:
                 break
         else:
             raise AssertionError(process.stderr.read())
-        url = told[0].split()[-1]
-        yield Server(url, (data / "key").read_text().strip(), process, "".join(told), environment)
+        url = lines[0].split()[-1]
+        yield Server(url, (data / "key").read_text().strip(), process, "".join(lines), environment)
     finally:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""Names that the tests of the command share."""
+"""The installed command and the type of the `run` fixture."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The installed command, as a child process."""
+"""Fixtures that run the installed command as a child process."""
 
 import os
 import subprocess
@@ -12,12 +12,12 @@ from tests.interfaces.cli.child import COMMAND, Run
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """What the command runs with: a data directory of its own, and nothing of the user's."""
-    kept = {"PATH", "LANG", "LC_ALL", "TMPDIR"}
+    """The command's environment: its own data directory, without the user's settings."""
+    inherited = {"PATH", "LANG", "LC_ALL", "TMPDIR"}
     home = tmp_path / "home"
     home.mkdir()
     return {
-        **{name: value for name, value in os.environ.items() if name in kept},
+        **{name: value for name, value in os.environ.items() if name in inherited},
         "HOME": str(home),
         "SEGUE_DATA_DIR": str(tmp_path / "data"),
         "NO_COLOR": "1",
@@ -26,7 +26,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def home(tmp_path: Path, environment: dict[str, str]) -> Home:
-    """Claude Code's files, with one session."""
+    """Claude Code's files with one session."""
     home = Home(tmp_path / "claude")
     environment["CLAUDE_CONFIG_DIR"] = str(home.root)
     home.write([user("u1", None, "Why is it slow?", cwd="/p"), user("u2", "u1", "the needle")])
@@ -35,7 +35,7 @@ def home(tmp_path: Path, environment: dict[str, str]) -> Home:
 
 @pytest.fixture
 def run(tmp_path: Path, environment: dict[str, str]) -> Run:
-    """Runs `segue` in a directory of its own, with nobody at the keyboard."""
+    """Run `segue` in an empty directory, without a terminal."""
     here = tmp_path / "here"
     here.mkdir()
 

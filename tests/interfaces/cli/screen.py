@@ -1,4 +1,4 @@
-"""The command in a terminal: a real pseudo-terminal, and an emulator that knows what it shows."""
+"""Run the command in a pseudo-terminal with a terminal emulator."""
 
 import time
 from collections.abc import Callable
@@ -10,11 +10,11 @@ import pyte
 
 from tests.interfaces.cli.child import COMMAND
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Screen:
-    """`segue` with some words, on a screen of some size."""
+    """`segue` with some arguments, on a screen of a given size."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Screen:
             env={**env, "TERM": "xterm-256color"},
             cwd=cwd,
             dimensions=(lines, columns),
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
         )
 
     def __enter__(self) -> Self:
@@ -59,20 +59,20 @@ class Screen:
         self.child.send(keys)
 
     def until(self, test: Callable[[str], bool] | str) -> str:
-        """What is shown once that holds, or once those words are shown."""
-        wanted = (lambda shown: test in shown) if isinstance(test, str) else test
-        deadline = time.monotonic() + PATIENCE
-        while not wanted(self.text):
+        """Return the screen's text once it contains a text or passes a test."""
+        matches = (lambda shown: test in shown) if isinstance(test, str) else test
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not matches(self.text):
             assert time.monotonic() < deadline, f"waited for {test!r}, saw:\n{self.text}"
             try:
                 data = self.child.read_nonblocking(65536, timeout=0.1)
             except pexpect.TIMEOUT:
                 continue
             except pexpect.EOF:
-                assert wanted(self.text), f"it ended; waited for {test!r}, saw:\n{self.text}"
+                assert matches(self.text), f"it ended; waited for {test!r}, saw:\n{self.text}"
                 break
             self.raw += data
-            # The emulator has no alternate screen: leaving it gives it an empty one.
+            # The emulator has no alternate screen, so clear the screen when it is left.
             self._stream.feed(data.replace(b"\x1b[?1049l", b"\x1b[2J\x1b[H"))
         return self.text
 
@@ -81,7 +81,7 @@ class Screen:
         self.child.setwinsize(lines, columns)
 
     def ended(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the end of the command and return its exit code."""
         self.child.expect(pexpect.EOF)
         self.child.close()
         return int(self.child.exitstatus or 0)

@@ -1,4 +1,4 @@
-"""`segue sessions` and its kin: the vendor's flags, on the local store and against a server."""
+"""The REST API commands, on the local store and against a server."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from tests.clients.rest_server import serving
 from tests.interfaces.cli.child import COMMAND, Run
 
 HELLO = "{type: user.message, content: [{type: text, text: /say hello}]}"
-# As the vendor's documentation of `beta:sessions list` names them.
+# The flags in the vendor's documentation of `beta:sessions list`.
 LIST_FLAGS = """
     --agent-id --agent-version --created-at-gt --created-at-gte --created-at-lt --created-at-lte
     --deployment-id --include-archived --limit --memory-store-id --order --page --status --beta
@@ -27,22 +27,22 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def listed(run: Run, *words: str) -> list[Any]:
-    """A list without what changes by the second."""
-    found = lines(run("sessions", "list", "--format", "jsonl", *words))
-    for session in found:
+def list_sessions(run: Run, *words: str) -> list[Any]:
+    """Return the listed sessions without `stats`, which changes every second."""
+    sessions = lines(run("sessions", "list", "--format", "jsonl", *words))
+    for session in sessions:
         session.pop("stats")
-    return found
+    return sessions
 
 
 @pytest.mark.parametrize("name", ["sessions", "beta:sessions"])
-def test_every_flag_of_the_vendors_list_is_there(name: str) -> None:
+def test_sessions_list_has_every_flag_of_the_vendor(name: str) -> None:
     shown = CliRunner().invoke(segue, [name, "list", "--help"]).output.split()
     for flag in LIST_FLAGS.split():
         assert flag in shown
 
 
-def test_the_flags_filter_page_and_print(run: Run) -> None:
+def test_list_flags_filter_page_and_format(run: Run) -> None:
     for title in ("One", "Two", "Three"):
         run("new", "--title", title)
     run("archive", "two")
@@ -56,44 +56,46 @@ def test_the_flags_filter_page_and_print(run: Run) -> None:
     )
     assert run("sessions", "list", *titles, "--status", "running").stdout == ""
     assert run("sessions", "list", *titles, "--status", "running", "--status", "idle").stdout
-    first = listed(run, "--limit", "1", "--max-items", "1")[0]
+    first = list_sessions(run, "--limit", "1", "--max-items", "1")[0]
     before = run("sessions", "list", *titles, "--created-at-lt", first["created_at"])
     assert before.stdout == "One\n"
     for flag in ("--created-at-gt", "--created-at-gte", "--created-at-lte"):
         assert run("sessions", "list", flag, first["created_at"]).returncode == 0
     agent = first["agent"]["id"]
-    assert len(listed(run, "--agent-id", agent, "--agent-version", "1")) == 2
+    assert len(list_sessions(run, "--agent-id", agent, "--agent-version", "1")) == 2
     for flag in ("--deployment-id", "--memory-store-id"):
-        assert listed(run, flag, "none_such") == []
+        assert list_sessions(run, flag, "none_such") == []
     (page,) = lines(run("sessions", "list", "--limit", "1", "--format", "raw"))
     assert len(page["data"]) == 1
-    assert [each["title"] for each in listed(run, "--page", page["next_page"])] == ["One"]
-    # Global flags may stand before the command.
+    assert [session["title"] for session in list_sessions(run, "--page", page["next_page"])] == [
+        "One"
+    ]
+    # Global flags may precede the command.
     again = run("--format", "jsonl", "--transform", "title", "sessions", "list")
     assert again.stdout == '"Three"\n"One"\n'
     assert "title: Three" in run("sessions", "list", "--format", "yaml").stdout
-    # A path that is not there leaves the item as it is; strange formats are said.
+    # A path that an item does not have prints the whole item.
     assert lines(run("sessions", "list", "--transform", "nope", "--format", "jsonl"))[0]["title"]
     explored = run("sessions", "list", "--format", "explore", "--max-items", "1")
     assert "explore" in explored.stderr and json.loads(explored.stdout)
 
 
-def test_a_life_on_the_local_store(run: Run, tmp_path: Path) -> None:
-    (place,) = lines(run("environments", "create", "--name", "here", "--format", "jsonl"))
+def test_session_lifecycle_on_the_local_store(run: Run, tmp_path: Path) -> None:
+    (environment,) = lines(run("environments", "create", "--name", "here", "--format", "jsonl"))
     (agent,) = lines(
         run("agents", "create", "--name", "A", "--model.id", "demo", "--format", "jsonl")
     )
     assert agent["model"]["id"] == "demo"
     file = tmp_path / "title.txt"
     file.write_text("From a file")
-    (made,) = lines(
+    (session,) = lines(
         run(
-            *("sessions", "create", "--agent", agent["id"], "--environment-id", place["id"]),
+            *("sessions", "create", "--agent", agent["id"], "--environment-id", environment["id"]),
             *("--title", f"@{file}", "--metadata", "{ticket: '12'}", "--format", "jsonl"),
         )
     )
-    id = made["id"]
-    assert (made["title"], made["metadata"]) == ("From a file", {"ticket": "12"})
+    id = session["id"]
+    assert (session["title"], session["metadata"]) == ("From a file", {"ticket": "12"})
     changed = run(
         "sessions", "update", "--session-id", id, "--format", "jsonl", stdin="title: Piped"
     )
@@ -103,12 +105,12 @@ def test_a_life_on_the_local_store(run: Run, tmp_path: Path) -> None:
     )
     assert lines(both)[0]["title"] == "Flag"
     assert run("beta:sessions:events", "send", id, "--event", HELLO).returncode == 0
-    # The turn has run when the command ends; the session is known by its title, too.
-    said = run(
+    # The command waits for the turn. A title identifies the session, too.
+    texts = run(
         *("sessions", "events", "list", "flag", "--type", "agent.message"),
         *("--transform", "content.0.text", "-r"),
     )
-    assert said.stdout.strip()
+    assert texts.stdout.strip()
     assert lines(run("sessions", "retrieve", id, "--format", "jsonl"))[0]["status"] == "idle"
     assert (
         lines(run("agents", "versions", "list", agent["id"], "--format", "jsonl"))[0]["version"]
@@ -116,12 +118,15 @@ def test_a_life_on_the_local_store(run: Run, tmp_path: Path) -> None:
     )
     assert run("sessions", "archive", id).returncode == 0
     assert run("sessions", "delete", id).returncode == 0
-    gone = run("sessions", "retrieve", id)
-    assert (gone.returncode, json.loads(gone.stdout)["error"]["type"]) == (1, "not_found_error")
-    assert gone.stderr == f'GET "http://localhost/v1/sessions/{id}?beta=true": 404 Not Found\n'
+    deleted = run("sessions", "retrieve", id)
+    assert (deleted.returncode, json.loads(deleted.stdout)["error"]["type"]) == (
+        1,
+        "not_found_error",
+    )
+    assert deleted.stderr == f'GET "http://localhost/v1/sessions/{id}?beta=true": 404 Not Found\n'
 
 
-def test_a_session_is_deleted_for_good_by_its_id_only(run: Run) -> None:
+def test_permanent_deletion_needs_an_id(run: Run) -> None:
     id = run("new", "--title", "threads of the parser").stdout.strip()
     for words in (
         ("threads", "delete"),
@@ -136,46 +141,46 @@ def test_a_session_is_deleted_for_good_by_its_id_only(run: Run) -> None:
     assert run("sessions", "retrieve", id).returncode == 1
 
 
-def test_flags_may_stand_before_the_action_and_betas_beside_ours(run: Run) -> None:
+def test_flags_may_precede_the_action_and_add_betas(run: Run) -> None:
     run("new", "--title", "One")
     before = ("--format", "jsonl", "--include-archived", "-limit", "5", "--transform=title")
     assert run("sessions", *before, "list").stdout == '"One"\n'
     assert "[ID]" not in run("sessions", "list", "--help").stdout
-    told = run("sessions", "list", "--beta", "some-2026-01-01", "--debug")
-    assert told.returncode == 0
-    assert "anthropic-beta: some-2026-01-01,managed-agents-2026-04-01" in told.stderr
+    done = run("sessions", "list", "--beta", "some-2026-01-01", "--debug")
+    assert done.returncode == 0
+    assert "anthropic-beta: some-2026-01-01,managed-agents-2026-04-01" in done.stderr
 
 
-def test_a_server_and_the_store_print_the_same(run: Run, tmp_path: Path) -> None:
+def test_server_and_local_store_print_the_same(run: Run, tmp_path: Path) -> None:
     id = run("new", "--title", "Seen twice").stdout.strip()
     run("prompt", id, "/say hello")
     with serving(tmp_path / "data", "--sources", "none") as server:
-        there = ("--base-url", server.url, "--api-key", server.key)
-        assert listed(run, *there) == listed(run) != []
+        server_options = ("--base-url", server.url, "--api-key", server.key)
+        assert list_sessions(run, *server_options) == list_sessions(run) != []
         for words in (
             ("sessions", "events", "list", id),
             ("agents", "list"),
             ("environments", "list"),
         ):
-            local, remote = run(*words), run(*words, *there)
+            local, remote = run(*words), run(*words, *server_options)
             assert (local.returncode, local.stdout) == (0, remote.stdout)
             assert local.stdout
-        environment = run(
+        from_variable = run(
             "sessions", "list", "--base-url", server.url, ANTHROPIC_API_KEY=server.key
         )
-        assert environment.returncode == 0
+        assert from_variable.returncode == 0
         refused = run("sessions", "list", "--base-url", server.url, "--format-error", "jsonl")
         assert (refused.returncode, "401" in refused.stderr) == (1, True)
         assert json.loads(refused.stdout)["error"]["type"] == "authentication_error"
         assert "--api-key" in refused.stderr
         wrong = run("sessions", "list", "--base-url", server.url, "--api-key", "wrong")
         assert (wrong.returncode, "--api-key" in wrong.stderr) == (1, False)
-        told = run("sessions", "list", *there, "--debug", "--max-items", "0")
-        shown = run("sessions", "list", *there, "--debug", "--max-items", "1").stderr
-        assert told.stdout == "" and server.key not in shown and "[redacted]" in shown
+        empty = run("sessions", "list", *server_options, "--debug", "--max-items", "0")
+        shown = run("sessions", "list", *server_options, "--debug", "--max-items", "1").stderr
+        assert empty.stdout == "" and server.key not in shown and "[redacted]" in shown
 
 
-def test_a_stream_shows_what_another_process_sends(run: Run, environment: dict[str, str]) -> None:
+def test_stream_shows_events_from_another_process(run: Run, environment: dict[str, str]) -> None:
     id = run("new").stdout.strip()
     child = subprocess.Popen(
         [COMMAND, "sessions", "events", "stream", id, "--format", "jsonl", "--transform", "type"],
@@ -185,28 +190,28 @@ def test_a_stream_shows_what_another_process_sends(run: Run, environment: dict[s
         stderr=subprocess.PIPE,
     )
     assert child.stdout is not None
-    # A stream begins with now, or with a turn that has just begun: either way this one is in it.
+    # A stream starts with new events, or with a turn that has just started: this one is in it.
     run("sessions", "events", "send", id, "--event", HELLO)
-    seen = set()
-    while "session.status_idle" not in seen:
-        seen.add(json.loads(child.stdout.readline()))
-    assert "agent.message" in seen
+    types = set()
+    while "session.status_idle" not in types:
+        types.add(json.loads(child.stdout.readline()))
+    assert "agent.message" in types
     child.terminate()
     child.communicate(timeout=30)
 
 
-def test_a_key_on_the_local_store_means_its_workspace(run: Run) -> None:
-    run("new", "--title", "Ours")
-    run("new", "--title", "Theirs", "--workspace", "other")
+def test_key_selects_its_workspace_on_the_local_store(run: Run) -> None:
+    run("new", "--title", "Local")
+    run("new", "--title", "Other", "--workspace", "other")
     key = run("keys", "create", "--workspace", "other").stdout.strip()
     titles = ("--transform", "title", "-r")
-    assert run("sessions", "list", "--api-key", key, *titles).stdout == "Theirs\n"
-    assert run("sessions", "list", "--workspace", "other", *titles).stdout == "Theirs\n"
+    assert run("sessions", "list", "--api-key", key, *titles).stdout == "Other\n"
+    assert run("sessions", "list", "--workspace", "other", *titles).stdout == "Other\n"
     assert run("sessions", "list", "--api-key", "wrong").returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("sessions", "list", "--bogus"), 1, "flag provided but not defined: -bogus"),
         (("sessions", "list", "--limit", "x"), 1, "Incorrect Usage"),
@@ -226,9 +231,9 @@ def test_a_key_on_the_local_store_means_its_workspace(run: Run) -> None:
         (("sessions", "list", "--base-url", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
     ],
 )
-def test_mistakes_have_the_vendors_words_and_codes(
-    run: Run, words: tuple[str, ...], code: int, said: str
+def test_usage_errors_have_the_vendors_words_and_codes(
+    run: Run, words: tuple[str, ...], code: int, message: str
 ) -> None:
     done = run(*words)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr

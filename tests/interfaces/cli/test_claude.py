@@ -1,4 +1,4 @@
-"""Claude Code's own sessions on the command line."""
+"""Claude Code sessions on the command line."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.claude.house import delegated
 from tests.interfaces.cli.child import Run
 
 
-def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:
+def test_claude_code_sessions_are_listed_searched_and_shown(run: Run, home: Home) -> None:
     listed = run("list")
     assert (listed.returncode, listed.stderr) == (0, "")
     assert S in listed.stdout and "Why is it slow?" in listed.stdout
@@ -16,7 +16,7 @@ def test_they_are_listed_found_and_shown(run: Run, home: Home) -> None:
     assert "the needle" in run("show", S).stdout
 
 
-def test_what_the_tool_wrote_is_not_shown_as_the_users_words(run: Run, home: Home) -> None:
+def test_text_inserted_by_the_tool_is_not_shown_as_the_users(run: Run, home: Home) -> None:
     command = "<command-name>/model</command-name><command-args>opus</command-args>"
     note = "<system-reminder>be brief</system-reminder>"
     home.write(
@@ -43,7 +43,7 @@ def test_what_the_tool_wrote_is_not_shown_as_the_users_words(run: Run, home: Hom
     ]
 
 
-def test_they_are_left_out_when_that_is_asked_for(
+def test_sources_option_excludes_claude_code_sessions(
     run: Run,
     home: Home,
 ) -> None:
@@ -54,17 +54,17 @@ def test_they_are_left_out_when_that_is_asked_for(
     assert refused.returncode == 2 and "nine" in refused.stderr
 
 
-def test_a_home_without_projects_costs_no_index(run: Run, tmp_path: Path) -> None:
+def test_home_without_projects_creates_no_index(run: Run, tmp_path: Path) -> None:
     assert run("list").stdout == ""
     assert [name for name in os.listdir(tmp_path / "data") if "claude" in name] == []
 
 
-def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Home) -> None:
+def test_resume_here_forks_unless_the_session_is_imported(run: Run, home: Home) -> None:
     refused = run("resume", S, PATH="/nowhere")
     assert refused.returncode == 2 and "--here" in refused.stderr
     forked = run("resume", S, "--here", stdin="/say one\n")
     assert forked.returncode == 0, forked.stderr
-    assert "one" in forked.stdout and "Going on in a fork" in forked.stderr
+    assert "one" in forked.stdout and "Continuing in a fork" in forked.stderr
     assert len(run("list").stdout.splitlines()) == 2
     assert run("import", S).returncode == 0
     own = run("resume", S, stdin="/say two\n")
@@ -73,10 +73,10 @@ def test_one_goes_on_here_in_a_fork_and_its_import_as_itself(run: Run, home: Hom
     assert len(run("list").stdout.splitlines()) == 2
 
 
-def test_a_prompt_goes_on_with_a_copy(run: Run, home: Home) -> None:
+def test_prompt_imports_the_session(run: Run, home: Home) -> None:
     (before,) = [path.read_bytes() for path in home.projects.rglob("*.jsonl")]
     first = run("prompt", S, "/say one")
-    assert first.stdout == "one\n" and "Copied from claude" in first.stderr
+    assert first.stdout == "one\n" and "Imported from claude" in first.stderr
     assert run("prompt", S, "/say two").stderr == ""
     shown = run("show", S).stdout
     assert "the needle" in shown and "/say one" in shown
@@ -85,19 +85,19 @@ def test_a_prompt_goes_on_with_a_copy(run: Run, home: Home) -> None:
     assert after == before
 
 
-def test_what_has_a_copy_here_is_cared_for_all_the_same(
+def test_maintenance_commands_work_on_imported_sessions(
     run: Run, home: Home, tmp_path: Path
 ) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
     run("prompt", S, "/say one")
-    assert run("claude", "pin", S).stdout.startswith("kept until 20")
+    assert run("claude", "pin", S).stdout.startswith("Pinned until 20")
     assert "the needle" in run("claude", "export", S).stdout
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"type":"user","torn')
+    original = path.read_bytes()
+    path.write_bytes(original + b'{"type":"user","torn')
     for words in ((), (S,)):
         assert run("claude", "doctor", *words).stdout == f"{S}  line 3 torn\n"
     run("claude", "doctor", "--repair")
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == original
     (tmp_path / "moved").mkdir()
     assert run("claude", "relocate", S, str(tmp_path / "moved")).returncode == 0
     assert not path.exists()
@@ -106,35 +106,35 @@ def test_what_has_a_copy_here_is_cared_for_all_the_same(
     assert S in run("list", "--cwd", str(tmp_path / "moved")).stdout
 
 
-def test_what_an_agent_did_is_found_and_shown(run: Run, home: Home) -> None:
+def test_subagent_thread_is_searched_and_shown(run: Run, home: Home) -> None:
     delegated(home)
     assert "A kingfisher, too" in run("search", "kingfisher").stdout
     shown = run("show", S).stdout
     assert "↳ Explore: count birds (--agent a1b2c3)\n" in shown and "kingfisher" not in shown
     assert run("show", S, "--agent", "a1b2c3").stdout == "> Count them\nA kingfisher, too\n"
-    refused = run("show", S, "--agent", "nobody")
-    assert refused.returncode == 2 and "no thread nobody" in refused.stderr
+    refused = run("show", S, "--agent", "missing")
+    assert refused.returncode == 2 and "no thread missing" in refused.stderr
 
 
-def test_broken_transcripts_are_found_and_healed(run: Run, home: Home) -> None:
+def test_damaged_transcripts_are_found_and_repaired(run: Run, home: Home) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
     done = run("claude", "doctor")
-    assert (done.returncode, done.stderr) == (0, "1 transcript read: it is sound\n")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"type":"user","torn')
-    sick = run("claude", "doctor")
-    assert (sick.returncode, sick.stdout) == (1, f"{S}  line 3 torn\n")
-    assert sick.stderr.startswith("1 transcript read\n--repair heals")
-    healed = run("claude", "doctor", "--repair", S[:8])
-    assert healed.returncode == 0 and "healed" in healed.stdout
-    assert path.read_bytes() == whole and len(list(path.parent.glob("*.bak"))) == 1
+    assert (done.returncode, done.stderr) == (0, "1 transcript checked, no damage left\n")
+    original = path.read_bytes()
+    path.write_bytes(original + b'{"type":"user","torn')
+    damaged = run("claude", "doctor")
+    assert (damaged.returncode, damaged.stdout) == (1, f"{S}  line 3 torn\n")
+    assert damaged.stderr.startswith("1 transcript checked\nUse --repair")
+    repaired = run("claude", "doctor", "--repair", S[:8])
+    assert repaired.returncode == 0 and "repaired" in repaired.stdout
+    assert path.read_bytes() == original and len(list(path.parent.glob("*.bak"))) == 1
     assert run("claude", "doctor", S).stdout == ""
 
 
-def test_one_is_kept_moved_and_written_as_a_document(run: Run, home: Home, tmp_path: Path) -> None:
+def test_session_is_pinned_relocated_and_exported(run: Run, home: Home, tmp_path: Path) -> None:
     path = home.projects / "-w" / f"{S}.jsonl"
     before = path.stat().st_mtime
-    assert run("claude", "pin", S, "--days", "90").stdout.startswith("kept until 20")
+    assert run("claude", "pin", S, "--days", "90").stdout.startswith("Pinned until 20")
     assert path.stat().st_mtime > before + 59 * 86400
     assert run("claude", "pin", S, "--off").returncode == 0
     refused = run("claude", "pin", S, "--days", "0")
@@ -148,4 +148,4 @@ def test_one_is_kept_moved_and_written_as_a_document(run: Run, home: Home, tmp_p
     assert "<html" in (tmp_path / "page.html").read_text()
     native = run("new").stdout.strip()
     refused = run("claude", "pin", native)
-    assert refused.returncode == 2 and "not in Claude Code's files" in refused.stderr
+    assert refused.returncode == 2 and "has no Claude Code transcript" in refused.stderr

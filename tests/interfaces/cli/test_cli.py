@@ -12,7 +12,7 @@ from segue.store.sqlite import connection
 from tests.interfaces.cli.child import COMMAND, Run
 
 
-def test_a_session_is_made_prompted_listed_found_and_shown(run: Run, tmp_path: Path) -> None:
+def test_session_is_created_prompted_listed_searched_and_shown(run: Run, tmp_path: Path) -> None:
     id = run("new", "--title", "My title").stdout.strip()
     done = run("prompt", id, "/think hm\n/say a needle\n/tool ls out\n/plan a; x b")
     assert done.returncode == 0, done.stderr
@@ -26,24 +26,24 @@ def test_a_session_is_made_prompted_listed_found_and_shown(run: Run, tmp_path: P
         assert words in shown
 
 
-def test_a_prompt_may_begin_its_session(run: Run) -> None:
+def test_prompt_new_creates_a_session(run: Run) -> None:
     done = run("prompt", "new", "hello there")
     assert "hello there" in done.stdout
     assert done.stderr.strip() in run("list").stdout
 
 
-def test_a_question_without_a_terminal_is_rejected_and_said_so(run: Run) -> None:
+def test_permission_request_without_a_terminal_is_rejected(run: Run) -> None:
     done = run("prompt", "new", "/ask sure?")
     assert "failed: Reject" in done.stdout
     assert "rejected" in done.stderr
 
 
-def test_a_turn_that_fails_exits_1(run: Run) -> None:
+def test_failed_turn_exits_with_1(run: Run) -> None:
     done = run("prompt", "new", "/fail no luck")
     assert (done.returncode, "no luck" in done.stdout) == (1, True)
 
 
-def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
+def test_import_restores_an_export(run: Run, tmp_path: Path) -> None:
     run("prompt", "new", "keep this")
     id = run("list").stdout.split()[0]
     file = tmp_path / "session.jsonl"
@@ -60,7 +60,7 @@ def test_export_and_import_are_inverse(run: Run, tmp_path: Path) -> None:
     assert run("import", str(file), *other).stdout.strip() == id
 
 
-def test_a_session_is_exported_to_be_read(run: Run, tmp_path: Path) -> None:
+def test_export_writes_markdown_and_html(run: Run, tmp_path: Path) -> None:
     run("prompt", "new", "keep *this*")
     id = run("list").stdout.split()[0]
     text = run("export", id, "--format", "markdown").stdout
@@ -69,23 +69,24 @@ def test_a_session_is_exported_to_be_read(run: Run, tmp_path: Path) -> None:
     page = run("export", id, "--format", "html").stdout
     assert page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n")
     assert "keep <em>this</em>" in page and page.count("<section") == 1
-    for name, written in (("a.MD", text), ("a.html", page)):  # as the file is called
+    for name, content in (("a.MD", text), ("a.html", page)):  # the extension selects the format
         assert run("export", id, "-o", str(tmp_path / name)).returncode == 0
-        assert (tmp_path / name).read_text() == written
+        assert (tmp_path / name).read_text() == content
     odd = run("export", id, "--format", "segue", "-o", str(tmp_path / "a.html"))
     assert odd.returncode == 0 and (tmp_path / "a.html").read_text().startswith('{"segue":')
-    assert sorted(each.name for each in tmp_path.glob("a.*")) == ["a.MD", "a.html"]
-    gone = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
-    assert gone.returncode == 1 and gone.stderr.count("\n") == 1 and "no/a.md" in gone.stderr
+    assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.MD", "a.html"]
+    missing = run("export", id, "-o", str(tmp_path / "no" / "a.md"))
+    assert missing.returncode == 1 and missing.stderr.count("\n") == 1
+    assert "no/a.md" in missing.stderr
     wrong = run("export", id, "--format", "pdf")
     assert wrong.returncode == 2 and "'markdown'" in wrong.stderr
 
 
-def test_keys_are_made_listed_and_revoked(run: Run) -> None:
-    made = run("keys", "create", "--workspace", "team", "--name", "ci")
-    assert made.stdout.startswith("sk-segue-") and made.stdout.count("\n") == 1
+def test_keys_are_created_listed_and_revoked(run: Run) -> None:
+    created = run("keys", "create", "--workspace", "team", "--name", "ci")
+    assert created.stdout.startswith("sk-segue-") and created.stdout.count("\n") == 1
     listed = run("keys", "list", "--workspace", "team").stdout
-    assert "ci" in listed and made.stdout.strip() not in listed
+    assert "ci" in listed and created.stdout.strip() not in listed
     assert run("keys", "list").stdout == ""
     id = listed.split()[0]
     assert run("keys", "revoke", id, "--workspace", "team").returncode == 0
@@ -93,10 +94,10 @@ def test_keys_are_made_listed_and_revoked(run: Run) -> None:
     assert run("keys", "revoke", id, "--workspace", "team").returncode == 2
 
 
-def test_a_key_may_expire(run: Run) -> None:
+def test_key_can_expire(run: Run) -> None:
     assert run("keys", "create", "--expires", "30d").returncode == 0
     assert " expires 20" in run("keys", "list").stdout
-    assert "no length of time" in run("keys", "create", "--expires", "soon").stderr
+    assert "not a duration" in run("keys", "create", "--expires", "soon").stderr
 
 
 @pytest.mark.parametrize(
@@ -115,23 +116,21 @@ def test_a_key_may_expire(run: Run) -> None:
         ("list", "--database-url", "mysql://x"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_exit_code_2(run: Run, words: tuple[str, ...]) -> None:
+def test_bad_input_is_an_error_message_and_exit_code_2(run: Run, words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip() and "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
-def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_code_1(
-    run: Run, tmp_path: Path
-) -> None:
+def test_unusable_store_is_one_error_line_and_exit_code_1(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done = run("list", "--data-dir", str(tmp_path / "file" / "below"))
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
 
 
-def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
+def test_closed_pipe_prints_no_error(run: Run, tmp_path: Path) -> None:
     run("prompt", "new", "/repeat 1000 line")
     id = run("list").stdout.split()[0]
     child = subprocess.Popen(
@@ -147,7 +146,7 @@ def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
     assert child.wait(60) == 1
 
 
-def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) -> None:
+def test_title_identifies_a_session_and_an_ambiguous_one_lists_matches(run: Run) -> None:
     first = run("new", "--title", "Fix the parser").stdout.strip()
     assert run("show", "the parser").returncode == 0
     second = run("new", "--title", "Fix the parser again").stdout.strip()
@@ -157,7 +156,7 @@ def test_a_session_is_named_by_a_title_and_an_ambiguous_one_is_listed(run: Run) 
     assert first in done.stderr and second in done.stderr and "parser again" in done.stderr
 
 
-def test_a_store_of_a_newer_program_says_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_newer_store_asks_for_an_upgrade(run: Run, tmp_path: Path) -> None:
     run("new")
     with closing(sqlite3.connect(tmp_path / "data" / "segue.db")) as store:
         store.execute("UPDATE meta SET value = 999 WHERE name = 'compat'")
@@ -168,10 +167,10 @@ def test_a_store_of_a_newer_program_says_what_to_do(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.full  # a write waits half a minute for the lock
-def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
+def test_locked_store_can_be_read_and_a_write_reports_the_lock(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # A write here, in this process, which lives on.
+    # The write runs in this process, which must not freeze its garbage.
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.2)
     monkeypatch.setattr("gc.freeze", lambda: None)
     id = run("new", "--title", "Still there").stdout.strip()
@@ -180,6 +179,6 @@ def test_a_locked_store_can_be_read_and_a_write_says_what_is_wrong(
         assert "Still there" in run("list").stdout
         with pytest.raises(SystemExit) as done:
             main(["rename", id, "Other", "--data-dir", str(tmp_path / "data")])
-    said = capsys.readouterr().err
-    assert (done.value.code, said.count("\n")) == (1, 1), said
-    assert "lock" in said and "try again" in said
+    errors = capsys.readouterr().err
+    assert (done.value.code, errors.count("\n")) == (1, 1), errors
+    assert "lock" in errors and "try again" in errors

@@ -1,4 +1,4 @@
-"""`segue config`: settings of a workspace, from the command line to the agent that answers."""
+"""`segue config`: settings of a workspace."""
 
 import os
 import subprocess
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 
-def segue(place: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+def segue(directory: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     return subprocess.run(
         [sys.executable, "-m", "segue", *args],
-        env={**clean, "SEGUE_DATA_DIR": str(place), **env},
+        env={**clean, "SEGUE_DATA_DIR": str(directory), **env},
         capture_output=True,
         text=True,
-        cwd=place,
+        cwd=directory,
     )
 
 
-def test_a_setting_is_set_shown_listed_and_unset(tmp_path: Path) -> None:
+def test_setting_is_set_printed_listed_and_removed(tmp_path: Path) -> None:
     assert segue(tmp_path, "config", "get", "web.private").returncode == 1
     assert segue(tmp_path, "config", "set", "web.private", "yes").returncode == 0
     assert segue(tmp_path, "config", "get", "web.private").stdout == "true\n"
@@ -32,10 +32,10 @@ def test_a_setting_is_set_shown_listed_and_unset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "why"),
+    ("name", "value", "message"),
     [
         ("modle", "x", "there is no setting 'modle'"),
-        ("model", "sonnet", "write provider:name"),
+        ("model", "sonnet", "use provider:name"),
         ("model", "antropic:claude-sonnet-4-6", "did you mean 'anthropic'?"),
         ("model", "xyzzy:gpt", "there is no provider 'xyzzy'\n"),
         ("model.max_turns", "0", "no number above 0"),
@@ -43,19 +43,19 @@ def test_a_setting_is_set_shown_listed_and_unset(tmp_path: Path) -> None:
         ("bash.confine", "loose", "not one of write, strict, off"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, name: str, value: str, why: str) -> None:
+def test_invalid_settings_are_rejected(tmp_path: Path, name: str, value: str, message: str) -> None:
     done = segue(tmp_path, "config", "set", name, value)
-    assert done.returncode == 2 and why in done.stderr
+    assert done.returncode == 2 and message in done.stderr
     assert segue(tmp_path, "config", "list").stdout == ""
 
 
-def test_a_model_without_its_key_is_told_at_once_and_fails_a_prompt_in_words(
+def test_model_without_its_key_gets_a_warning_and_a_clear_error(
     tmp_path: Path,
 ) -> None:
     done = segue(tmp_path, "config", "set", "model", "anthropic:claude-sonnet-4-6")
     assert done.returncode == 0
     assert "ANTHROPIC_API_KEY" in done.stderr and "Pydantic" not in done.stderr
-    asked = segue(tmp_path, "prompt", "new", "Hi")
-    assert asked.returncode == 1
-    assert "ANTHROPIC_API_KEY" in asked.stdout + asked.stderr
-    assert "Traceback" not in asked.stderr
+    prompted = segue(tmp_path, "prompt", "new", "Hi")
+    assert prompted.returncode == 1
+    assert "ANTHROPIC_API_KEY" in prompted.stdout + prompted.stderr
+    assert "Traceback" not in prompted.stderr

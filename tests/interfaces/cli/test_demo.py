@@ -1,4 +1,4 @@
-"""`segue demo` as a newcomer starts it."""
+"""`segue demo`, as a new user starts it."""
 
 import re
 import shlex
@@ -16,15 +16,15 @@ from tests.interfaces.rest.api import HEADERS
 
 
 class Demo(NamedTuple):
-    told: str
+    output: str
     url: str
     key: str
 
     def titles(self) -> list[str]:
         headers = {**HEADERS, "x-api-key": self.key}
-        answer = httpx2.get(f"{self.url}/v1/sessions", headers=headers)
-        assert answer.status_code == 200
-        return [session["title"] for session in answer.json()["data"]]
+        response = httpx2.get(f"{self.url}/v1/sessions", headers=headers)
+        assert response.status_code == 200
+        return [session["title"] for session in response.json()["data"]]
 
 
 @contextmanager
@@ -38,65 +38,67 @@ def demo(environment: dict[str, str], *words: str) -> Iterator[Demo]:
     )
     assert child.stdout is not None and child.stderr is not None
     try:
-        told = ""
+        output = ""
         for line in child.stdout:
-            told += line
+            output += line
             if line.startswith("Ctrl-C"):
                 break
-        found = [re.search(each, told) for each in (r"on (http:\S+)", r"(sk-segue-\S+)")]
-        assert all(found), child.stderr.read()
-        yield Demo(told, *(match[1] for match in found if match))
+        matches = [re.search(pattern, output) for pattern in (r"on (http:\S+)", r"(sk-segue-\S+)")]
+        assert all(matches), child.stderr.read()
+        yield Demo(output, *(match[1] for match in matches if match))
     finally:
         child.terminate()
         _, errors = child.communicate(timeout=30)
     assert (child.returncode, errors) == (0, "")
 
 
-def test_the_demo_serves_a_few_sessions_and_makes_them_once(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_demo_creates_its_sessions_once(environment: dict[str, str], tmp_path: Path) -> None:
     for _ in range(2):
         with demo(environment, "--data-dir", str(tmp_path / "demo")) as shown:
             assert len(shown.titles()) == 3
             assert "Retry the upload when the connection drops" in shown.titles()
 
 
-def test_the_demo_keeps_out_of_the_real_store(environment: dict[str, str], run: Run) -> None:
+def test_demo_does_not_use_the_real_store(environment: dict[str, str], run: Run) -> None:
     run("new", "--title", "Real")
     with demo(environment) as shown:
         assert "Real" not in shown.titles()
     assert len(run("list").stdout.splitlines()) == 1
 
 
-def test_started_by_a_relative_path_it_names_itself_by_one_that_works_anywhere(
+def test_demo_started_by_a_relative_path_prints_an_absolute_command(
     environment: dict[str, str],
 ) -> None:
-    place = Path(COMMAND)
+    path = Path(COMMAND)
     child = subprocess.Popen(
-        [f"./{place.name}", "demo", "--port", "0"],
+        [f"./{path.name}", "demo", "--port", "0"],
         env=environment,
-        cwd=place.parent,
+        cwd=path.parent,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert child.stdout is not None
-    told = "".join(iter(child.stdout.readline, "Ctrl-C ends it.\n"))
+    output = "".join(iter(child.stdout.readline, "Ctrl-C stops the demo.\n"))
     child.terminate()
     child.communicate(timeout=30)
-    assert f"  {place} search connection" in told
+    assert f"  {path} search connection" in output
 
 
-def test_what_the_demo_says_to_try_works(environment: dict[str, str], run: Run, home: Home) -> None:
+def test_commands_that_the_demo_prints_work(
+    environment: dict[str, str], run: Run, home: Home
+) -> None:
     home.write([user("u1", None, "a connection of my own")])
     with demo(environment) as shown:
-        tries = shown.told.split("Three things to try")[1].replace("\\\n", " ").splitlines()[2:-2]
-        lines = [line.strip() for line in tries if line]
+        suggestions = (
+            shown.output.split("Three things to try")[1].replace("\\\n", " ").splitlines()[2:-2]
+        )
+        lines = [line.strip() for line in suggestions if line]
         assert len(lines) == 3
         for line in lines[:2]:
             done = run(*shlex.split(line)[1:])
             assert done.returncode == 0 and done.stdout, done.stderr
-        found = run(*shlex.split(lines[0])[1:]).stdout
-        assert "Retry the upload" in found and "of my own" not in found
-        asked = ["sh", "-c", lines[2]]
-        done = subprocess.run(asked, capture_output=True, text=True, env=environment, timeout=30)
+        matches = run(*shlex.split(lines[0])[1:]).stdout
+        assert "Retry the upload" in matches and "of my own" not in matches
+        request = ["sh", "-c", lines[2]]
+        done = subprocess.run(request, capture_output=True, text=True, env=environment, timeout=30)
         assert '"type":"session"' in done.stdout, done.stderr

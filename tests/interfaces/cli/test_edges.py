@@ -1,4 +1,4 @@
-"""Answers at a terminal, empty values and empty sessions."""
+"""Permission requests in a terminal, empty values and empty sessions."""
 
 import asyncio
 import json
@@ -9,7 +9,8 @@ import pexpect
 import pytest
 
 from segue.factory import open_hub
-from segue.hub import Hub, SearchPage
+from segue.hub import SearchPage
+from segue.hub.sessions.catalog import SessionCatalog
 from segue.interfaces.cli.commands import list
 from segue.model.event import PermissionAsked
 from segue.model.principal import LOCAL, Principal
@@ -22,12 +23,12 @@ from tests.interfaces.cli.screen import Screen
     ("typed", "option"),
     [("y", "allow"), ("No", "reject"), ("2", "allow_always"), ("alw", "allow_always")],
 )
-def test_a_question_takes_a_number_a_name_or_yes_and_no(
+def test_permission_request_accepts_a_number_a_name_or_yes_and_no(
     run: Run, environment: dict[str, str], typed: str, option: str
 ) -> None:
     id = run("new").stdout.strip()
     child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
-    child.expect("Which")
+    child.expect("Your choice")
     child.sendline(typed)
     child.expect(pexpect.EOF)
     rows = json.loads(run("show", id, "--format", "json").stdout)
@@ -36,43 +37,41 @@ def test_a_question_takes_a_number_a_name_or_yes_and_no(
     ]
 
 
-def test_an_answer_that_is_none_is_told_the_choices(run: Run, environment: dict[str, str]) -> None:
+def test_invalid_answer_lists_the_choices(run: Run, environment: dict[str, str]) -> None:
     child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=30)
     for wrong in ("perhaps", "0", "4"):
-        child.expect("Which")
+        child.expect("Your choice")
         child.sendline(wrong)
-        child.expect("answer 1 [(]Allow[)] or 2 [(]Always allow ask here[)] or 3 [(]Reject[)]")
+        child.expect("enter 1 [(]Allow[)] or 2 [(]Always allow ask here[)] or 3 [(]Reject[)]")
     child.sendline("3")
     child.expect(pexpect.EOF)
 
 
-def test_a_question_that_is_answered_elsewhere_is_over_here_too(
+def test_request_answered_by_another_client_is_not_asked_again(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     id = run("new").stdout.strip()
     prompt = "/ask May I?\n/ask And now?\n/say thanks"
     with Screen("prompt", id, prompt, env=environment, cwd=str(tmp_path)) as screen:
-        screen.until("Which:")
-        asyncio.run(answered(environment["SEGUE_DATA_DIR"], id))
+        screen.until("Your choice:")
+        asyncio.run(answer_request(environment["SEGUE_DATA_DIR"], id))
         screen.until("answered elsewhere")
-        screen.until(lambda shown: shown.count("Which:") == 2)
+        screen.until(lambda shown: shown.count("Your choice:") == 2)
         screen.press("y\r")
         screen.until("thanks")
         assert screen.ended() == 0
 
 
-async def answered(directory: str, id: str) -> None:
+async def answer_request(directory: str, id: str) -> None:
     async with await open_hub(directory, sources="none") as hub:
-        (asked,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
-        assert isinstance(asked.body, PermissionAsked)
-        await hub.turns.answer(LOCAL, id, asked.body.ask_id, "allow")
+        (request,) = await hub.history.events(LOCAL, id, types=["permission_asked"])
+        assert isinstance(request.body, PermissionAsked)
+        await hub.turns.answer(LOCAL, id, request.body.ask_id, "allow")
 
 
-def test_the_end_of_input_at_a_question_ends_the_turn(
-    run: Run, environment: dict[str, str]
-) -> None:
+def test_end_of_input_at_a_request_cancels_the_turn(run: Run, environment: dict[str, str]) -> None:
     child = pexpect.spawn(COMMAND, ["prompt", "new", "/ask May I?"], env=environment, timeout=30)
-    child.expect("Which")
+    child.expect("Your choice")
     child.sendeof()
     child.expect("cancelled")
     child.expect(pexpect.EOF)
@@ -81,22 +80,22 @@ def test_the_end_of_input_at_a_question_ends_the_turn(
 
 
 @pytest.mark.parametrize("command", ["rename", "tag"])
-def test_an_empty_value_names_the_way_to_clear(run: Run, command: str) -> None:
+def test_empty_value_suggests_clear(run: Run, command: str) -> None:
     id = run("new", "--title", "T", "--tag", "t").stdout.strip()
     for empty in ("", "  "):
         done = run(command, id, empty)
-        assert done.returncode == 2 and done.stderr.endswith("is empty; --clear takes it away\n")
+        assert done.returncode == 2 and done.stderr.endswith("is empty; use --clear to remove it\n")
     assert run(command, id, "--clear").returncode == 0
 
 
-def test_an_empty_session_is_said_to_be_one(run: Run) -> None:
+def test_show_reports_an_empty_session(run: Run) -> None:
     id = run("new").stdout.strip()
     done = run("show", id)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "Nothing has been said in it yet.\n"
+    assert done.stderr == "The session has no messages yet.\n"
 
 
-def test_turns_are_apart_and_what_has_several_lines_is_indented(run: Run) -> None:
+def test_show_separates_turns_and_indents_continued_lines(run: Run) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "/tool grep one\\ntwo\n/say found")
     run("prompt", id, "/say well")
@@ -112,32 +111,32 @@ def test_turns_are_apart_and_what_has_several_lines_is_indented(run: Run) -> Non
     ]
 
 
-def test_what_is_not_found_names_where_else_to_look(run: Run) -> None:
+def test_empty_results_suggest_where_to_look(run: Run) -> None:
     run("archive", run("new", "--title", "needle", "--tag", "t").stdout.strip())
     for words in (("list", "--tag", "t"), ("search", "needle")):
         assert "--archived" in run(*words).stderr
         assert run(*words, "--archived").stderr == ""
-    assert "neither a file nor a session" in run("import", "gone.txt").stderr
+    assert "no file and no session matches" in run("import", "gone.txt").stderr
     assert "`segue trash list`" in run("restore", "gone").stderr
-    assert "argument (gone). `segue stats --help`" in run("stats", "gone").stderr
+    assert "argument (gone). Run `segue stats --help`" in run("stats", "gone").stderr
 
 
-def test_a_directory_that_is_not_here_is_said_so_and_taken(run: Run) -> None:
-    made = run("new", "--cwd", "/not/here")
-    assert (made.returncode, "no directory /not/here here" in made.stderr) == (0, True)
-    forked = run("fork", made.stdout.strip(), "--cwd", "/not/there")
-    assert (forked.returncode, "no directory /not/there here" in forked.stderr) == (0, True)
+def test_missing_directory_is_accepted_with_a_warning(run: Run) -> None:
+    created = run("new", "--cwd", "/not/here")
+    assert (created.returncode, "directory /not/here does not exist" in created.stderr) == (0, True)
+    forked = run("fork", created.stdout.strip(), "--cwd", "/not/there")
+    assert (forked.returncode, "directory /not/there does not exist" in forked.stderr) == (0, True)
     assert run("new").stderr == ""
 
 
-def test_ctrl_c_at_a_question_ends_the_turn_and_not_the_conversation(
+def test_ctrl_c_at_a_request_cancels_the_turn_but_not_the_chat(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
     child = pexpect.spawn(COMMAND, ["resume", id], env=environment, timeout=30)
     child.expect("> ")
     child.sendline("/ask May I?")
-    child.expect("Which")
+    child.expect("Your choice")
     child.sendintr()
     child.expect("cancelled")
     child.expect("> ")
@@ -151,23 +150,26 @@ def test_ctrl_c_at_a_question_ends_the_turn_and_not_the_conversation(
     assert child.exitstatus == 0
 
 
-async def test_a_search_gives_more_than_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    search = Hub.search
+async def test_search_reads_several_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    search = SessionCatalog.search
 
-    async def counted(hub: Hub, principal: Principal, query: Query, *more: Any) -> SearchPage:
-        asked.append(query.limit)
-        return await search(hub, principal, query, *more)
+    async def counting_search(
+        catalog: SessionCatalog, principal: Principal, query: Query, *more: Any
+    ) -> SearchPage:
+        limits.append(query.limit)
+        return await search(catalog, principal, query, *more)
 
-    monkeypatch.setattr(Hub, "search", counted)
-    monkeypatch.setattr(list, "MOST", 2)
+    monkeypatch.setattr(SessionCatalog, "search", counting_search)
+    monkeypatch.setattr(list, "MAX_PAGE_SIZE", 2)
     async with await open_hub(tmp_path, sources="none") as hub:
         for number in range(5):
             await hub.editor.create(LOCAL, title=f"needle {number}")
-        for wanted, rest in ((3, True), (5, False), (6, False)):
-            query = Query(text="needle", limit=wanted)
-            found, more = await list._newest(hub, LOCAL, query)
-            assert (len({each.session.id for each in found}), more) == (min(wanted, 5), rest)
-    assert asked[:2] == [2, 1]
+        for limit, expected_more in ((3, True), (5, False), (6, False)):
+            query = Query(text="needle", limit=limit)
+            matches, more = await list._search_newest(hub, LOCAL, query)
+            assert (len({match.session.id for match in matches}), more) == (
+                min(limit, 5),
+                expected_more,
+            )
+    assert limits[:2] == [2, 1]

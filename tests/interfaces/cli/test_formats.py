@@ -1,4 +1,4 @@
-"""`--format`: fields that stay, in five ways that other programs read."""
+"""`--format`: stable fields in five formats."""
 
 import asyncio
 import csv
@@ -45,7 +45,7 @@ FIELDS = [
 ]
 
 
-def test_a_list_in_every_format(run: Run) -> None:
+def test_list_prints_the_same_fields_in_every_format(run: Run) -> None:
     run("new", "--title", 'Odd, "quoted": ünïcode', "--tag", "yes")
     run("prompt", "new", "/usage 100 50")
     listed = json.loads(run("list", "--format", "json").stdout)
@@ -57,7 +57,7 @@ def test_a_list_in_every_format(run: Run) -> None:
         "output_tokens": 50,
         "cache_read_tokens": 0,
         "cache_write_tokens": 0,
-        "cost": None,  # nobody told it
+        "cost": None,  # the demo agent reports no cost
     }
     lines = run("list", "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line) for line in lines] == listed
@@ -74,17 +74,17 @@ def test_a_list_in_every_format(run: Run) -> None:
     ("format", "empty"),
     [("json", "[]\n"), ("jsonl", ""), ("yaml", "[]\n"), ("csv", ""), ("raw", "")],
 )
-def test_nothing_is_nothing_in_every_format(run: Run, format: str, empty: str) -> None:
+def test_empty_list_is_valid_in_every_format(run: Run, format: str, empty: str) -> None:
     done = run("list", "--format", format)
     assert (done.returncode, done.stdout, done.stderr) == (0, empty, "")
 
 
-def test_other_commands_have_their_formats(run: Run) -> None:
+def test_other_commands_support_formats(run: Run) -> None:
     id = json.loads(run("new", "--title", "One", "--format", "json").stdout)["id"]
     run("prompt", id, "a needle")
-    (found,) = json.loads(run("search", "needle", "--format", "json").stdout)
-    start, stop = found["marks"][0]
-    assert (found["id"], found["snippet"][start:stop]) == (id, "needle")
+    (match,) = json.loads(run("search", "needle", "--format", "json").stdout)
+    start, stop = match["marks"][0]
+    assert (match["id"], match["snippet"][start:stop]) == (id, "needle")
     events = [json.loads(line) for line in run("show", id, "--format", "jsonl").stdout.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert {"created", "user_message", "status_changed"} <= {event["type"] for event in events}
@@ -96,36 +96,38 @@ def test_other_commands_have_their_formats(run: Run) -> None:
     assert all(row["state"] == "ok" for row in json.loads(run("doctor", "--format", "json").stdout))
 
 
-def test_a_long_history_is_written_while_it_is_read(
+def test_long_history_is_written_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def make() -> str:
+    async def create_session() -> str:
         async with await open_hub(tmp_path, sources="none") as hub:
             id = (await hub.editor.create(LOCAL)).id
-            said = (UserMessage(content=as_content(f"é {at}: {{}}\n")) for at in range(600))
-            await hub.editor.append(LOCAL, id, *said)
+            messages = (
+                UserMessage(content=as_content(f"é {number}: {{}}\n")) for number in range(600)
+            )
+            await hub.editor.append(LOCAL, id, *messages)
             return id
 
-    id = asyncio.run(make())
+    id = asyncio.run(create_session())
     read: list[dict[str, Any]] = []
-    written: list[tuple[int, bytes]] = []  # each with how much had been read before
+    written: list[tuple[int, bytes]] = []  # with the number of events read before each
     fields = output_fields.event_fields
 
-    def counted(event: Event) -> dict[str, Any]:
+    def counting_fields(event: Event) -> dict[str, Any]:
         read.append(fields(event))
         return read[-1]
 
-    monkeypatch.setattr(output_fields, "event_fields", counted)
+    monkeypatch.setattr(output_fields, "event_fields", counting_fields)
     monkeypatch.setattr(formats, "write", lambda data: written.append((len(read), data)))
-    whole = {}
+    output = {}
     for format in formats.FORMATS:
         read, written = [], []
         words = ["show", id, "--format", format, "--data-dir", str(tmp_path), "--sources", "none"]
         segue.main(words, standalone_mode=False)
         assert len(read) == 601 and written[0][0] <= 300
-        whole[format] = b"".join(data for _, data in written).decode()
-    rows = [json.loads(line) for line in whole["jsonl"].splitlines()]
-    assert whole["json"] == json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    assert whole["yaml"] == formats.as_yaml(rows).decode()
-    table = list(csv.DictReader(io.StringIO(whole["csv"])))
+        output[format] = b"".join(data for _, data in written).decode()
+    rows = [json.loads(line) for line in output["jsonl"].splitlines()]
+    assert output["json"] == json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    assert output["yaml"] == formats.to_yaml(rows).decode()
+    table = list(csv.DictReader(io.StringIO(output["csv"])))
     assert [json.loads(row["body"]) for row in table] == [row["body"] for row in rows]

@@ -1,4 +1,4 @@
-"""Every command's help, read as a newcomer reads it."""
+"""The help of every command."""
 
 import re
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("words", list(commands(segue)), ids=" ".join)
-def test_help_teaches_by_example(words: tuple[str, ...]) -> None:
+def test_help_has_an_example(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(segue, [*words, "--help"])
     assert done.exit_code == 0
     shown = " ".join(done.output.split())
     assert re.search(rf"Examples?: segue {' '.join(words)}\b", shown), shown
 
 
-def test_the_first_help_names_every_command(run: Run) -> None:
+def test_top_level_help_names_every_command(run: Run) -> None:
     shown = run("--help").stdout
     for words in commands(segue):
         assert f"  {words[0]} " in shown
     assert "segue demo" in shown
 
 
-def test_without_a_terminal_segue_alone_is_help(run: Run) -> None:
+def test_segue_without_a_command_or_terminal_prints_help(run: Run) -> None:
     done = run()
     assert done.returncode == 0 and done.stdout.startswith("Usage: segue")

@@ -1,4 +1,4 @@
-"""What somebody meets who has not read the guide: hints where a command is not understood."""
+"""Hints for people who have not read the guide."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from segue.factory import open_hub
-from segue.interfaces.cli.output.tables import short
+from segue.interfaces.cli.output.tables import shorten_ids
 from segue.model.content import Text
 from segue.model.event import UserMessage
 from segue.model.principal import LOCAL
@@ -24,7 +24,7 @@ from tests.interfaces.cli.screen import Screen
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "suggested"),
     [
         ("lst", "list"),
         ("serch", "search"),
@@ -33,41 +33,41 @@ from tests.interfaces.cli.screen import Screen
         ("grep", "search"),
     ],
 )
-def test_a_mistyped_command_is_guessed(run: Run, typed: str, meant: str) -> None:
+def test_mistyped_command_gets_a_suggestion(run: Run, typed: str, suggested: str) -> None:
     done = run(typed)
     assert done.returncode == 2
-    assert f"no command '{typed}'. Did you mean '{meant}'?" in done.stderr
+    assert f"unknown command '{typed}'. Did you mean '{suggested}'?" in done.stderr
 
 
-def test_a_command_like_no_other_is_told_where_they_are_listed(run: Run) -> None:
-    told = "segue: there is no command 'xyzzy'. `segue --help` says more.\n"
-    assert run("xyzzy").stderr == told
+def test_unknown_command_points_to_help(run: Run) -> None:
+    message = "segue: unknown command 'xyzzy'. Run `segue --help` for usage.\n"
+    assert run("xyzzy").stderr == message
 
 
 @pytest.mark.parametrize("group", ["", "keys", "config", "trash", "claude", "sessions", "agents"])
-def test_no_help_is_cut_off(run: Run, group: str) -> None:
+def test_help_is_not_truncated(run: Run, group: str) -> None:
     shown = run(*group.split(), "--help").stdout.partition("--help ")[2]
     assert shown and "..." not in shown
 
 
-def test_the_first_help_has_whole_sentences(run: Run) -> None:
+def test_top_level_help_shows_whole_sentences(run: Run) -> None:
     shown = run("--help").stdout
-    assert "from which `segue restore` takes them back" in " ".join(shown.split())
+    assert "Move sessions to the trash; `segue restore` restores them." in " ".join(shown.split())
 
 
-def test_help_is_a_command_too(run: Run) -> None:
+def test_help_works_as_a_command(run: Run) -> None:
     for words in ((), ("show",), ("keys", "create")):
         assert run("help", *words).stdout == run(*words, "--help").stdout != ""
 
 
-def test_an_empty_prompt_makes_no_session(run: Run) -> None:
+def test_empty_prompt_creates_no_session(run: Run) -> None:
     for words in (("",), ("  \n",), ("-",)):
         done = run("prompt", "new", *words)
         assert (done.returncode, "empty" in done.stderr) == (2, True)
     assert json.loads(run("list", "--format", "json").stdout) == []
 
 
-def test_restoring_what_is_not_in_the_trash_is_a_mistake(run: Run) -> None:
+def test_restore_rejects_sessions_outside_the_trash(run: Run) -> None:
     id = run("new").stdout.strip()
     done = run("restore", id)
     assert (done.returncode, "not in the trash" in done.stderr) == (2, True)
@@ -75,22 +75,22 @@ def test_restoring_what_is_not_in_the_trash_is_a_mistake(run: Run) -> None:
     assert "segue unarchive" in run("restore", id).stderr
 
 
-def test_importing_a_session_that_exists_names_the_way_out(run: Run, tmp_path: Path) -> None:
+def test_import_of_an_existing_session_suggests_new_id(run: Run, tmp_path: Path) -> None:
     id = run("new", "--title", "Once").stdout.strip()
     file = str(tmp_path / "session.jsonl")
     run("export", id, "-o", file)
     done = run("import", file)
     assert (done.returncode, "--new-id" in done.stderr) == (2, True)
-    made = json.loads(run("import", file, "--new-id", "--format", "json").stdout)
-    assert made["title"] == "Once" and made["id"] != id
+    imported = json.loads(run("import", file, "--new-id", "--format", "json").stdout)
+    assert imported["title"] == "Once" and imported["id"] != id
 
 
-def test_a_list_says_when_it_is_not_all(run: Run) -> None:
+def test_truncated_list_says_so(run: Run) -> None:
     for number in range(3):
         run("prompt", "new", f"needle {number}")
     done = run("list", "-n", "2")
     assert len(done.stdout.splitlines()) == 2
-    assert done.stderr == "… the first 2; --limit and --all show more\n"
+    assert done.stderr == "… the first 2; use --limit or --all for more\n"
     assert run("list", "--all").stderr == run("list").stderr == ""
     assert run("list", "-n", "2", "--format", "json").stderr == ""
     assert "--limit" in run("search", "needle", "-n", "2").stderr
@@ -98,19 +98,19 @@ def test_a_list_says_when_it_is_not_all(run: Run) -> None:
     assert run("search", "needle").stderr == run("search", "needle", "--ranked").stderr == ""
 
 
-def test_a_list_says_whose_sessions_they_are_and_where(run: Run, tmp_path: Path) -> None:
+def test_list_shows_source_and_directory(run: Run, tmp_path: Path) -> None:
     run("new", "--title", "One")
     assert re.search(r"One  segue  \S*/here$", run("list").stdout.strip())
 
 
-def test_an_id_is_shown_as_long_as_it_must_be() -> None:
-    alike = "0198c2a4-77b1-7000-8000-000000000001", "0198c2a4-77b1-7fff-8000-000000000002"
-    assert short(["0198c2a4-77b1-7000-8000-000000000001"]) == ["0198c2a4-77b1"]
-    assert short(alike) == ["0198c2a4-77b1-7000", "0198c2a4-77b1-7fff"]
-    assert short([]) == []
+def test_ids_are_shortened_while_they_stay_unique() -> None:
+    similar = "0198c2a4-77b1-7000-8000-000000000001", "0198c2a4-77b1-7fff-8000-000000000002"
+    assert shorten_ids(["0198c2a4-77b1-7000-8000-000000000001"]) == ["0198c2a4-77b1"]
+    assert shorten_ids(similar) == ["0198c2a4-77b1-7000", "0198c2a4-77b1-7fff"]
+    assert shorten_ids([]) == []
 
 
-def test_an_id_as_the_terminal_shows_it_is_a_name(
+def test_shortened_ids_identify_their_sessions(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     for number in range(3):
@@ -124,25 +124,23 @@ def test_an_id_as_the_terminal_shows_it_is_a_name(
         assert json.loads(info.stdout)["title"] == title[0]
 
 
-def test_the_doctor_says_one_thing_about_one_thing(run: Run, tmp_path: Path) -> None:
+def test_doctor_reports_each_subject_once(run: Run, tmp_path: Path) -> None:
     (tmp_path / "claude" / "projects").mkdir(parents=True)
     done = run("doctor", "--format", "json", CLAUDE_CONFIG_DIR=str(tmp_path / "claude"))
     about = [finding["about"] for finding in json.loads(done.stdout)]
     assert "claude" in about and len(set(about)) == len(about)
 
 
-def test_keys_settings_and_the_trash_have_formats(run: Run) -> None:
+def test_keys_config_and_trash_support_formats(run: Run) -> None:
     secret = run("keys", "create", "--name", "ci").stdout.strip()
     (key,) = json.loads(run("keys", "list", "--format", "json").stdout)
     assert (key["name"], key["revoked_at"], secret.endswith(key["hint"])) == ("ci", None, True)
     assert "digest" not in key
-    made = json.loads(run("keys", "create", "--format", "json").stdout)
-    assert made.pop("key").endswith(made["hint"])
-    assert made in json.loads(run("keys", "list", "--format", "json").stdout)
-    assert (
-        "There is no source 'cluade' here, but: segue" in run("list", "--source", "cluade").stderr
-    )
-    assert "no source" not in run("search", "x", "--source", "segue").stderr
+    created = json.loads(run("keys", "create", "--format", "json").stdout)
+    assert created.pop("key").endswith(created["hint"])
+    assert created in json.loads(run("keys", "list", "--format", "json").stdout)
+    assert "Unknown source 'cluade'; there are: segue" in run("list", "--source", "cluade").stderr
+    assert "Unknown source" not in run("search", "x", "--source", "segue").stderr
     assert run("keys", "list", "--format", "raw").stdout.count("\n") == 2
     run("config", "set", "model", "openai:gpt-5")
     (setting,) = json.loads(run("config", "list", "--format", "json").stdout)
@@ -155,14 +153,14 @@ def test_keys_settings_and_the_trash_have_formats(run: Run) -> None:
     assert run("trash", "empty", "--format", "json").stdout == "[]\n"
 
 
-def test_an_export_is_whole_through_a_pipe_that_takes_little(
+def test_export_is_complete_through_a_nonblocking_pipe(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "-", stdin="a long line " * 30_000)
     file = tmp_path / "whole.jsonl"
     run("export", id, "-o", str(file))
-    # A pipe that does not block takes what it has room for, and says so to who writes unbuffered.
+    # A nonblocking pipe accepts a part of an unbuffered write.
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     child = subprocess.Popen(
@@ -179,30 +177,30 @@ def test_an_export_is_whole_through_a_pipe_that_takes_little(
     child.stderr.close()
 
 
-def test_stats_say_when_rows_are_left_out(run: Run, tmp_path: Path) -> None:
+def test_truncated_stats_say_so(run: Run, tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         run("new", "--cwd", str(tmp_path / name))
     done = run("stats", "--by", "project", "-n", "1")
-    assert "--limit shows the other 2" in done.stderr
+    assert "use --limit for the other 2" in done.stderr
 
 
-def test_a_narrow_terminal_cuts_titles_and_nothing_else(
+def test_narrow_terminal_shortens_only_titles(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     long = "a rather long title that has to be cut somewhere or other"
-    run("new", "--title", long, "--tag", "kept")
+    run("new", "--title", long, "--tag", "label")
     with Screen("list", env=environment, cwd=str(tmp_path), columns=70) as screen:
-        shown = screen.until("#kept").splitlines()[0]
-    assert re.fullmatch(r"\S{13} +\d+s  0  a rather lo\S*.*… #kept  …\S+/here", shown), shown
+        shown = screen.until("#label").splitlines()[0]
+    assert re.fullmatch(r"\S{13} +\d+s  0  a rather lo\S*.*… #label  …\S+/here", shown), shown
     with Screen("search", "rather", env=environment, cwd=str(tmp_path), columns=40) as screen:
-        assert "\n    a rather long title" in screen.until("#kept\n    a rather long")
+        assert "\n    a rather long title" in screen.until("#label\n    a rather long")
     project = ("stats", "--by", "project")
     with Screen(*project, env=environment, cwd=str(tmp_path), columns=60) as screen:
         shown = screen.until("/here").splitlines()[1]
     assert re.fullmatch(r"…\S{9,}/here  +1  +0  +0  +0  +\S+", shown), shown
 
 
-def test_options_of_place_may_stand_before_the_command(
+def test_target_options_may_precede_the_command(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     there = str(tmp_path / "there")
@@ -216,23 +214,25 @@ def test_options_of_place_may_stand_before_the_command(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("show",), "missing argument 'SESSION'. `segue show --help` says more."),
-        (("show", "x", "--agent"), "requires an argument. `segue show --help` says more."),
-        (("trash", "list", "--workspace"), "an argument. `segue trash list --help` says more."),
+        (("show",), "missing argument 'SESSION'. Run `segue show --help` for usage."),
+        (("show", "x", "--agent"), "requires an argument. Run `segue show --help` for usage."),
+        (("trash", "list", "--workspace"), "an argument. Run `segue trash list --help` for usage."),
         (("show", "012"), "no session '012' (of an id, at least 4 characters are needed);"),
-        (("new", "--tagg", "x"), "`segue new --help` says more."),
+        (("new", "--tagg", "x"), "Run `segue new --help` for usage."),
         (("list", "--format", "xml"), "'xml' is not one of 'json', 'jsonl', 'yaml', 'csv', 'raw'."),
         (("keys", "lst"), "Did you mean 'list'?"),
-        (("nonsense",), "there is no command 'nonsense'. `segue --help` says more."),
-        (("--bogus",), "no such option '--bogus'. `segue --help` says more."),
+        (("nonsense",), "unknown command 'nonsense'. Run `segue --help` for usage."),
+        (("--bogus",), "no such option '--bogus'. Run `segue --help` for usage."),
     ],
 )
-def test_a_mistake_is_one_sentence_and_a_hint(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_usage_error_is_one_line_with_a_hint(
+    run: Run, words: tuple[str, ...], message: str
+) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("segue: ") and said in done.stderr
+    assert done.stderr.startswith("segue: ") and message in done.stderr
 
 
 PAGER = """
@@ -243,9 +243,7 @@ open("/dev/tty").readline()
 """
 
 
-def test_ctrl_c_is_the_pagers_while_it_pages(
-    run: Run, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ctrl_c_reaches_the_pager(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "/repeat 50 line")
     (tmp_path / "pager.py").write_text(PAGER)
@@ -261,7 +259,7 @@ def test_ctrl_c_is_the_pagers_while_it_pages(
 @pytest.mark.parametrize(
     "words", [("list",), ("list", "--format", "json"), ("export", "one"), ("sessions", "list")]
 )
-def test_output_that_cannot_be_written_is_one_sentence(
+def test_unwritable_output_is_one_error_line(
     run: Run, environment: dict[str, str], words: tuple[str, ...]
 ) -> None:
     run("new", "--title", "One")
@@ -276,21 +274,21 @@ def test_output_that_cannot_be_written_is_one_sentence(
 
 
 @pytest.mark.parametrize("words", [("show", "One"), ("doctor",), ("list",), ("stats",)])
-def test_colour_is_for_terminals_that_want_it(
+def test_no_color_disables_color(
     run: Run, environment: dict[str, str], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     run("prompt", "new", "hello", "--title", "One")
-    colour = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
+    color = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
     seen = []
     for wanted in ("", "1"):
         with Screen(*words, env={**environment, "NO_COLOR": wanted}, cwd=str(tmp_path)) as screen:
             screen.child.expect(pexpect.EOF)
-            seen.append(colour.search(screen.child.before) is not None)
+            seen.append(color.search(screen.child.before) is not None)
     assert seen[1] is False
-    assert seen[0] or words == ("list",)  # in which nothing needs one
+    assert seen[0] or words == ("list",)  # the list of one plain session has none
 
 
-def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
+def test_session_text_cannot_control_the_terminal(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     evil = "\x1b]0;owned\x07 needle \x1b[2J\x9b31m"
@@ -302,96 +300,103 @@ def test_what_others_wrote_does_not_reach_the_terminal_as_commands(
             assert not re.search(rb"\x07|\x1b\]|\x1b\[2J|\xc2\x9b", screen.child.before)
 
 
-def test_a_port_that_cannot_be_is_refused(run: Run) -> None:
-    refused = run("serve", "--port", "99999")
-    assert refused.returncode == 2 and "65535" in refused.stderr
+def test_invalid_port_is_rejected(run: Run) -> None:
+    done = run("serve", "--port", "99999")
+    assert done.returncode == 2 and "65535" in done.stderr
 
 
-def paging(
+def paged_output(
     environment: dict[str, str],
-    place: Path,
+    cwd: Path,
     *words: str,
     columns: int = 100,
     lines: int = 14,
-    **more: str,
+    **variables: str,
 ) -> str:
-    """What a terminal shows of a command whose pager says that it is one."""
-    environment = {**environment, "SEGUE_PAGER": "sed 's/^/paged: /'", "PAGER": "false", **more}
-    with Screen(*words, env=environment, cwd=str(place), columns=columns, lines=lines) as screen:
+    """Return what a terminal shows of a command whose pager marks each line."""
+    environment = {
+        **environment,
+        "SEGUE_PAGER": "sed 's/^/paged: /'",
+        "PAGER": "false",
+        **variables,
+    }
+    with Screen(*words, env=environment, cwd=str(cwd), columns=columns, lines=lines) as screen:
         return screen.until(lambda _: not screen.child.isalive())
 
 
-def test_what_is_longer_than_the_screen_is_paged(
+def test_output_longer_than_the_screen_is_paged(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    async def furnish() -> None:
+    async def create_sessions() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
             for number in range(20):
-                made = await hub.editor.create(LOCAL, cwd="/", title=f"Title {number}")
+                session = await hub.editor.create(LOCAL, cwd="/", title=f"Title {number}")
                 await hub.editor.append(
-                    LOCAL, made.id, *[UserMessage(content=(Text(text="needle"),))] * 20
+                    LOCAL, session.id, *[UserMessage(content=(Text(text="needle"),))] * 20
                 )
 
-    asyncio.run(furnish())
+    asyncio.run(create_sessions())
     for words in (("list",), ("search", "needle"), ("show", "Title 19")):
-        shown = partial(paging, environment, tmp_path)
+        shown = partial(paged_output, environment, tmp_path)
         assert "paged: " in shown(*words)
         assert "paged: " not in shown(*words, "--no-pager")
         assert "paged: " not in shown("--no-pager", *words)
         assert "paged: " not in shown(*words, SEGUE_PAGER="")
         assert "paged: " not in shown(*words, lines=60)
-    assert "paged:" in paging(environment, tmp_path, "show", "Title 19", columns=7, lines=30)
-    assert "Title 1" in paging(environment, tmp_path, "list", SEGUE_PAGER="less '")  # no command
+    assert "paged:" in paged_output(environment, tmp_path, "show", "Title 19", columns=7, lines=30)
+    assert "Title 1" in paged_output(
+        environment, tmp_path, "list", SEGUE_PAGER="less '"
+    )  # an unclosed quote
 
 
-def test_a_key_that_lasts_no_time_is_refused(run: Run) -> None:
+def test_key_with_zero_lifetime_is_rejected(run: Run) -> None:
     done = run("keys", "create", "--expires", "0d")
     assert done.returncode and not done.stdout
-    assert "give 12h or 30d" in done.stderr
+    assert "use 12h or 30d" in done.stderr
 
 
-def test_a_key_of_another_workspace_is_looked_for_there(run: Run) -> None:
+def test_revoking_a_key_of_another_workspace_hints_at_the_option(run: Run) -> None:
     run("keys", "create", "--workspace", "research")
     (key,) = json.loads(run("keys", "list", "--workspace", "research", "--format", "json").stdout)
-    told = run("keys", "revoke", key["id"]).stderr
-    assert "in workspace 'local'" in told and "--workspace" in told
+    errors = run("keys", "revoke", key["id"]).stderr
+    assert "in workspace 'local'" in errors and "--workspace" in errors
 
 
-def test_an_export_is_called_by_its_ending_too(run: Run) -> None:
-    id = run("new", "--title", "Kept").stdout.strip()
+def test_jsonl_is_an_alias_of_the_segue_format(run: Run) -> None:
+    id = run("new", "--title", "Title").stdout.strip()
     whole = run("export", id).stdout
     assert run("export", id, "--format", "jsonl").stdout == whole != ""
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("content", "message"),
     [
-        (b"", "the file is empty"),
+        (b"", "is empty"),
         (b"<html>\n<p>hello</p>\n", "neither a segue export nor a Claude Code transcript"),
         (b"{}\n", "neither a segue export nor a Claude Code transcript"),
         (b"\x89PNG\r\n\x1a\n\x00\xff", "neither a segue export nor a Claude Code transcript"),
         (b'{"segue":1,"sess\n', "line 1 is not of a segue export: it is no whole JSON\n"),
     ],
 )
-def test_what_is_no_session_is_not_imported(
-    run: Run, tmp_path: Path, held: bytes, told: str
+def test_import_rejects_files_that_are_not_sessions(
+    run: Run, tmp_path: Path, content: bytes, message: str
 ) -> None:
-    file = tmp_path / "given"
-    file.write_bytes(held)
+    file = tmp_path / "file"
+    file.write_bytes(content)
     done = run("import", str(file))
     assert done.returncode and not done.stdout
-    assert told in done.stderr
+    assert message in done.stderr
 
 
-def test_a_directory_is_not_imported(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "here" / "kept").mkdir()
-    for named in (".", "./kept", str(tmp_path), "kept"):
-        done = run("import", named)
+def test_import_rejects_a_directory(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "here" / "directory").mkdir()
+    for name in (".", "./directory", str(tmp_path), "directory"):
+        done = run("import", name)
         assert done.returncode and not done.stdout
         assert "a directory" in done.stderr
 
 
-def test_worktrees_of_no_directory_are_refused(run: Run) -> None:
+def test_worktrees_needs_cwd(run: Run) -> None:
     done = run("list", "--worktrees")
     assert done.returncode == 2
     assert "--cwd . --worktrees" in done.stderr
@@ -409,12 +414,12 @@ def test_worktrees_of_no_directory_are_refused(run: Run) -> None:
         ("web.search", "searxng:notaurl"),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_refused(run: Run, name: str, value: str) -> None:
+def test_invalid_settings_are_rejected(run: Run, name: str, value: str) -> None:
     assert run("config", "set", name, value).returncode == 2
     assert run("config", "get", name).stdout == ""
 
 
-def test_settings_that_can_be_meant_are_taken(run: Run) -> None:
+def test_valid_settings_are_saved(run: Run) -> None:
     for name, value in (
         ("model.base_url", "http://127.0.0.1:11434/v1"),
         ("web.search", "searxng:https://search.example.org"),
@@ -424,19 +429,19 @@ def test_settings_that_can_be_meant_are_taken(run: Run) -> None:
         assert run("config", "get", name).stdout == value + "\n"
 
 
-def test_a_session_in_the_trash_is_shown_as_such(run: Run) -> None:
+def test_show_marks_a_session_in_the_trash(run: Run) -> None:
     id = run("new").stdout.strip()
     assert "trash" not in run("show", id).stderr
     run("delete", "--yes", id)
-    assert f"It is in the trash; `segue restore {id}`" in run("show", id).stderr
+    assert f"In the trash; `segue restore {id}`" in run("show", id).stderr
 
 
-def test_the_store_can_what_claude_codes_files_can(run: Run, home: Home) -> None:
-    ours, theirs = json.loads(run("sources", "--format", "json").stdout)
-    assert ours["can"] == theirs["can"] != []
+def test_claude_code_sessions_support_the_same_edits_as_the_store(run: Run, home: Home) -> None:
+    store, source = json.loads(run("sources", "--format", "json").stdout)
+    assert store["can"] == source["can"] != []
 
 
-def test_a_directory_without_files_is_no_skill(run: Run, tmp_path: Path) -> None:
+def test_skill_upload_rejects_an_empty_directory(run: Run, tmp_path: Path) -> None:
     (tmp_path / "here" / "empty").mkdir()
     done = run("skills", "create", "--file", "./empty")
-    assert "there is no SKILL.md in ./empty" in done.stdout + done.stderr
+    assert "./empty has no files to upload" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What is printed of a conversation."""
+"""Printing a conversation."""
 
 from click import unstyle
 
@@ -7,7 +7,7 @@ from segue.model.content import Diff, Image, Resource, ResourceLink, Text
 from segue.model.event import Event, ToolResult
 
 
-def test_what_is_no_text_is_named() -> None:
+def test_content_other_than_text_is_described() -> None:
     shown = printable(
         (
             Text(text="See"),
@@ -22,7 +22,7 @@ def test_what_is_no_text_is_named() -> None:
     ]
 
 
-def test_the_lines_of_a_result_are_all_below_their_call() -> None:
+def test_result_lines_are_indented_below_their_call() -> None:
     body = ToolResult(call_id="c", content=(Text(text="one\ntwo\n\nthree"),))
     shown = event_text(Event(seq=1, id="e", at=0, body=body))
     assert shown is not None

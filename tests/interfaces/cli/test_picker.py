@@ -1,4 +1,4 @@
-"""`segue` alone in a terminal: the picker, in a real pseudo-terminal."""
+"""The session picker in a real pseudo-terminal."""
 
 import asyncio
 import base64
@@ -29,14 +29,14 @@ RESUME, FORK, RENAME, TAG, ARCHIVE, DELETE, COPY = (
 
 @pytest.fixture
 def sessions(run: Run, tmp_path: Path) -> dict[str, str]:
-    """Three sessions, one of them elsewhere; by title, their ids."""
+    """Three sessions, one of them in another directory: ids by title."""
     (tmp_path / "elsewhere").mkdir()
-    made = {"Far away": run("new", "--title", "Far away", "--cwd", str(tmp_path / "elsewhere"))}
-    made["Fix the parser"] = run("new", "--title", "Fix the parser")
-    made["Write a poem"] = run("new", "--title", "Write a poem")
-    found = {title: done.stdout.strip() for title, done in made.items()}
-    run("prompt", found["Fix the parser"], "/say a needle in the hay")
-    return found
+    created = {"Far away": run("new", "--title", "Far away", "--cwd", str(tmp_path / "elsewhere"))}
+    created["Fix the parser"] = run("new", "--title", "Fix the parser")
+    created["Write a poem"] = run("new", "--title", "Write a poem")
+    ids = {title: done.stdout.strip() for title, done in created.items()}
+    run("prompt", ids["Fix the parser"], "/say a needle in the hay")
+    return ids
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def screen(environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
 
 
 def selected(screen: Screen) -> str:
-    """The title of the row in reverse."""
+    """Return the title of the selected row, which is shown in reverse."""
     for line, row in enumerate(screen.lines):
         cell = screen._screen.buffer[line][2]
         if cell.reverse:
@@ -57,7 +57,7 @@ def titles(run: Run, *words: str) -> list[str]:
     return [row["title"] for row in json.loads(run("list", "--format", "json", *words).stdout)]
 
 
-def test_the_first_screen(screen: Screen, sessions: dict[str, str]) -> None:
+def test_first_screen_lists_sessions_by_directory(screen: Screen, sessions: dict[str, str]) -> None:
     with screen:
         shown = screen.until("needle in the hay")
         assert selected(screen) == "Fix the parser"
@@ -74,14 +74,14 @@ def test_the_first_screen(screen: Screen, sessions: dict[str, str]) -> None:
         right = [line.partition("│ ")[2] for line in plain.splitlines()]
         assert right[1] == "ID"
         assert right[2].endswith("/here")
-        assert right[3].startswith("2 messages, begun ")
+        assert right[3].startswith("2 messages, created ")
         assert "> /say a needle in the hay" in right and "a needle in the hay" in right
         assert screen.lines[-1].startswith("enter open  ^R resume")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
 
-def test_moving_passes_over_headings(screen: Screen) -> None:
+def test_moving_skips_headings(screen: Screen) -> None:
     with screen:
         screen.until("needle in the hay")
         screen.press(DOWN + DOWN)
@@ -97,7 +97,7 @@ def test_moving_passes_over_headings(screen: Screen) -> None:
         assert screen.ended() == 0
 
 
-def test_typing_searches_titles_contents_and_ids(screen: Screen, sessions: dict[str, str]) -> None:
+def test_typing_searches_titles_messages_and_ids(screen: Screen, sessions: dict[str, str]) -> None:
     with screen:
         screen.until("Everywhere")
         screen.press("n")
@@ -114,10 +114,10 @@ def test_typing_searches_titles_contents_and_ids(screen: Screen, sessions: dict[
         screen.press(sessions["Far away"])
         screen.until(lambda _: selected(screen) == "Far away")
         screen.press("\x15zzzz")
-        screen.until("Nothing found.")
+        screen.until("No sessions match.")
 
 
-def test_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:
+def test_keys_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:
     with screen:
         screen.until("Everywhere")
         screen.press(RENAME)
@@ -133,7 +133,7 @@ def test_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:
         screen.press(DELETE)
         screen.until("to the trash? y/n")
         screen.press("n")
-        screen.until("Left as it is.")
+        screen.until("Not deleted.")
         screen.press(DELETE + "y")
         screen.until("In the trash")
         screen.press(ARCHIVE)
@@ -144,7 +144,7 @@ def test_rename_tag_fork_archive_and_delete(screen: Screen, run: Run) -> None:
     assert "Mended (fork)" in run("trash", "list").stdout
 
 
-def test_an_id_is_copied_by_the_terminal(screen: Screen, sessions: dict[str, str]) -> None:
+def test_copy_key_sends_the_id_to_the_clipboard(screen: Screen, sessions: dict[str, str]) -> None:
     with screen:
         screen.until("Everywhere")
         screen.press(COPY)
@@ -153,18 +153,18 @@ def test_an_id_is_copied_by_the_terminal(screen: Screen, sessions: dict[str, str
         assert b"\x1b]52;c;" + base64.b64encode(id) + b"\x07" in screen.raw
 
 
-def test_open_shows_the_conversation_and_comes_back(screen: Screen) -> None:
+def test_open_shows_the_conversation_and_returns(screen: Screen) -> None:
     with screen:
         screen.until("Everywhere")
         screen.press("\r")
-        screen.until("(any key)")
+        screen.until("(press any key)")
         screen.press(" ")
         screen.until("Everywhere")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
 
-def test_resume_goes_on_here(screen: Screen) -> None:
+def test_resume_continues_a_segue_session_here(screen: Screen) -> None:
     with screen:
         screen.until("Everywhere")
         screen.press(RESUME)
@@ -175,12 +175,12 @@ def test_resume_goes_on_here(screen: Screen) -> None:
                 shown.count("once more with feeling") >= 2 and shown.rstrip()[-2:] == "\n>"
             )
         )
-        time.sleep(0.2)  # what is typed before the line is asked for is no end of it
+        time.sleep(0.2)  # Ctrl-D ends the input only after the prompt is shown
         screen.press("\x04")
         screen.until("Everywhere")
 
 
-def test_a_session_of_another_tool_goes_on_there(
+def test_resume_starts_the_tool_that_owns_the_session(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "claude")
@@ -202,7 +202,7 @@ def test_a_session_of_another_tool_goes_on_there(
         assert screen.ended() == 0
 
 
-def test_a_narrow_screen_and_a_resized_one(
+def test_preview_depends_on_width_and_tab(
     environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
 ) -> None:
     with Screen(env=environment, cwd=str(tmp_path / "here"), columns=40, lines=6) as screen:
@@ -214,14 +214,14 @@ def test_a_narrow_screen_and_a_resized_one(
         screen.until(lambda shown: "│" not in shown)
 
 
-def test_an_empty_store_says_what_to_do(environment: dict[str, str], tmp_path: Path) -> None:
+def test_empty_store_suggests_a_command(environment: dict[str, str], tmp_path: Path) -> None:
     with Screen(env=environment, cwd=str(tmp_path)) as screen:
         screen.until("No sessions yet")
         screen.press(ESCAPE)
         assert screen.ended() == 0
 
 
-def test_lists_in_a_terminal_are_tables(
+def test_list_in_a_terminal_is_a_table(
     environment: dict[str, str], tmp_path: Path, sessions: dict[str, str]
 ) -> None:
     with Screen("list", env=environment, cwd=str(tmp_path)) as screen:
@@ -230,7 +230,7 @@ def test_lists_in_a_terminal_are_tables(
         assert screen.ended() == 0
 
 
-def test_delete_asks_in_a_terminal(
+def test_commands_confirm_in_a_terminal(
     environment: dict[str, str], tmp_path: Path, sessions: dict[str, str], run: Run
 ) -> None:
     with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
@@ -240,24 +240,24 @@ def test_delete_asks_in_a_terminal(
     with Screen("delete", "poem", env=environment, cwd=str(tmp_path)) as screen:
         screen.until("Move 1 session to the trash?")
         screen.press("y\r")
-        screen.until(f"In the trash; undo it with: segue restore {sessions['Write a poem']}")
+        screen.until(f"In the trash; undo with: segue restore {sessions['Write a poem']}")
         assert screen.ended() == 0
     assert "Write a poem" not in titles(run)
-    for words, told in (
-        (("restore", "poem"), "Out of the trash."),
+    for words, message in (
+        (("restore", "poem"), "Restored."),
         (("tag", "poem", "verse"), "Tagged: verse"),
-        (("tag", "poem", "--clear"), "It has no tag now."),
+        (("tag", "poem", "--clear"), "Tag removed."),
         (("archive", "poem"), "Archived; "),
-        (("unarchive", "poem"), "Back among the others."),
-        (("rename", "poem", "An ode"), "Its title is now: An ode"),
+        (("unarchive", "poem"), "Unarchived."),
+        (("rename", "poem", "An ode"), "Renamed to: An ode"),
     ):
         with Screen(*words, env=environment, cwd=str(tmp_path)) as screen:
-            screen.until(told)
+            screen.until(message)
             assert screen.ended() == 0
-    assert run("rename", "ode", "A poem").stderr == ""  # nobody looks
+    assert run("rename", "ode", "A poem").stderr == ""  # not a terminal
 
 
-def test_archived_sessions_have_a_view_of_their_own(screen: Screen, run: Run) -> None:
+def test_archived_sessions_have_their_own_list(screen: Screen, run: Run) -> None:
     with screen:
         screen.until("needle in the hay")
         screen.press(ARCHIVE)
@@ -267,28 +267,28 @@ def test_archived_sessions_have_a_view_of_their_own(screen: Screen, run: Run) ->
         assert "Fix the parser" in shown and "Write a poem" not in shown
         assert "^X unarchive" in shown and "^A back" in shown
         screen.press("poem")
-        screen.until("Nothing found.")
+        screen.until("No sessions match.")
         screen.press("\x15needle")
         screen.until(lambda _: selected(screen).startswith("Fix the parser"))
         screen.press(ESCAPE)
         screen.until("archived > ▏")
         screen.press(ARCHIVE)
-        screen.until(lambda shown: "Unarchived." in shown and "Nothing is archived." in shown)
+        screen.until(lambda shown: "Unarchived." in shown and "No archived sessions." in shown)
         screen.press("\x01")
         screen.until("Everywhere")
         screen.press("\x03")
     assert len(titles(run)) == 3
 
 
-def test_what_does_not_fit_is_found_when_there_is_time(
+def test_more_matches_are_loaded_to_fill_the_screen(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    async def make() -> None:
+    async def create_sessions() -> None:
         async with await open_hub(environment["SEGUE_DATA_DIR"], sources="none") as hub:
             for number in range(24):
                 await hub.editor.create(LOCAL, title=f"needle {number}")
 
-    asyncio.run(make())
+    asyncio.run(create_sessions())
     with Screen(env=environment, cwd=str(tmp_path), lines=30) as screen:
         screen.until("needle 23")
         screen.press("needle")
@@ -296,7 +296,7 @@ def test_what_does_not_fit_is_found_when_there_is_time(
         assert sum("needle" in line.split("│")[0] for line in shown.splitlines()[1:]) == 24
 
 
-def test_a_session_found_by_its_title_shows_its_conversation(
+def test_match_in_a_title_previews_the_conversation(
     screen: Screen, run: Run, sessions: dict[str, str]
 ) -> None:
     for number in range(6):
@@ -307,7 +307,7 @@ def test_a_session_found_by_its_title_shows_its_conversation(
         screen.until(lambda shown: "> mended▏" in shown and "needle in the hay" in shown)
 
 
-def test_the_selection_stays_where_it_is_when_its_session_goes(
+def test_selection_keeps_its_position_when_its_session_leaves_the_list(
     environment: dict[str, str], tmp_path: Path, run: Run
 ) -> None:
     for number in range(5):
@@ -327,13 +327,13 @@ def test_the_selection_stays_where_it_is_when_its_session_goes(
         assert selected(screen) == "Title 3"
 
 
-def test_a_tool_that_is_not_installed_is_said_in_the_picker(
+def test_missing_tool_is_reported_in_the_picker(
     environment: dict[str, str], tmp_path: Path, home: Home
 ) -> None:
     with Screen(env={**environment, "PATH": "/nowhere"}, cwd=str(tmp_path)) as screen:
-        screen.until("2 messages, begun")
+        screen.until("2 messages, created")
         screen.press(RESUME)
         screen.until("`claude` is not on your PATH")
-        assert f"`segue resume {S[:13]} --here` goes on in a fork" in screen.text
+        assert f"`segue resume {S[:13]} --here` continues it here in a fork" in screen.text
         screen.press(ESCAPE)
         assert screen.ended() == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.interfaces.cli.main import Where
+from segue.interfaces.cli.target import Target
 from tests.clients.rest_server import serving
 from tests.interfaces.cli.child import Run
 
@@ -19,12 +19,12 @@ SECRET_URLS = [
 
 @pytest.mark.parametrize("url", SECRET_URLS)
 def test_suggested_options_contain_no_password(url: str) -> None:
-    assert "s3cret" not in Where(None, "local", url).options()
+    assert "s3cret" not in Target(None, "local", url).command_options()
 
 
 def test_suggested_options_name_the_variable_if_no_part_of_the_url_is_safe() -> None:
-    where = Where(None, "local", "postgresql://me:pa/s3cret@127.0.0.1:1/app")
-    assert '--database-url "$SEGUE_DATABASE_URL"' in where.options()
+    target = Target(None, "local", "postgresql://me:pa/s3cret@127.0.0.1:1/app")
+    assert '--database-url "$SEGUE_DATABASE_URL"' in target.command_options()
 
 
 @pytest.mark.parametrize("url", SECRET_URLS)
@@ -40,8 +40,8 @@ def test_serve_prints_no_password(fresh_database_url: str, tmp_path: Path) -> No
     url = f"{fresh_database_url}{separator}password=s3cret"
     options = ("--database-url", url, "--log-level", "debug")
     with serving(tmp_path / "data", *options) as server:
-        assert "--database-url" in server.told
-        assert "s3cret" not in server.told
+        assert "--database-url" in server.startup_output
+        assert "s3cret" not in server.startup_output
         server.process.terminate()
         assert server.process.stderr is not None
         assert "s3cret" not in server.process.stderr.read()

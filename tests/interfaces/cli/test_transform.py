@@ -1,4 +1,4 @@
-"""`--transform`: the paths of GJSON."""
+"""`--transform`: GJSON paths."""
 
 from typing import Any
 
@@ -57,13 +57,13 @@ VALUE: dict[str, Any] = {
         ("age|@pretty", 37),
     ],
 )
-def test_a_path_leads_there(path: str, expected: Any) -> None:
+def test_path_returns_the_value(path: str, expected: Any) -> None:
     assert gjson.get(VALUE, path) == expected
 
 
 @pytest.mark.parametrize(
     "path", ["nope", "name.first.x", "children.9", "age.#", "friends.#(age>99)", "@nope", "", "x*"]
 )
-def test_a_path_that_leads_nowhere(path: str) -> None:
-    with pytest.raises(gjson.Missing):
+def test_missing_path_raises(path: str) -> None:
+    with pytest.raises(gjson.PathNotFound):
         gjson.get(VALUE, path)

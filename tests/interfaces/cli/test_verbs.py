@@ -1,4 +1,4 @@
-"""Each verb on sessions, in one life of a session after the other."""
+"""The commands that change, follow and count sessions."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def titles(run: Run, *words: str) -> list[str]:
     return [row["title"] for row in json.loads(run("list", "--format", "json", *words).stdout)]
 
 
-def test_fork_rename_and_tag(run: Run) -> None:
+def test_fork_rename_and_tag_change_sessions(run: Run) -> None:
     id = run("new", "--title", "First").stdout.strip()
     run("prompt", id, "one")
     fork = run("fork", "first").stdout.strip()
@@ -43,11 +43,11 @@ def test_fork_rename_and_tag(run: Run) -> None:
     )
 
 
-def test_archive_and_back(run: Run) -> None:
+def test_archived_sessions_leave_and_return_to_the_list(run: Run) -> None:
     for title in ("A", "B", "C"):
         run("new", "--title", title)
     a, b = (row["id"] for row in json.loads(run("list", "-n", "2", "--format", "json").stdout))
-    # Nothing is done before all names are understood.
+    # No session changes if one of the names is wrong.
     assert run("archive", a, "nothing-of-the-kind").returncode == 2
     assert len(titles(run)) == 3
     assert run("archive", a, b).returncode == 0
@@ -58,14 +58,14 @@ def test_archive_and_back(run: Run) -> None:
     assert len(titles(run)) == 2
 
 
-def test_a_list_marks_what_is_archived(run: Run) -> None:
-    run("new", "--title", "Kept")
+def test_list_marks_archived_sessions(run: Run) -> None:
+    run("new", "--title", "Active")
     run("archive", run("new", "--title", "Done").stdout.strip())
-    done, kept = run("list", "--archived").stdout.splitlines()
-    assert "  Done [archived]  " in done and "  Kept  " in kept
+    archived, active = run("list", "--archived").stdout.splitlines()
+    assert "  Done [archived]  " in archived and "  Active  " in active
 
 
-def test_delete_asks_and_the_trash_gives_back(run: Run) -> None:
+def test_delete_asks_and_restore_undoes_it(run: Run) -> None:
     id = run("new", "--title", "Gone").stdout.strip()
     done = run("delete", id)
     assert (done.returncode, "--yes" in done.stderr) == (2, True)
@@ -85,7 +85,7 @@ def test_delete_asks_and_the_trash_gives_back(run: Run) -> None:
     assert run("show", other).returncode == 2
 
 
-def test_prune_is_tried_first(run: Run) -> None:
+def test_prune_dry_run_shows_what_would_happen(run: Run) -> None:
     run("new", "--title", "Old")
     assert "Nothing to do" in run("prune", "--dry-run").stderr
     assert run("prune", "--archive-after", "0").returncode == 2
@@ -95,7 +95,7 @@ def test_prune_is_tried_first(run: Run) -> None:
     assert json.loads(shown.stdout) == []
 
 
-def test_lists_filter_order_and_go_on_past_a_page(run: Run, tmp_path: Path) -> None:
+def test_lists_filter_and_sort(run: Run, tmp_path: Path) -> None:
     run("new", "--title", "Here")
     run("new", "--title", "There", "--cwd", str(tmp_path))
     assert titles(run, "--cwd", ".") == ["Here"]
@@ -108,16 +108,16 @@ def test_lists_filter_order_and_go_on_past_a_page(run: Run, tmp_path: Path) -> N
     assert run("list", "--since", "yesterday").returncode == 2
 
 
-def test_tail_shows_turns_as_show_does(run: Run) -> None:
+def test_tail_and_show_print_turns_alike(run: Run) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "/say first")
     run("prompt", id, "/ask May I?")
-    whole = run("show", id).stdout
-    assert "first\n\n> /ask May I?\n* May I?\n  failed: " in whole  # the question once
-    assert run("tail", id).stdout == whole
+    shown = run("show", id).stdout
+    assert "first\n\n> /ask May I?\n* May I?\n  failed: " in shown  # the permission request once
+    assert run("tail", id).stdout == shown
 
 
-def test_tail_follows_what_another_process_does(run: Run, environment: dict[str, str]) -> None:
+def test_tail_follows_another_process(run: Run, environment: dict[str, str]) -> None:
     id = run("new").stdout.strip()
     run("prompt", id, "/say first")
     assert run("tail", id, "-n", "1").stdout == "first\n"
@@ -137,14 +137,14 @@ def test_tail_follows_what_another_process_does(run: Run, environment: dict[str,
     assert (child.returncode, errors.strip()) == (130, "")
 
 
-def test_a_prompt_is_read_from_a_pipe(run: Run) -> None:
+def test_prompt_reads_standard_input(run: Run) -> None:
     done = run("prompt", "new", "-", "--title", "Piped", stdin="/say from a pipe")
     assert "from a pipe" in done.stdout
     assert titles(run) == ["Piped"]
     assert run("prompt", "piped", "-", "--title", "x", stdin="hi").returncode == 2
 
 
-def test_ctrl_c_cancels_the_turn_and_leaves_the_session_at_rest(
+def test_ctrl_c_cancels_the_turn_and_leaves_the_session_idle(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
@@ -164,16 +164,16 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_session_at_rest(
     assert (info["status"], info["stop_reason"]) == ("idle", "cancelled")
 
 
-def test_resume_goes_on_line_by_line(run: Run) -> None:
-    id = run("new", "--title", "Go on").stdout.strip()
-    done = run("resume", "go on", stdin="/say one\n\n/say two\n")
+def test_resume_reads_prompts_line_by_line(run: Run) -> None:
+    id = run("new", "--title", "Continue").stdout.strip()
+    done = run("resume", "continue", stdin="/say one\n\n/say two\n")
     assert done.returncode == 0, done.stderr
     assert "one" in done.stdout and "two" in done.stdout
     info = json.loads(run("show", id, "--info", "--format", "json").stdout)
     assert info["turns"] == 2
 
 
-def test_stats_count_what_there_is(run: Run) -> None:
+def test_stats_count_messages_tokens_and_cost(run: Run) -> None:
     run("prompt", "new", "/usage 1000 500")
     run("prompt", "new", "/usage 10 5")
     shown = run("stats", "--by", "project").stdout
@@ -187,7 +187,7 @@ def test_stats_count_what_there_is(run: Run) -> None:
     assert run("stats", "--source", "claude").stdout == ""
 
 
-def test_the_doctor_finds_what_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_doctor_finds_problems(run: Run, tmp_path: Path) -> None:
     run("new")
     done = run("doctor", "--deep")
     assert (done.returncode, "all 1 compared" in done.stdout) == (0, True)
@@ -199,48 +199,47 @@ def test_the_doctor_finds_what_is_wrong(run: Run, tmp_path: Path) -> None:
     assert (done.returncode, "not a segue store" in done.stdout) == (1, True)
 
 
-def test_completion_knows_commands_and_sessions(run: Run) -> None:
+def test_completion_completes_commands_and_sessions(run: Run) -> None:
     id = run("new", "--title", "Completed").stdout.strip()
     for shell in ("bash", "zsh", "fish"):
         assert "_SEGUE_COMPLETE" in run("completion", shell).stdout
     assert run("completion", "tcsh").returncode == 2
     assert run("completion").stderr.count("\n") == 1
-    asked = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
-    assert id in run(**asked, COMP_WORDS="segue show ").stdout
-    assert id in run(**asked, COMP_WORDS=f"segue delete {id[:9]}").stdout
-    assert "file,ses\n" in run(**asked, COMP_WORDS="segue import ses").stdout
+    request = {"_SEGUE_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    assert id in run(**request, COMP_WORDS="segue show ").stdout
+    assert id in run(**request, COMP_WORDS=f"segue delete {id[:9]}").stdout
+    assert "file,ses\n" in run(**request, COMP_WORDS="segue import ses").stdout
     assert (
-        "dir,pro\n" in run(**asked | {"COMP_CWORD": "3"}, COMP_WORDS="segue list --cwd pro").stdout
+        "dir,pro\n"
+        in run(**request | {"COMP_CWORD": "3"}, COMP_WORDS="segue list --cwd pro").stdout
     )
     run("delete", "--yes", id)
     for name in ("", id[:9]):
-        assert id not in run(**asked, COMP_WORDS=f"segue show {name}").stdout
-        assert id in run(**asked, COMP_WORDS=f"segue restore {name}").stdout
+        assert id not in run(**request, COMP_WORDS=f"segue show {name}").stdout
+        assert id in run(**request, COMP_WORDS=f"segue restore {name}").stdout
     assert (
         "unarchive"
         in run(_SEGUE_COMPLETE="bash_complete", COMP_CWORD="1", COMP_WORDS="segue un").stdout
     )
 
 
-def test_zsh_is_told_titles_beside_ids(run: Run) -> None:
+def test_zsh_completion_shows_titles(run: Run) -> None:
     id = run("new", "--title", "A: title").stdout.strip()
-    asked = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": f"segue show {id[:9]}"}
-    done = run(**asked, COMP_CWORD="2").stdout
+    request = {"_SEGUE_COMPLETE": "zsh_complete", "COMP_WORDS": f"segue show {id[:9]}"}
+    done = run(**request, COMP_CWORD="2").stdout
     assert re.fullmatch(rf"plain\n{id}\nA: title \(\d+s\)\n", done), done
 
 
-def test_bash_completes_sessions_where_files_are_meant_too(
-    run: Run, environment: dict[str, str]
-) -> None:
+def test_bash_completes_sessions_and_files(run: Run, environment: dict[str, str]) -> None:
     id = run("new").stdout.strip()
     script = f"""{run("completion", "bash").stdout}
         compopt() {{ echo "$2"; }}
         COMP_WORDS=(segue import "$1") COMP_CWORD=2
         _segue_completion {COMMAND}
         echo "${{COMPREPLY[*]}}" """
-    for begun, completed in ((id[:9], id), ("notes", "")):
+    for prefix, completed in ((id[:9], id), ("notes", "")):
         done = subprocess.run(
-            ["bash", "-c", script, "bash", begun],
+            ["bash", "-c", script, "bash", prefix],
             env=environment,
             capture_output=True,
             text=True,
@@ -249,7 +248,7 @@ def test_bash_completes_sessions_where_files_are_meant_too(
         assert done.stdout == f"default\n{completed}\n", done.stderr
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_sessions_and_settings(
     run: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -272,19 +271,19 @@ def test_fish_completes_sessions_and_settings(
     assert "model.thinking\tHow hard the model thinks" in completed("segue config set model")
 
 
-def test_the_same_on_postgresql(run: Run, fresh_database_url: str) -> None:
-    there = {"SEGUE_DATABASE_URL": fresh_database_url}
-    id = run("new", "--title", "Far off", **there).stdout.strip()
-    assert id in run("list", **there).stdout
+def test_commands_work_on_postgresql(run: Run, fresh_database_url: str) -> None:
+    database = {"SEGUE_DATABASE_URL": fresh_database_url}
+    id = run("new", "--title", "Remote", **database).stdout.strip()
+    assert id in run("list", **database).stdout
     assert id not in run("list").stdout
-    assert run("show", "far off", "--info", "--database-url", fresh_database_url).returncode == 0
-    assert run("sessions", "list", "--transform", "title", "-r", **there).stdout == "Far off\n"
-    assert run("delete", id[:8], "--yes", **there).returncode == 0
-    done = run("doctor", **there)
+    assert run("show", "remote", "--info", "--database-url", fresh_database_url).returncode == 0
+    assert run("sessions", "list", "--transform", "title", "-r", **database).stdout == "Remote\n"
+    assert run("delete", id[:8], "--yes", **database).returncode == 0
+    done = run("doctor", **database)
     assert done.returncode == 0 and "ok       store     PostgreSQL at " in done.stdout
 
 
-def test_ctrl_c_ends_the_turn_and_then_the_conversation(
+def test_ctrl_c_cancels_the_turn_and_then_ends_the_chat(
     run: Run, environment: dict[str, str]
 ) -> None:
     id = run("new").stdout.strip()
@@ -318,16 +317,18 @@ main()
 """
 
 
-def test_ctrl_c_is_quiet_however_soon_it_comes(environment: dict[str, str]) -> None:
+def test_ctrl_c_during_startup_prints_nothing(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_ctrl_c_at_a_question_ends_the_turn_too(run: Run, environment: dict[str, str]) -> None:
+def test_ctrl_c_at_a_permission_request_cancels_the_turn(
+    run: Run, environment: dict[str, str]
+) -> None:
     id = run("new").stdout.strip()
     child = pexpect.spawn(COMMAND, ["prompt", id, "/ask May I?"], env=environment, timeout=30)
-    child.expect("Which")
+    child.expect("Your choice")
     child.sendintr()
     child.expect(pexpect.EOF)
     child.close()

@@ -30,7 +30,7 @@ def test_one_server_serves_web_and_rest(tmp_path: Path) -> None:
         assert httpx2.get(f"{server.url}/v1/sessions", headers=headers).json()["data"] == []
         assert httpx2.get(f"{server.url}/healthz").status_code == 200
         assert "segue open" in httpx2.get(server.url).text
-        link = next(word for word in server.told.split() if "/login?token=" in word)
+        link = next(word for word in server.startup_output.split() if "/login?token=" in word)
         for each in (link, opened(tmp_path)):
             assert each.startswith(f"{server.url}/login?token=")
             with httpx2.Client(follow_redirects=True) as browser:

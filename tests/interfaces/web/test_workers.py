@@ -51,7 +51,7 @@ def test_a_server_that_is_killed_and_started_again_finds_its_browsers_waiting(
 async def _begin(studio: Studio, server: Server) -> Page:
     context = await studio.browser.new_context()
     page = await context.new_page()
-    link = next(word for word in server.told.split() if "/login?token=" in word)
+    link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     await page.goto(link)
     await page.get_by_role("button", name="Begin a session").click()
     await expect(page.locator("#text")).to_be_visible()
@@ -70,7 +70,7 @@ async def _go_on(page: Page) -> None:
 
 async def _talk(studio: Studio, server: Server) -> dict[str, str]:
     complaints: list[str] = []
-    link = next(word for word in server.told.split() if "/login?token=" in word)
+    link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     context = await studio.browser.new_context()
     one, two = await context.new_page(), await context.new_page()
     for page in (one, two):

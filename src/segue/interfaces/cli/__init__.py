@@ -1,4 +1,4 @@
-"""The command line."""
+"""The `segue` command."""
 
 from __future__ import annotations
 

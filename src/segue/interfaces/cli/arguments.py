@@ -1,4 +1,4 @@
-"""The argument SESSION, and directories, with completion in the shell."""
+"""The arguments SESSION and DIRECTORY, with shell completion."""
 
 from __future__ import annotations
 
@@ -13,86 +13,97 @@ if TYPE_CHECKING:
     from segue.model.principal import Principal
     from segue.model.session import Session
 
+    from .target import Target
+
 F = TypeVar("F", bound=Callable[..., Any])
+MAX_COMPLETIONS = 30
 
 
 def session_argument(command: F) -> F:
-    """One session: an id, the beginning of one, or a title."""
-    return click.argument("session", shell_complete=_complete)(command)
+    """Add the argument SESSION: an id, an id prefix or a title."""
+    return click.argument("session", shell_complete=_complete_session)(command)
 
 
 def session_arguments(command: F) -> F:
-    """One or more of them."""
-    argument = click.argument("sessions", nargs=-1, required=True, shell_complete=_complete)
+    """Add the argument SESSIONS: one or more of them."""
+    argument = click.argument("sessions", nargs=-1, required=True, shell_complete=_complete_session)
     return argument(command)
 
 
 def file_or_session_argument(command: F) -> F:
-    """One session, or a file that holds one."""
-    return click.argument("session", shell_complete=_complete_or_file)(command)
+    """Add the argument SESSION, which may also be the path of a file."""
+    return click.argument("session", shell_complete=_complete_file_or_session)(command)
 
 
 def cwd_option(help: str, default: str | None = None) -> Callable[[F], F]:
-    """`--cwd`: a directory, which need not be here."""
+    """Return the option `--cwd`: a directory, which may be on another machine."""
     return click.option(
         "--cwd",
         default=default,
         metavar="DIRECTORY",
         help=help,
-        shell_complete=lambda context, parameter, begun: [CompletionItem(begun, type="dir")],
+        shell_complete=lambda context, parameter, prefix: [CompletionItem(prefix, type="dir")],
     )
 
 
-def _complete_or_file(
-    context: click.Context, parameter: click.Parameter, begun: str
-) -> list[CompletionItem]:
-    sessions = _complete(context, parameter, begun) if begun else []
-    return [CompletionItem(begun, type="file"), *sessions]  # for files, bash forgets what it has
+async def open_session(hub: Hub, principal: Principal, name: str) -> Session:
+    """Return the session that a person named, after pulling new messages from its source."""
+    session = await hub.sessions.resolve(principal, name)
+    await hub.sync.ensure_current(principal, session.id)
+    return await hub.sessions.get(principal, session.id)
 
 
-def _complete(
-    context: click.Context, parameter: click.Parameter, begun: str
+def _complete_file_or_session(
+    context: click.Context, parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
-    """Ids that begin so, with their titles and ages; at first the latest."""
-    from segue.model import clock, ids
+    sessions = _complete_session(context, parameter, prefix) if prefix else []
+    # bash discards the completions that precede a file completion.
+    return [CompletionItem(prefix, type="file"), *sessions]
+
+
+def _complete_session(
+    context: click.Context, parameter: click.Parameter, prefix: str
+) -> list[CompletionItem]:
+    """Return the session ids that start with `prefix`, or the latest ones if it is empty."""
+    from segue.model import clock
     from segue.model.errors import SegueError
-    from segue.model.query import Query
 
     from .durations import age
-    from .main import Where
     from .output.text import one_line
+    from .target import Target
 
     options = context.params
     try:
-        where = Where(
+        target = Target(
             options.get("data_dir_option"),
             options.get("workspace") or "local",
             options.get("database_url"),
             options.get("sources"),
         )
-        bounds = ids.prefix_range(begun, "sesn")
-        trash = context.info_name == "restore"
-        if bounds is not None:
-            near = where.read(lambda hub, who: hub.sessions.in_id_range(who, *bounds))
-            found = [session for session in near if (session.state == "trashed") == trash]
-        elif not begun:
-            query = Query(limit=30, trash=trash)
-            found = where.read(lambda hub, who: hub.sessions.list(who, query)).sessions
-        else:
-            return []
+        sessions = _find_sessions(target, prefix, trashed=context.info_name == "restore")
     except SegueError:
-        return []  # a shell that is being typed into has no place for errors
+        return []  # an error message would end up in the line that is being typed
     now = clock.now()
     return [
         CompletionItem(
-            each.id, help=f"{one_line(each.title or '(untitled)')} ({age(each.active_at, now)})"
+            session.id,
+            help=f"{one_line(session.title or '(untitled)')} ({age(session.active_at, now)})",
         )
-        for each in found
+        for session in sessions
     ]
 
 
-async def open_session(hub: Hub, principal: Principal, name: str) -> Session:
-    """Return the session that a person named, with what its tool has added to it since."""
-    session = await hub.sessions.resolve(principal, name)
-    await hub.sync.ensure_current(principal, session.id)
-    return await hub.sessions.get(principal, session.id)
+def _find_sessions(target: Target, prefix: str, *, trashed: bool) -> list[Session]:
+    from segue.model import ids
+    from segue.model.query import Query
+
+    if not prefix:
+        query = Query(limit=MAX_COMPLETIONS, trash=trashed)
+        return list(
+            target.read(lambda hub, principal: hub.sessions.list(principal, query)).sessions
+        )
+    id_range = ids.prefix_range(prefix, "sesn")
+    if id_range is None:
+        return []
+    sessions = target.read(lambda hub, principal: hub.sessions.in_id_range(principal, *id_range))
+    return [session for session in sessions if (session.state == "trashed") == trashed]

@@ -1,4 +1,4 @@
-"""The commands there are, as the first help tells them, and the module that has each."""
+"""The names of all commands, grouped as `segue --help` shows them, with their modules."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SECTIONS = {
         "tail": "commands.show",
         "stats": "commands.stats",
     },
-    "Talk": {
+    "Chat": {
         "new": "commands.chat",
         "prompt": "commands.chat",
         "resume": "commands.chat",
         "fork": "commands.edit",
     },
-    "Keep in order": {
+    "Organize": {
         "rename": "commands.edit",
         "tag": "commands.edit",
         "archive": "commands.edit",
@@ -26,34 +26,36 @@ SECTIONS = {
         "trash": "commands.trash",
         "prune": "commands.prune",
     },
-    "From and to elsewhere": {
+    "Import and export": {
         "export": "commands.exchange",
         "import": "commands.exchange",
         "sources": "commands.list",
         "claude": "commands.claude",
     },
-    "Browsers, programs and editors": {
+    "Browser, server and editors": {
         "open": "commands.serve",
         "serve": "commands.serve",
         "acp": "commands.acp",
         "demo": "commands.demo",
     },
-    "Set up": {
+    "Configure": {
         "config": "commands.config",
         "keys": "commands.keys",
         "doctor": "commands.doctor",
         "completion": "commands.completion",
     },
-    "The REST API by its own names": {
+    "REST API": {
         "sessions": "api.command",
         "agents": "api.command",
         "environments": "api.command",
         "skills": "api.command",
     },
 }
-COMMANDS = {name: module for found in SECTIONS.values() for name, module in found.items()}
-# What other programs call them.
-MEANT = {
+MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
+API_COMMANDS = frozenset(SECTIONS["REST API"])
+
+# What other programs call a command: "did you mean" suggests ours.
+SYNONYMS = {
     "ask": "prompt",
     "cat": "show",
     "chat": "resume",

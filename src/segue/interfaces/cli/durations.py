@@ -1,4 +1,4 @@
-"""Times as people give and read them: `2d`, `2025-01-31`; `5m`, `3h ago`."""
+"""Parse and format times: `2d`, `2025-01-31`, `5m`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import click
 
 from segue.model import clock
 
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_AGO = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
-_AGES = ((60, "s"), (3600, "m"), (86_400, "h"), (86_400 * 365, "d"))
+_UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_AGE_LIMITS = ((60, "s"), (3600, "m"), (86_400, "h"), (86_400 * 365, "d"))
 
 
-class When(click.ParamType[int]):
-    """An option's value that is a time: how long ago, a day, or a moment in RFC 3339."""
+class TimeType(click.ParamType[int]):
+    """A time in microseconds, from a duration (that long ago), a date or an RFC 3339 time."""
 
     name = "when"
 
@@ -23,17 +23,17 @@ class When(click.ParamType[int]):
     ) -> int:
         if isinstance(value, int):
             return value
-        if ago := _AGO.fullmatch(value):
-            return clock.now() - int(ago[1]) * _UNITS[ago[2]] * clock.SECOND
+        if (duration := _parse_duration(value)) is not None:
+            return clock.now() - duration
         try:
             return clock.from_rfc3339(value)
         except (ValueError, OverflowError):
-            hint = "give 45m, 12h, 7d or 2w ago, a day as 2025-01-31, or a moment in RFC 3339"
-            self.fail(f"{value!r} is no time: {hint}", param, context)
+            hint = "use 45m, 12h, 7d or 2w, a date such as 2025-01-31, or an RFC 3339 time"
+            self.fail(f"{value!r} is not a time; {hint}", param, context)
 
 
-class Lasting(click.ParamType[int]):
-    """An option's value that is a length of time, in microseconds."""
+class DurationType(click.ParamType[int]):
+    """A duration in microseconds."""
 
     name = "duration"
 
@@ -42,16 +42,23 @@ class Lasting(click.ParamType[int]):
     ) -> int:
         if isinstance(value, int):
             return value
-        if length := _AGO.fullmatch(value):
-            return int(length[1]) * _UNITS[length[2]] * clock.SECOND
-        self.fail(f"{value!r} is no length of time: give 45m, 12h, 7d or 2w", param, context)
+        duration = _parse_duration(value)
+        if duration is None:
+            self.fail(f"{value!r} is not a duration; use 45m, 12h, 7d or 2w", param, context)
+        return duration
+
+
+def _parse_duration(text: str) -> int | None:
+    """Return the microseconds of a duration such as `12h`; None if it is not one."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNIT_SECONDS[match[2]] * clock.SECOND
 
 
 def age(at: int, now: int) -> str:
-    """How long ago, in the largest unit that fits: `5m`."""
+    """Return the time since `at` in the largest unit that fits: `5m`."""
     seconds = max(0, now - at) // clock.SECOND
     unit = 1
-    for limit, letter in _AGES:
+    for limit, letter in _AGE_LIMITS:
         if seconds < limit:
             return f"{seconds // unit}{letter}"
         unit = limit

@@ -1,36 +1,69 @@
-"""The tools that keep sessions of their own, and how each is told to go on with one."""
+"""The tools that own sessions of their own, and how to resume a session in one.
+
+Every name of a tool that the command line itself needs is here, except in `commands/claude.py`
+and in the formats and import of `commands/exchange.py`.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from segue.model.errors import InvalidInput
-from segue.model.session import Session
-
-# By source: the program, and its words before the session's id.
-_TOOLS = {"claude": ["claude", "--resume"]}
+if TYPE_CHECKING:
+    from segue.model.session import Session
 
 
-def command(session: Session) -> list[str] | None:
-    """The command that goes on with a session; None for segue's own and for tools not known."""
-    words = _TOOLS.get(session.source)
-    return None if words is None else [*words, session.native_id or session.id]
+class ExternalTool(NamedTuple):
+    """A tool whose sessions segue reads in place."""
+
+    source: str
+    label: str
+    program: str
+    resume_flag: str
+    symbol: str  # before its sessions in the picker
+
+
+TOOLS = {"claude": ExternalTool("claude", "Claude Code", "claude", "--resume", "◆")}
+_OTHER_SOURCE_SYMBOL = "◇"
+
+
+def source_symbol(source: str) -> str:
+    """Return the one-column symbol that marks sessions of a source; segue's own have none."""
+    if source == "segue":
+        return " "
+    tool = TOOLS.get(source)
+    return _OTHER_SOURCE_SYMBOL if tool is None else tool.symbol
+
+
+def resume_command(session: Session) -> list[str] | None:
+    """Return the command that resumes a session; None if its source has none."""
+    tool = TOOLS.get(session.source)
+    if tool is None:
+        return None
+    return [tool.program, tool.resume_flag, session.native_id or session.id]
 
 
 def start(command: list[str], session: Session) -> NoReturn:
-    """Become the tool, in the session's directory."""
+    """Replace this process by the tool, in the session's working directory.
+
+    Raises InvalidInput if the program or the directory does not exist.
+    """
+    import shutil
+
+    from segue.model.errors import InvalidInput
+
     program = shutil.which(command[0])
     if program is None:
-        raise InvalidInput(f"`{command[0]}` is not on your PATH; {_here(session)}")
+        raise InvalidInput(f"`{command[0]}` is not on your PATH; {_fork_hint(session)}")
     if not os.path.isdir(session.cwd):
-        raise InvalidInput(f"its directory {session.cwd} is gone; {_here(session)}")
+        raise InvalidInput(
+            f"the session's directory {session.cwd} does not exist; {_fork_hint(session)}"
+        )
     sys.stdout.flush()
     os.chdir(session.cwd)
     os.execv(program, command)
 
 
-def _here(session: Session) -> str:
-    return f"`segue resume {session.id[:13]} --here` goes on in a fork"
+def _fork_hint(session: Session) -> str:
+    return f"`segue resume {session.id[:13]} --here` continues it here in a fork"

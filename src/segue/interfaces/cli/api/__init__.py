@@ -1,6 +1,7 @@
-"""`segue sessions`, `agents`, `environments`: the sessions REST API from a terminal.
+"""The REST API as commands: `segue sessions`, `agents`, `environments`, `skills`.
 
-The flags, output and exit codes are those of the vendor's own command line, so that scripts move
-between the two. Without `--base-url` the local store answers, through the REST door in this very
-process: one translation, whether there is a server or not.
+The commands are generated from `openapi.json`, an excerpt of the document that the server
+publishes. Flags, output and exit codes are those of the vendor's own command line, so that
+scripts work with both. Without `--base-url`, the REST application answers in this process, from
+the local store.
 """

@@ -1,4 +1,4 @@
-"""Requests, to a server or to the local store: pages, streams, retries, errors."""
+"""Send requests to a server or to the local store: pages, streams, retries, errors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import httpx2
 
 from segue import __version__
 
-from .errors import Failure, warn
+from .errors import ApiFailure, warn
 
 BETA = "managed-agents-2026-04-01"
-VERSION = "2023-06-01"
-_RETRIES = 2
-_PAUSE = 0.5
-_SECRETS = ("x-api-key", "authorization")
+API_VERSION = "2023-06-01"
+_MAX_RETRIES = 2
+_RETRY_SECONDS = 0.5
+_TIMEOUT_SECONDS = 60.0
+_SECRET_HEADERS = ("x-api-key", "authorization")
 
 
-class Refused(Failure):
-    """An answer that is an error: its status on standard error, its body on standard output."""
+class ErrorResponse(ApiFailure):
+    """An error response: its status goes to standard error, its body to standard output."""
 
     def __init__(self, message: str, body: Any, status: int = 0) -> None:
         super().__init__(message)
@@ -29,8 +30,8 @@ class Refused(Failure):
         self.status = status
 
 
-class Request(NamedTuple):
-    """What is asked. With files, by the names they go by, the body is a form."""
+class ApiRequest(NamedTuple):
+    """A request. With files, by their names, the body is a multipart form."""
 
     method: str
     path: str
@@ -39,8 +40,8 @@ class Request(NamedTuple):
     files: Sequence[tuple[str, bytes]] = ()
 
 
-class Client:
-    """One server, or the store that stands for one."""
+class ApiClient:
+    """Sends requests to one server, or to the local application through `transport`."""
 
     def __init__(
         self,
@@ -53,130 +54,132 @@ class Client:
         debug: bool = False,
     ) -> None:
         headers = {
-            "anthropic-version": VERSION,
+            "anthropic-version": API_VERSION,
             "anthropic-beta": ",".join(dict.fromkeys((*betas, BETA))),
             "user-agent": f"segue/{__version__}",
             **({"x-api-key": key} if key else {}),
             **({"authorization": f"Bearer {token}"} if token else {}),
         }
-        self.keyed = bool(key or token)
+        self.has_credentials = bool(key or token)
         self._debug = debug
-        # A stream is silent for as long as its session is.
-        timeout = httpx2.Timeout(60.0, read=None)
+        # A stream is silent as long as its session is, so reading has no timeout.
+        timeout = httpx2.Timeout(_TIMEOUT_SECONDS, read=None)
         self._http = httpx2.AsyncClient(
             base_url=base_url, headers=headers, transport=transport, timeout=timeout
         )
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> ApiClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def one(self, request: Request) -> Any:
-        """The answer to a request."""
-        answer = await self._send(request)
+    async def fetch(self, request: ApiRequest) -> Any:
+        """Return the decoded response."""
+        response = await self._send(request)
         try:
-            return _decoded(await answer.aread())
+            return _decode(await response.aread())
         finally:
-            await answer.aclose()
+            await response.aclose()
 
-    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """A file, as it comes."""
-        answer = await self._send(request)
+    async def download(self, request: ApiRequest) -> AsyncIterator[bytes]:
+        """Yield the chunks of a file."""
+        response = await self._send(request)
         try:
-            async for piece in answer.aiter_bytes():
-                yield piece
+            async for chunk in response.aiter_bytes():
+                yield chunk
         except httpx2.HTTPError as error:
-            raise Failure(f"the file broke off: {error}") from None
+            raise ApiFailure(f"the download was interrupted: {error}") from None
         finally:
-            await answer.aclose()
+            await response.aclose()
 
-    async def items(self, request: Request, most: int | None) -> AsyncIterator[Any]:
-        """The things in a list, page after page."""
+    async def list_items(self, request: ApiRequest, max_items: int | None) -> AsyncIterator[Any]:
+        """Yield the items of a list, page by page."""
         query = list(request.query)
-        left = most
-        while left is None or left > 0:
-            page = await self.one(request._replace(query=query))
+        count = 0
+        while max_items is None or count < max_items:
+            page = await self.fetch(request._replace(query=query))
             for item in page.get("data") or []:
                 yield item
-                if left is not None:
-                    left -= 1
-                    if left == 0:
-                        return
-            following = page.get("next_page")
-            if not following:
+                count += 1
+                if count == max_items:
+                    return
+            next_page = page.get("next_page")
+            if not next_page:
                 return
-            query = [pair for pair in request.query if pair[0] != "page"] + [("page", following)]
+            query = [pair for pair in request.query if pair[0] != "page"] + [("page", next_page)]
 
-    async def events(self, request: Request) -> AsyncIterator[Any]:
-        """What a stream says, as it says it."""
-        answer = await self._send(request)
+    async def stream_events(self, request: ApiRequest) -> AsyncIterator[Any]:
+        """Yield the data of server-sent events as they arrive."""
+        response = await self._send(request)
         try:
             name, data = "", []
-            async for line in answer.aiter_lines():
+            async for line in response.aiter_lines():
                 field, _, value = line.partition(":")
                 if field == "event":
                     name = value.strip()
                 elif field == "data":
                     data.append(value.removeprefix(" "))
                 elif not line and data:
-                    item = _decoded("\n".join(data).encode())
+                    event = _decode("\n".join(data).encode())
                     if name == "error":
-                        raise Refused("the stream ended with an error", item)
+                        raise ErrorResponse("the stream ended with an error", event)
                     if name != "ping":
-                        yield item
+                        yield event
                     name, data = "", []
         except httpx2.HTTPError as error:
-            raise Failure(f"the stream broke off: {error}") from None
+            raise ApiFailure(f"the stream was interrupted: {error}") from None
         finally:
-            await answer.aclose()
+            await response.aclose()
 
-    async def _send(self, request: Request) -> httpx2.Response:
-        sent: dict[str, Any] = {"params": [("beta", "true"), *request.query]}
+    async def _send(self, request: ApiRequest) -> httpx2.Response:
+        """Return a successful response. Raises ErrorResponse for any other."""
+        options: dict[str, Any] = {"params": [("beta", "true"), *request.query]}
         if request.files:
-            sent |= {"data": request.body, "files": [("files[]", file) for file in request.files]}
+            files = [("files[]", file) for file in request.files]
+            options |= {"data": request.body, "files": files}
         elif request.body is not None:
-            sent["content"] = json.dumps(request.body).encode()
-            sent["headers"] = {"content-type": "application/json"}
-        made = self._http.build_request(request.method, request.path, **sent)
-        answer = await self._tried(made)
-        if answer.is_success:
-            return answer
-        body = await answer.aread()
-        await answer.aclose()
-        said = f'{made.method} "{made.url}": {answer.status_code} {answer.reason_phrase}'
-        raise Refused(said, _decoded(body), answer.status_code)
+            options["content"] = json.dumps(request.body).encode()
+            options["headers"] = {"content-type": "application/json"}
+        http_request = self._http.build_request(request.method, request.path, **options)
+        response = await self._send_with_retries(http_request)
+        if response.is_success:
+            return response
+        body = await response.aread()
+        await response.aclose()
+        status = f"{response.status_code} {response.reason_phrase}"
+        message = f'{http_request.method} "{http_request.url}": {status}'
+        raise ErrorResponse(message, _decode(body), response.status_code)
 
-    async def _tried(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer; what fails on the server's side is tried again."""
-        for tried in range(_RETRIES + 1):
-            last = tried == _RETRIES
+    async def _send_with_retries(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the response; repeat the request if the server fails or is overloaded."""
+        for attempt in range(_MAX_RETRIES + 1):
+            is_last = attempt == _MAX_RETRIES
             if self._debug:
-                _tell(request)
+                _show_request(request)
             try:
-                answer = await self._http.send(request, stream=True)
+                response = await self._http.send(request, stream=True)
             except httpx2.HTTPError as error:
-                if last or request.method != "GET":
-                    at = f'{request.method} "{request.url}"'
-                    raise Failure(f"{at}: {error or type(error).__name__}") from None
+                if is_last or request.method != "GET":
+                    reason = str(error) or type(error).__name__
+                    raise ApiFailure(f'{request.method} "{request.url}": {reason}') from None
             else:
                 if self._debug:
-                    warn(f"< {answer.status_code} {answer.reason_phrase}")
-                if last or (answer.status_code < 500 and answer.status_code != 429):
-                    return answer
-                await answer.aclose()
-            await asyncio.sleep(_PAUSE * 2**tried)
-        raise AssertionError("the last try returns or raises")
+                    warn(f"< {response.status_code} {response.reason_phrase}")
+                if is_last or (response.status_code < 500 and response.status_code != 429):
+                    return response
+                await response.aclose()
+            await asyncio.sleep(_RETRY_SECONDS * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
 
 
-def _tell(request: httpx2.Request) -> None:
+def _show_request(request: httpx2.Request) -> None:
     warn(f"> {request.method} {request.url}")
     for name, value in request.headers.items():
-        warn(f"> {name}: {'[redacted]' if name in _SECRETS else value}")
+        warn(f"> {name}: {'[redacted]' if name in _SECRET_HEADERS else value}")
 
 
-def _decoded(body: bytes) -> Any:
+def _decode(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:

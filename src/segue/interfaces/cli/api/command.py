@@ -1,4 +1,4 @@
-"""The commands, made from the table."""
+"""Create the REST API commands from the operations of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -7,193 +7,182 @@ from typing import Any
 
 import click
 
-from segue.interfaces.cli.main import Group, Where, located
+from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.target import Target, target_options
 
-from .errors import Failure, missing, unknown, usage
+from . import help
+from .errors import ApiFailure, missing_flag, unknown_command, usage_failure
+from .operations import Flag, Operation, load_operations
 from .output import FORMATS
-from .skills import SKILL_VERSIONS, SKILLS
-from .table import AGENTS, ENVIRONMENTS, EVENTS, SESSIONS, VERSIONS, Action, Flag
 
-_SHARED = (
+_SHARED_OPTIONS = (
     click.Option(["--base-url"], help="A server: https://…  [default: the local store]"),
-    click.Option(["--api-key"], help="Its key.  [env var: ANTHROPIC_API_KEY]"),
-    click.Option(["--auth-token"], help="Its token.  [env var: ANTHROPIC_AUTH_TOKEN]"),
-    click.Option(["--beta", "betas"], multiple=True, help="A beta to name beside ours."),
-    click.Option(["--format"], type=click.Choice(FORMATS), default="auto", help="How to print."),
-    click.Option(["--format-error"], type=click.Choice(FORMATS), default="auto", help="… errors."),
-    click.Option(["--transform"], help="What to print of each item: a GJSON path."),
-    click.Option(["--transform-error"], help="The same for errors."),
+    click.Option(["--api-key"], help="The server's key.  [env var: ANTHROPIC_API_KEY]"),
+    click.Option(["--auth-token"], help="The server's token.  [env var: ANTHROPIC_AUTH_TOKEN]"),
+    click.Option(["--beta", "betas"], multiple=True, help="Another beta header. Repeatable."),
+    click.Option(
+        ["--format"], type=click.Choice(FORMATS), default="auto", help="The output format."
+    ),
+    click.Option(
+        ["--format-error"], type=click.Choice(FORMATS), default="auto", help="… of errors."
+    ),
+    click.Option(["--transform"], help="The part of each item to print: a GJSON path."),
+    click.Option(["--transform-error"], help="… of errors."),
     click.Option(["-r", "--raw-output"], is_flag=True, help="Print strings without quotes."),
     click.Option(["--debug"], is_flag=True, help="Show requests on standard error."),
 )
+_CLICK_TYPES = {"integer": click.INT, "file": click.Path()}
 
 
 class ApiGroup(Group):
-    """A resource. What it does not know is exit code 3."""
+    """A resource. An unknown command is exit code 3."""
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        found = super().get_command(context, name)
-        if found is None and not context.resilient_parsing:
-            near = get_close_matches(name, self.commands, 1)
-            raise unknown(name, near, context.command_path)
-        return found
+        command = super().get_command(context, name)
+        if command is None and not context.resilient_parsing:
+            suggestions = get_close_matches(name, self.commands, 1)
+            raise unknown_command(name, suggestions, context.command_path)
+        return command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        # Flags before the action mean the same as after it. Any other word there is an action.
-        at = self._flags(args)
-        if at < len(args) and not {"-h", "--help"} & set(args[:at]):
-            args = [*args[at:], *args[:at]]
+        # Flags before the command name mean the same as after it.
+        count = self._count_leading_flags(args)
+        if count < len(args) and not {"-h", "--help"} & set(args[:count]):
+            args = [*args[count:], *args[:count]]
         return super().parse_args(context, args)
 
-    def _flags(self, args: list[str]) -> int:
-        """How many words at the beginning are flags and their values."""
-        valued = {
+    def _count_leading_flags(self, args: list[str]) -> int:
+        """Return how many arguments at the start are flags and their values."""
+        with_value = {
             name
             for command in self.commands.values()
             for param in command.params
             if isinstance(param, click.Option) and param.type is not click.BOOL
             for name in param.opts
         }
-        at = 0
-        while at < len(args) and args[at].startswith("-"):
-            name = args[at]
-            takes = name in valued or f"-{name}" in valued or "." in name
-            at += 2 if takes and "=" not in name else 1
-        return at
+        count = 0
+        while count < len(args) and args[count].startswith("-"):
+            name = args[count]
+            has_value = name in with_value or f"-{name}" in with_value or "." in name
+            count += 2 if has_value and "=" not in name else 1
+        return count
 
 
 class ApiCommand(click.Command):
-    """An action. Mistakes in its flags are exit code 1, said as the vendor's tool says them."""
+    """An operation. A wrong flag is exit code 1, in the vendor's words."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        given, context.obj = _inner(args)
+        args, context.obj = _split_nested_flags(args)
         try:
-            return super().parse_args(context, [_long(self, word) for word in given])
+            return super().parse_args(context, [_with_two_dashes(self, arg) for arg in args])
         except click.UsageError as error:
-            raise usage(error, context.command_path) from None
+            raise usage_failure(error, context.command_path) from None
 
 
-def _long(command: click.Command, word: str) -> str:
-    """`-limit` is `--limit`, as it is there."""
-    name = word.partition("=")[0]
-    long = any(f"-{name}" in param.opts for param in command.params)
-    return f"-{word}" if name.startswith("-") and not name.startswith("--") and long else word
+def _with_two_dashes(command: click.Command, arg: str) -> str:
+    """Return `--limit` for `-limit`, which the vendor's command line accepts too."""
+    name = arg.partition("=")[0]
+    is_long_flag = any(f"-{name}" in param.opts for param in command.params)
+    has_one_dash = name.startswith("-") and not name.startswith("--")
+    return f"-{arg}" if has_one_dash and is_long_flag else arg
 
 
-def _inner(args: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Flags such as `--agent.tools`, which set a part of a structured value, taken out."""
-    rest: list[str] = []
-    inner: dict[str, str] = {}
-    words = iter(args)
-    for word in words:
-        name, equals, value = word.partition("=")
+def _split_nested_flags(args: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Separate flags such as `--agent.tools`, which set a part of a structured value."""
+    others: list[str] = []
+    nested: dict[str, str] = {}
+    iterator = iter(args)
+    for arg in iterator:
+        name, equals, value = arg.partition("=")
         if name.startswith("--") and "." in name:
-            inner[name[2:]] = value if equals else next(words, "")
+            nested[name[2:]] = value if equals else next(iterator, "")
         else:
-            rest.append(word)
-    return rest, inner
+            others.append(arg)
+    return others, nested
 
 
-def _option(flag: Flag) -> click.Option:
-    name = [f"--{flag.name}", _argument(flag)]
-    if flag.kind == "flag":
-        return click.Option(name, type=bool, is_flag=False, flag_value=True, help=flag.help)
-    many = flag.kind in ("texts", "values", "files")
-    kind = {"number": click.INT, "files": click.Path()}.get(flag.kind, click.STRING)
-    return click.Option(name, type=kind, multiple=many, help=flag.help)
+def _create_option(flag: Flag) -> click.Option:
+    names = [f"--{flag.name}", _parameter_name(flag)]
+    if flag.type == "boolean":
+        return click.Option(names, type=bool, is_flag=False, flag_value=True, help=flag.help)
+    click_type = _CLICK_TYPES.get(flag.type, click.STRING)
+    return click.Option(names, type=click_type, multiple=flag.is_repeatable, help=flag.help)
 
 
-def _argument(flag: Flag) -> str:
+def _parameter_name(flag: Flag) -> str:
     return "flag_" + flag.name.replace("-", "_")
 
 
-def make(action: Action) -> click.Command:
-    """The command of an action."""
+def create_command(operation: Operation) -> click.Command:
+    """Return the command of an operation."""
 
-    @located
-    def run(where: Where, words: tuple[str, ...] = (), **given: Any) -> None:
-        _run(action, where, words, given)
+    @target_options
+    def run(target: Target, ids: tuple[str, ...] = (), **options: Any) -> None:
+        _run(operation, target, list(ids), options)
 
-    # The options that `located` gives, which are the command's and not the function's here.
-    places = reversed(run.__click_params__)  # type: ignore[attr-defined]  # click put it there
-    shared = [*_SHARED, *places]
-    if action.shape == "pages":
-        help = "How many items at most, over all pages; -1 for all."
-        shared.insert(0, click.Option(["--max-items"], type=int, default=-1, help=help))
-    if action.shape == "file":
-        help = "The file to write; `-` is standard output."
-        output = click.Option(["-o", "--output"], type=click.Path(), required=True, help=help)
+    # `target_options` leaves its options on the function; here they belong to the command.
+    target_params = reversed(run.__click_params__)  # type: ignore[attr-defined]  # set by click
+    shared = [*_SHARED_OPTIONS, *target_params]
+    if operation.response == "pages":
+        text = "The maximum number of items over all pages; -1 for all."
+        shared.insert(0, click.Option(["--max-items"], type=int, default=-1, help=text))
+    if operation.response == "file":
+        text = "The file to write; `-` is standard output."
+        output = click.Option(["-o", "--output"], type=click.Path(), required=True, help=text)
         shared.insert(0, output)
-    named = any(flag.place == "path" for flag in action.flags)
-    words = [click.Argument(["words"], nargs=-1, metavar="[ID]")] if named else []
+    has_id = any(flag.location == "path" for flag in operation.flags)
+    arguments = [click.Argument(["ids"], nargs=-1, metavar="[ID]")] if has_id else []
     return ApiCommand(
-        action.name,
-        params=[*words, *map(_option, action.flags), *shared],
+        operation.name,
+        params=[*arguments, *map(_create_option, operation.flags), *shared],
         callback=run,
-        help=f"{action.help}\n\n\b\nExample: {action.example}",
+        help=f"{operation.help.summary}\n\n\b\nExample: {operation.help.example}",
     )
 
 
-def _group(name: str, help: str, actions: tuple[Action, ...], *inner: click.Group) -> ApiGroup:
-    commands = [*map(make, actions), *inner]
-    return ApiGroup(name, commands, help=help)
-
-
-def _run(action: Action, where: Where, words: tuple[str, ...], given: dict[str, Any]) -> None:
+def _run(operation: Operation, target: Target, ids: list[str], options: dict[str, Any]) -> None:
     import asyncio
 
-    from .request import Calling
+    from .request import ApiCall
 
-    path = click.get_current_context().command_path
-    calling = Calling(action, where, given)
-    ids = list(words)
-    for flag in action.flags:
-        if flag.place == "path":
-            value = given[_argument(flag)] or (ids.pop(0) if ids else None)
+    context = click.get_current_context()
+    call = ApiCall(operation, target, options)
+    for flag in operation.flags:
+        value = options[_parameter_name(flag)]
+        if flag.location == "path":
+            value = value or (ids.pop(0) if ids else None)
             if value is None:
-                raise missing(flag.name, path)
-            calling.values[flag.wire] = value
+                raise missing_flag(flag.name, context.command_path)
+            call.set_path_value(flag, value)
+        elif flag.type == "file" and not value:
+            raise missing_flag(flag.name, context.command_path)
         else:
-            calling.set(flag, given[_argument(flag)])
-            if flag.kind == "files" and not given[_argument(flag)]:
-                raise missing(flag.name, path)
+            call.set_flag(flag, value)
     if ids:
-        raise Failure(f"Incorrect Usage: unexpected argument {ids[0]!r}")
-    for name, value in (click.get_current_context().obj or {}).items():
-        calling.set_inner(name, value, path)
-    asyncio.run(calling.run())
+        raise ApiFailure(f"Incorrect Usage: unexpected argument {ids[0]!r}")
+    for name, text in (context.obj or {}).items():
+        call.set_nested(name, text)
+    asyncio.run(call.run())
 
 
-sessions_command = _group(
-    "sessions",
-    "Sessions by the REST API's names, of the local store or of any server.\n\n"
-    "`beta:sessions` means the same.\n\nExample: segue sessions list --max-items 20",
-    SESSIONS,
-    _group("events", "A session's events.\n\nExample: segue sessions events list sesn_01…", EVENTS),
-)
-agents_command = _group(
-    "agents",
-    "Agents by the REST API's names.\n\nExample: segue agents list",
-    AGENTS,
-    _group(
-        "versions",
-        "An agent's versions.\n\nExample: segue agents versions list agent_01…",
-        VERSIONS,
-    ),
-)
-environments_command = _group(
-    "environments",
-    "Environments by the REST API's names.\n\nExample: segue environments list",
-    ENVIRONMENTS,
-)
-skills_command = _group(
-    "skills",
-    "Skills by the REST API's names: what agents can be told to know.\n\n"
-    "Example: segue skills create --file ./reviewing",
-    SKILLS,
-    _group(
-        "versions",
-        "A skill's versions.\n\nExample: segue skills versions list skill_01…",
-        SKILL_VERSIONS,
-    ),
-)
+def _create_groups() -> dict[str, ApiGroup]:
+    """Return all groups by name, `sessions events` inside of `sessions`."""
+    groups: dict[str, ApiGroup] = {}
+    operations = load_operations()
+    for name, texts in help.GROUPS.items():
+        parent, _, own_name = name.rpartition(" ")
+        commands = [
+            create_command(operation) for operation in operations if operation.group == name
+        ]
+        text = f"{texts.summary}\n\nExample: {texts.example}"
+        groups[name] = ApiGroup(own_name, commands, help=text)
+        if parent:
+            groups[parent].add_command(groups[name])
+    return groups
+
+
+_GROUPS = _create_groups()
+sessions_command = _GROUPS["sessions"]
+agents_command = _GROUPS["agents"]
+environments_command = _GROUPS["environments"]
+skills_command = _GROUPS["skills"]

@@ -1,4 +1,7 @@
-"""How these commands fail: 1 for what is wrong with a request or its answer, 3 for no command."""
+"""Errors of the REST API commands: exit code 1 for a failed request, 3 for an unknown command.
+
+The wording of usage errors is that of the vendor's command line.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,47 @@ from typing import IO, Any
 import click
 
 
-class Failure(click.ClickException):
-    """A sentence on standard error, and an exit code."""
+class ApiFailure(click.ClickException):
+    """A message on standard error, and an exit code."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
 
     @property
-    def exit_code(self) -> int:  # type: ignore[override]  # a constant of the class above
+    def exit_code(self) -> int:  # type: ignore[override]  # a constant in the base class
         return self.code
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.message, err=True, file=file)
 
 
-def usage(error: click.UsageError, path: str) -> Failure:
-    """A mistake in the flags, in the words that the vendor's command line has for it."""
+def usage_failure(error: click.UsageError, command: str) -> ApiFailure:
+    """Return a usage error in the vendor's words."""
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-")
-        near = [each for each in error.possibilities or () if each]
-        hint = f". Did you mean {near[0]!r}?" if near else ""
-        return Failure(f"Incorrect Usage: flag provided but not defined: -{name}{hint}")
-    words = error.format_message().rstrip(".")
-    return Failure(f"Incorrect Usage: {words}\nRun '{path} --help' for usage information")
+        suggestions = list(error.possibilities or ())
+        hint = f". Did you mean {suggestions[0]!r}?" if suggestions else ""
+        return ApiFailure(f"Incorrect Usage: flag provided but not defined: -{name}{hint}")
+    message = error.format_message().rstrip(".")
+    return ApiFailure(f"Incorrect Usage: {message}\nRun '{command} --help' for usage information")
 
 
-def missing(flag: str, path: str) -> Failure:
-    return Failure(f"Required flag \"{flag}\" not set\nRun '{path} --help' for usage information")
+def missing_flag(flag: str, command: str) -> ApiFailure:
+    """Return the error for a required flag that is missing."""
+    return ApiFailure(
+        f"Required flag \"{flag}\" not set\nRun '{command} --help' for usage information"
+    )
 
 
-def unknown(name: str, near: list[str], path: str) -> Failure:
-    hint = f" Did you mean '{path} {near[0]}'?" if near else f" '{path} --help' lists them."
-    return Failure(f"No help topic for '{name}'.{hint}", 3)
+def unknown_command(name: str, suggestions: list[str], command: str) -> ApiFailure:
+    """Return the error for an unknown command, with exit code 3."""
+    hint = f" '{command} --help' lists the commands."
+    if suggestions:
+        hint = f" Did you mean '{command} {suggestions[0]}'?"
+    return ApiFailure(f"No help topic for '{name}'.{hint}", 3)
 
 
 def warn(message: str) -> None:
+    """Print a message on standard error."""
     print(message, file=sys.stderr)

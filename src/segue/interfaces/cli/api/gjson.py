@@ -1,12 +1,12 @@
-"""`--transform`: the paths of GJSON that people use.
+"""Evaluate GJSON paths, for `--transform`.
 
-Keys and indices with dots between, `\\.` for a dot in a key, `*` and `?` in keys, `#` for an
-array's length or each of its elements, `#(key==value)` for the first that fits and `#(…)#` for all,
-`{a,b}` and `[a,b]` for several, `|` to go on with all that was found, `!"text"` for a value of
-one's own, and the modifiers `@this`, `@reverse`, `@keys`, `@values`, `@flatten`, `@join`, `@group`,
-`@dig`, `@tostr`, `@fromstr`, `@valid`, `@ugly` and `@pretty`, some with an argument: `@dig:id`,
-`@flatten:{"deep":true}`. How values are written is `--format`'s business: the last two change
-nothing.
+Supported are keys and indices separated by dots, `\\.` for a dot in a key, `*` and `?` in keys,
+`#` for an array's length or each of its elements, `#(key==value)` for the first match and `#(…)#`
+for all matches, `{a,b}` and `[a,b]` for several paths, `|` to apply a path to a whole result,
+`!"text"` for a literal, and the modifiers `@this`, `@reverse`, `@keys`, `@values`, `@flatten`,
+`@join`, `@group`, `@dig`, `@tostr`, `@fromstr`, `@valid`, `@ugly` and `@pretty`, some with an
+argument: `@dig:id`, `@flatten:{"deep":true}`. `--format` decides how values are printed, so `@ugly`
+and `@pretty` change nothing.
 """
 
 from __future__ import annotations
@@ -19,56 +19,55 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 _QUERY = re.compile(r"#\((.*)\)(#?)", re.DOTALL)
-_SIGN = re.compile(r"==|!=|<=|>=|<|>|!%|%|=")
-_OPEN, _CLOSE = "([{", ")]}"
+_OPERATOR = re.compile(r"==|!=|<=|>=|<|>|!%|%|=")
+_OPENING, _CLOSING = "([{", ")]}"
 
 
-class Missing(Exception):
-    """The path leads nowhere."""
+class PathNotFound(Exception):
+    """A value has nothing at a path."""
 
 
 def get(value: Any, path: str) -> Any:
-    """What a path leads to; Missing if that is nothing."""
-    for stage in _parts(path, "|"):
-        value = _walk(value, _parts(stage, "."))
+    """Return the value at a path. Raises PathNotFound if there is none."""
+    for stage in _split(path, "|"):
+        value = _walk(value, _split(stage, "."))
     return value
 
 
 def _walk(value: Any, parts: list[str]) -> Any:
-    for place, part in enumerate(parts):
-        rest = parts[place + 1 :]
+    for index, part in enumerate(parts):
+        rest = parts[index + 1 :]
         if part == "#" and isinstance(value, list):
-            return _each(value, rest) if rest else len(value)
-        if match := _QUERY.fullmatch(part):
-            found = [item for item in _list(value) if _fits(item, match[1])]
-            if match[2]:
-                return _each(found, rest) if rest else found
-            if not found:
-                raise Missing(part)
-            value = found[0]
+            return _walk_all(value, rest) if rest else len(value)
+        if query := _QUERY.fullmatch(part):
+            matches = [item for item in _as_list(value) if _matches(item, query[1])]
+            if query[2]:
+                return _walk_all(matches, rest) if rest else matches
+            if not matches:
+                raise PathNotFound(part)
+            value = matches[0]
         else:
             value = _step(value, part)
     return value
 
 
-def _each(values: list[Any], rest: list[str]) -> list[Any]:
-    found = []
+def _walk_all(values: list[Any], parts: list[str]) -> list[Any]:
+    """Return what each value has at a path, without those that have nothing there."""
+    results = []
     for value in values:
-        try:
-            found.append(_walk(value, rest))
-        except Missing:
-            continue
-    return found
+        with suppress(PathNotFound):
+            results.append(_walk(value, parts))
+    return results
 
 
 def _step(value: Any, part: str) -> Any:
     if part.startswith("@"):
         name, _, argument = part.partition(":")
-        return _modified(value, name, argument)
+        return _apply_modifier(value, name, argument)
     if part.startswith("!"):
-        return _literal(part[1:])
+        return _parse_literal(part[1:])
     if part[:1] in ("{", "[") and part[-1:] in ("}", "]"):
-        return _several(value, part)
+        return _multipath(value, part)
     if isinstance(value, list):
         if part.isdecimal() and int(part) < len(value):
             return value[int(part)]
@@ -80,24 +79,23 @@ def _step(value: Any, part: str) -> Any:
             for name in value:
                 if fnmatchcase(name, key.replace("[", "[[]")):
                     return value[name]
-    raise Missing(part)
+    raise PathNotFound(part)
 
 
-def _several(value: Any, part: str) -> Any:
-    found: dict[str, Any] = {}
-    for each in _parts(part[1:-1], ","):
-        name, colon, path = each.strip().partition(":")
+def _multipath(value: Any, part: str) -> Any:
+    """Return the values at several paths: `{name:path,…}` as an object, `[path,…]` as a list."""
+    results: dict[str, Any] = {}
+    for item in _split(part[1:-1], ","):
+        name, colon, path = item.strip().partition(":")
         if not colon:
             path = name
-        name = name.strip('"') if colon else _parts(path, "|.")[-1]
-        try:
-            found[name] = get(value, path)
-        except Missing:
-            continue
-    return found if part[0] == "{" else list(found.values())
+        name = name.strip('"') if colon else _split(path, "|.")[-1]
+        with suppress(PathNotFound):
+            results[name] = get(value, path)
+    return results if part[0] == "{" else list(results.values())
 
 
-def _modified(value: Any, name: str, argument: str) -> Any:
+def _apply_modifier(value: Any, name: str, argument: str) -> Any:
     match name, value:
         case (("@this" | "@valid" | "@ugly" | "@pretty"), _):
             return value
@@ -110,107 +108,110 @@ def _modified(value: Any, name: str, argument: str) -> Any:
         case "@values", dict():
             return list(value.values())
         case "@flatten", list():
-            return _flat(value, deep=_option(argument, "deep"))
+            return _flatten(value, deep=_option(argument, "deep"))
         case "@join", list():
-            return _joined(value)
+            return _join(value)
         case "@group", dict():
-            return _grouped({key: each for key, each in value.items() if isinstance(each, list)})
+            return _group({key: item for key, item in value.items() if isinstance(item, list)})
         case "@dig", _:
-            return list(_dug(value, argument))
+            return list(_dig(value, argument))
         case "@tostr", _:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         case "@fromstr", str():
-            return _literal(value)
-    raise Missing(name)
+            return _parse_literal(value)
+    raise PathNotFound(name)
 
 
 def _option(argument: str, name: str) -> bool:
     try:
-        given = json.loads(argument or "{}")
+        options = json.loads(argument or "{}")
     except ValueError:
         return False
-    return isinstance(given, dict) and given.get(name) is True
+    return isinstance(options, dict) and options.get(name) is True
 
 
-def _flat(values: list[Any], *, deep: bool) -> list[Any]:
-    found: list[Any] = []
+def _flatten(values: list[Any], *, deep: bool) -> list[Any]:
+    flat: list[Any] = []
     for value in values:
         if isinstance(value, list):
-            found += _flat(value, deep=True) if deep else value
+            flat += _flatten(value, deep=True) if deep else value
         else:
-            found.append(value)
-    return found
+            flat.append(value)
+    return flat
 
 
-def _joined(values: list[Any]) -> dict[str, Any]:
-    """Objects as one; of a key that several have the last counts."""
-    found: dict[str, Any] = {}
+def _join(values: list[Any]) -> dict[str, Any]:
+    """Merge objects into one; the last value of a key wins."""
+    merged: dict[str, Any] = {}
     for value in values:
         if isinstance(value, dict):
-            found |= value
-    return found
+            merged |= value
+    return merged
 
 
-def _grouped(columns: dict[str, list[Any]]) -> list[Any]:
-    """Lists side by side as objects, one of each place in them."""
+def _group(columns: dict[str, list[Any]]) -> list[Any]:
+    """Turn an object of lists into a list of objects, one per index."""
     rows = range(max(map(len, columns.values()), default=0))
-    return [{key: each[at] for key, each in columns.items() if at < len(each)} for at in rows]
+    return [
+        {key: column[row] for key, column in columns.items() if row < len(column)} for row in rows
+    ]
 
 
-def _dug(value: Any, path: str) -> Iterator[Any]:
-    """What a path leads to from the value and from everything within it."""
-    with suppress(Missing):
+def _dig(value: Any, path: str) -> Iterator[Any]:
+    """Yield what the value, and every value inside of it, has at a path."""
+    with suppress(PathNotFound):
         yield get(value, path)
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _dug(each, path)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _dig(item, path)
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise Missing(text) from None
+        raise PathNotFound(text) from None
 
 
-def _fits(item: Any, test: str) -> bool:
-    path = _parts(test, "=!<>%")[0]  # a sign within brackets belongs to what is in them
+def _matches(item: Any, test: str) -> bool:
+    """Return True if an item passes a query's test, such as `key==value`."""
+    path = _split(test, "=!<>%")[0]  # an operator inside of brackets belongs to the path
     try:
         left = get(item, path.strip()) if path.strip() else item
-    except Missing:
+    except PathNotFound:
         return False
-    match = _SIGN.match(test, len(path))
+    match = _OPERATOR.match(test, len(path))
     if match is None:
-        return True  # that it is there was all that was asked
-    sign, text = match[0], test[match.end() :].strip()
+        return True  # without an operator, the path only has to exist
+    operator, text = match[0], test[match.end() :].strip()
     right: Any
     try:
         right = json.loads(text)
     except ValueError:
         right = text
-    if sign in ("%", "!%"):
-        return isinstance(left, str) and fnmatchcase(left, str(right)) == (sign == "%")
-    if sign in ("=", "==", "!="):
-        return (left == right and type(left) is type(right)) == (sign != "!=")
-    if type(left) is not type(right) and not _numbers(left, right):
+    if operator in ("%", "!%"):
+        return isinstance(left, str) and fnmatchcase(left, str(right)) == (operator == "%")
+    if operator in ("=", "==", "!="):
+        return (left == right and type(left) is type(right)) == (operator != "!=")
+    if type(left) is not type(right) and not _are_numbers(left, right):
         return False
     return bool(
-        {"<": left < right, ">": left > right, "<=": left <= right}.get(sign, left >= right)
+        {"<": left < right, ">": left > right, "<=": left <= right}.get(operator, left >= right)
     )
 
 
-def _numbers(*values: Any) -> bool:
+def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise Missing("#")
+        raise PathNotFound("#")
     return value
 
 
-def _parts(path: str, ends: str) -> list[str]:
-    """The path cut at these characters, but not within brackets, quotes or after a backslash."""
+def _split(path: str, separators: str) -> list[str]:
+    """Split a path at characters outside of brackets and quotes, unless a backslash precedes."""
     parts, depth, quoted, part = [], 0, False, ""
     characters = iter(path)
     for char in characters:
@@ -219,8 +220,8 @@ def _parts(path: str, ends: str) -> list[str]:
             continue
         quoted ^= char == '"'
         if not quoted:
-            depth += (char in _OPEN) - (char in _CLOSE)
-            if depth == 0 and char in ends:
+            depth += (char in _OPENING) - (char in _CLOSING)
+            if depth == 0 and char in separators:
                 parts.append(part)
                 part = ""
                 continue

@@ -1,4 +1,4 @@
-"""The REST door without a server: requests of an HTTP client, answered in this process."""
+"""Answer HTTP requests in this process, without a server."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from segue.interfaces.rest.app import RestApp
-
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from segue.hub import Hub
     from segue.model.principal import Principal
 
-ADDRESS = "http://localhost"
+LOCAL_URL = "http://localhost"
 
 
-class _Body(httpx2.AsyncByteStream):
-    """An answer's body, as it comes."""
+def create_rest_app(hub: Hub, principal: Principal | None) -> ASGIApp:
+    """Return the REST application, for one principal or for the principals of request keys."""
+    from segue.interfaces.rest.app import RestApp
 
-    def __init__(self, call: asyncio.Task[None], pieces: asyncio.Queue[bytes | None]) -> None:
+    return RestApp(hub, principal=principal)
+
+
+class _ResponseBody(httpx2.AsyncByteStream):
+    """A response's body, chunk by chunk as the application sends it."""
+
+    def __init__(self, call: asyncio.Task[None], chunks: asyncio.Queue[bytes | None]) -> None:
         self._call = call
-        self._pieces = pieces
+        self._chunks = chunks
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (piece := await self._pieces.get()) is not None:
-            yield piece
+        while (chunk := await self._chunks.get()) is not None:
+            yield chunk
         await self._call
 
     async def aclose(self) -> None:
@@ -36,44 +43,46 @@ class _Body(httpx2.AsyncByteStream):
             await self._call
 
 
-class InProcess(httpx2.AsyncBaseTransport):
-    """An HTTP client's way to the door; answers come piece by piece, so streams work too."""
+class LocalTransport(httpx2.AsyncBaseTransport):
+    """Sends an HTTP client's requests to an ASGI application; event streams work too."""
 
-    def __init__(self, hub: Hub, principal: Principal | None) -> None:
-        """Requests are `principal`'s; without one, their keys say whose they are."""
-        self._app = RestApp(hub, principal=principal)
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        body = await request.aread()
+        request_body = await request.aread()
         started: asyncio.Future[tuple[int, list[tuple[bytes, bytes]]]]
         started = asyncio.get_running_loop().create_future()
-        pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
-        asked = [{"type": "http.request", "body": body, "more_body": False}]
+        chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        messages = [{"type": "http.request", "body": request_body, "more_body": False}]
 
         async def receive() -> Any:
-            if asked:
-                return asked.pop()
-            await asyncio.Event().wait()  # the client stays for as long as it reads
+            if messages:
+                return messages.pop()
+            await asyncio.Event().wait()  # this client disconnects by cancelling the call
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
-                if not started.done():  # whoever asked may not wait any more
+                if not started.done():  # the request may be cancelled already
                     started.set_result((message["status"], list(message["headers"])))
                 return
-            if piece := message.get("body"):
-                pieces.put_nowait(piece)
+            if chunk := message.get("body"):
+                chunks.put_nowait(chunk)
             if not message.get("more_body"):
-                pieces.put_nowait(None)
+                chunks.put_nowait(None)
 
-        call = asyncio.ensure_future(self._app(_scope(request), receive, send))
-        # The door answers every failure; it does not end without having begun an answer.
-        body_to_come = _Body(call, pieces)
+        # The application answers every failure, so a response always starts.
+        call = asyncio.ensure_future(self._call_app(request, receive, send))
+        body = _ResponseBody(call, chunks)
         try:
             status, headers = await started
         except asyncio.CancelledError:
-            await body_to_come.aclose()
+            await body.aclose()
             raise
-        return httpx2.Response(status, headers=headers, stream=body_to_come)
+        return httpx2.Response(status, headers=headers, stream=body)
+
+    async def _call_app(self, request: httpx2.Request, receive: Any, send: Any) -> None:
+        await self._app(_scope(request), receive, send)
 
 
 def _scope(request: httpx2.Request) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Answers as they are printed: item by item, in a format, transformed if asked."""
+"""Print API responses: item by item, in a format, transformed on request."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from .errors import warn
 FORMATS = ("auto", "explore", "json", "jsonl", "pretty", "raw", "yaml")
 
 
-class Printer:
+class ResponsePrinter:
     """Prints values in one format."""
 
-    def __init__(self, format: str, transform: str | None = None, raw: bool = False) -> None:
+    def __init__(
+        self, format: str, transform: str | None = None, *, raw_strings: bool = False
+    ) -> None:
         if format == "explore":
-            warn("explore is not there; `segue` alone has a picker. Printing json.")
+            warn("--format explore is not supported; printing json. `segue` alone has a picker.")
         self._format = format
         self._transform = transform
-        self._raw = raw
+        self._raw_strings = raw_strings
 
-    def __call__(self, value: Any) -> None:
+    def print(self, value: Any) -> None:
+        """Print a value, or the part that --transform selects if the value has it."""
         if self._transform:
-            with suppress(gjson.Missing):  # then it is printed as it is
+            with suppress(gjson.PathNotFound):
                 value = gjson.get(value, self._transform)
-        formats.write(self._bytes(value))
+        formats.write(self._encode(value))
 
-    def _bytes(self, value: Any) -> bytes:
-        if self._raw and isinstance(value, str):
+    def _encode(self, value: Any) -> bytes:
+        if self._raw_strings and isinstance(value, str):
             return value.encode("utf-8", "backslashreplace") + b"\n"
         if self._format == "yaml":
-            return formats.as_yaml(value)
+            return formats.to_yaml(value)
         indent = None if self._format in ("jsonl", "raw") else 2
         separators = (",", ":") if indent is None else None
         text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)

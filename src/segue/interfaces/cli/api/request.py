@@ -1,4 +1,4 @@
-"""One command's request: put together from flags and standard input, sent, and printed."""
+"""Build an API request from flags and standard input, send it, and print the response."""
 
 from __future__ import annotations
 
@@ -11,158 +11,178 @@ from urllib.parse import quote
 
 from segue.hub import Hub
 from segue.hub.sessions.resolve import AmbiguousName
-from segue.interfaces.cli.main import Where
-from segue.interfaces.cli.output.formats import written
+from segue.interfaces.cli.output.formats import output_file
+from segue.interfaces.cli.target import Target
 from segue.model import ids
 from segue.model.errors import NotFound
 
-from . import values
-from .client import Client, Refused, Request
-from .errors import Failure, warn
-from .output import Printer
-from .skills import uploads
-from .table import Action, Flag
+from .client import ApiClient, ApiRequest, ErrorResponse
+from .errors import ApiFailure, warn
+from .operations import Flag, Operation
+from .output import ResponsePrinter
+from .uploads import read_uploads
+from .values import parse_flag_value, parse_structured
 
 
-class Calling:
-    """An action with what it was given."""
+class ApiCall:
+    """One operation with its flag values. `options` are the flags that all operations share."""
 
-    def __init__(self, action: Action, where: Where, given: dict[str, Any]) -> None:
-        self._action = action
-        self._where = where
-        self._given = given
-        self.values: dict[str, str] = {}  # what stands in the path
+    def __init__(self, operation: Operation, target: Target, options: dict[str, Any]) -> None:
+        self._operation = operation
+        self._target = target
+        self._options = options
+        self._path_values: dict[str, str] = {}
         self._query: list[tuple[str, str]] = []
         self._body: dict[str, Any] = {}
         self._files: list[tuple[str, bytes]] = []
 
-    def set(self, flag: Flag, given: Any) -> None:
-        """A flag's value, if it has one."""
-        if given is None or given == ():
-            return
-        if flag.kind == "files":
-            self._files += [file for each in given for file in uploads(each)]
-            return
-        many = given if isinstance(given, tuple) else (given,)
-        read = [values.read(each, flag.kind) if isinstance(each, str) else each for each in many]
-        if flag.place == "query":
-            self._query += [(flag.wire, _spelt(each)) for each in read]
-        else:
-            self._body[flag.wire] = read if isinstance(given, tuple) else read[0]
+    def set_path_value(self, flag: Flag, value: str) -> None:
+        """Set a part of the path."""
+        self._path_values[flag.wire_name] = value
 
-    def set_inner(self, name: str, text: str, path: str) -> None:
-        """A part of a structured value: `agent.tools`."""
-        first, *more = name.split(".")
-        flag = next((each for each in self._action.flags if each.name == first), None)
-        if flag is None or flag.kind != "value":
-            raise Failure(f"Incorrect Usage: flag provided but not defined: -{name}")
-        into = self._body.setdefault(flag.wire, {})
-        for key in more[:-1]:
-            into = into.setdefault(key.replace("-", "_"), {}) if isinstance(into, dict) else None
-        if not isinstance(into, dict):
-            raise Failure(f"--{first} is no object, so --{name} has no place in it")
-        into[more[-1].replace("-", "_")] = values.read(text, "value")
+    def set_flag(self, flag: Flag, value: Any) -> None:
+        """Set a flag's value, which is None or () if the flag was not used."""
+        if value is None or value == ():
+            return
+        if flag.type == "file":
+            self._files += [file for name in value for file in read_uploads(name)]
+            return
+        texts = value if flag.is_repeatable else (value,)
+        parsed = [
+            parse_flag_value(text, flag.type) if isinstance(text, str) else text for text in texts
+        ]
+        if flag.location == "query":
+            self._query += [(flag.wire_name, _format_query_value(item)) for item in parsed]
+        else:
+            self._body[flag.wire_name] = parsed if flag.is_repeatable else parsed[0]
+
+    def set_nested(self, name: str, text: str) -> None:
+        """Set a part of a structured flag: `agent.tools`."""
+        first, *keys = name.split(".")
+        flag = next((flag for flag in self._operation.flags if flag.name == first), None)
+        if flag is None or flag.type != "structured" or flag.is_repeatable:
+            raise ApiFailure(f"Incorrect Usage: flag provided but not defined: -{name}")
+        parent = self._body.setdefault(flag.wire_name, {})
+        for key in keys[:-1]:
+            if isinstance(parent, dict):
+                parent = parent.setdefault(key.replace("-", "_"), {})
+        if not isinstance(parent, dict):
+            raise ApiFailure(f"--{name} needs an object, but --{first} sets another value")
+        parent[keys[-1].replace("-", "_")] = parse_flag_value(text, "structured")
 
     async def run(self) -> None:
-        given = self._given
-        error = Printer(given["format_error"], given["transform_error"], given["raw_output"])
+        """Send the request and print the response; exit with code 1 for an error response."""
         async with AsyncExitStack() as stack:
-            client = await self._client(stack)
+            client = await self._open_client(stack)
             try:
-                await self._print(client)
-            except Refused as refused:
-                # As the vendor's tool does it: the line first, then the body where output goes.
-                print(refused.message, file=sys.stderr, flush=True)
-                error(refused.body)
-                if refused.status == 401 and not client.keyed:
-                    warn("No key was sent: give --api-key, or set ANTHROPIC_API_KEY.")
+                await self._send(client)
+            except ErrorResponse as error:
+                # Like the vendor's tool: the status on standard error, then the body as output.
+                print(error.message, file=sys.stderr, flush=True)
+                self._printer("format_error", "transform_error").print(error.body)
+                if error.status == 401 and not client.has_credentials:
+                    warn("No key was sent: use --api-key or set ANTHROPIC_API_KEY.")
                 sys.exit(1)
 
-    async def _print(self, client: Client) -> None:
-        given, action = self._given, self._action
-        printer = Printer(given["format"], given["transform"], given["raw_output"])
-        request = Request(action.method, self._address(), self._query, self._content(), self._files)
-        if action.shape == "stream":
-            async for item in client.events(request):
-                printer(item)
-        elif action.shape == "file":
-            with written(given["output"]) as put:
-                async for piece in client.pieces(request):
-                    put(piece)
-        elif action.shape == "pages" and given["format"] != "raw":
-            most = None if given["max_items"] < 0 else given["max_items"]
-            async for item in client.items(request, most):
-                printer(item)
+    async def _send(self, client: ApiClient) -> None:
+        options, operation = self._options, self._operation
+        printer = self._printer("format", "transform")
+        request = ApiRequest(
+            operation.method, self._path(), self._query, self._request_body(), self._files
+        )
+        if operation.response == "stream":
+            async for event in client.stream_events(request):
+                printer.print(event)
+        elif operation.response == "file":
+            with output_file(options["output"]) as write:
+                async for chunk in client.download(request):
+                    write(chunk)
+        elif operation.response == "pages" and options["format"] != "raw":
+            max_items = None if options["max_items"] < 0 else options["max_items"]
+            async for item in client.list_items(request, max_items):
+                printer.print(item)
         else:
-            printer(await client.one(request))
+            printer.print(await client.fetch(request))
 
-    def _address(self) -> str:
-        quoted = {name: quote(value, safe="") for name, value in self.values.items()}
-        return self._action.path.format(**quoted)
+    def _printer(self, format: str, transform: str) -> ResponsePrinter:
+        options = self._options
+        return ResponsePrinter(
+            options[format], options[transform], raw_strings=options["raw_output"]
+        )
 
-    def _content(self) -> Any:
-        """The body: what is piped in, with the flags over it."""
-        if self._action.method == "GET":
+    def _path(self) -> str:
+        quoted = {name: quote(value, safe="") for name, value in self._path_values.items()}
+        return self._operation.path.format(**quoted)
+
+    def _request_body(self) -> Any:
+        """Return the body: an object from standard input, updated with the flags."""
+        if self._operation.method == "GET":
             return None
-        takes = any(flag.place == "body" for flag in self._action.flags)
-        piped = values.structured(sys.stdin.read()) if takes and _is_piped() else None
+        has_body = any(flag.location == "body" for flag in self._operation.flags)
+        piped = parse_structured(sys.stdin.read()) if has_body and _is_stdin_piped() else None
         if piped is None:
             return self._body
         if not isinstance(piped, dict):
-            raise Failure("what is piped in must be an object, in JSON or YAML")
+            raise ApiFailure("standard input must be an object in JSON or YAML")
         return {**piped, **self._body}
 
-    async def _client(self, stack: AsyncExitStack) -> Client:
-        given = self._given
-        url, key, token = given["base_url"], given["api_key"], given["auth_token"]
-        options = {"betas": given["betas"], "debug": given["debug"]}
-        if url is not None:
-            if not url.startswith(("http://", "https://")):
-                raise Failure(f"the base URL must start with http:// or https://, not {url!r}")
-            key = key or os.environ.get("ANTHROPIC_API_KEY")
-            token = token or os.environ.get("ANTHROPIC_AUTH_TOKEN")
-            client = Client(url, key=key, token=token, **options)
-            return await stack.enter_async_context(client)
-        from .local_transport import ADDRESS, InProcess
+    async def _open_client(self, stack: AsyncExitStack) -> ApiClient:
+        options = self._options
+        url, key, token = options["base_url"], options["api_key"], options["auth_token"]
+        common = {"betas": options["betas"], "debug": options["debug"]}
+        if url is None:
+            return await self._open_local_client(stack, key, token, common)
+        if not url.startswith(("http://", "https://")):
+            raise ApiFailure(f"the base URL must start with http:// or https://, not {url!r}")
+        key = key or os.environ.get("ANTHROPIC_API_KEY")
+        token = token or os.environ.get("ANTHROPIC_AUTH_TOKEN")
+        return await stack.enter_async_context(ApiClient(url, key=key, token=token, **common))
 
-        hub = await stack.enter_async_context(await self._where.open())
-        if self._action.method != "GET":
-            # Turns that the request begins run in this process, which stays until they have ended.
+    async def _open_local_client(
+        self, stack: AsyncExitStack, key: str | None, token: str | None, common: dict[str, Any]
+    ) -> ApiClient:
+        """Return a client of the local store: for the local user, or for a key's workspace."""
+        from .local_transport import LOCAL_URL, LocalTransport, create_rest_app
+
+        hub = await stack.enter_async_context(await self._target.open())
+        if self._operation.method != "GET":
+            # A turn that the request starts runs in this process, which waits for its end.
             stack.push_async_callback(hub.turns.engine.rest)
+        principal = None
         if not key and not token:
-            await self._name(hub)
-        # A key that is given is asked for its workspace; otherwise the local user asks.
-        principal = None if key or token else self._where.principal
-        client = Client(
-            ADDRESS, key=key, token=token, transport=InProcess(hub, principal), **options
-        )
+            principal = self._target.principal
+            await self._resolve_session(hub)
+        transport = LocalTransport(create_rest_app(hub, principal))
+        client = ApiClient(LOCAL_URL, key=key, token=token, transport=transport, **common)
         return await stack.enter_async_context(client)
 
-    async def _name(self, hub: Hub) -> None:
-        """A session of the local store may be named as everywhere else, but for good and unasked
-        one is deleted by its id alone, or by the beginning of that."""
-        name = self.values.get("session_id")
+    async def _resolve_session(self, hub: Hub) -> None:
+        """Replace an id prefix or title of a local session by its id.
+
+        Deleting is permanent and does not ask, so it accepts no titles.
+        """
+        name = self._path_values.get("session_id")
         if name is None or ids.parse(name, "sesn") is not None:
             return
-        titles = self._action.method != "DELETE"
+        allow_titles = self._operation.method != "DELETE"
         try:
-            session = await hub.sessions.resolve(self._where.principal, name, titles=titles)
+            session = await hub.sessions.resolve(self._target.principal, name, titles=allow_titles)
         except AmbiguousName as error:
-            meant = "".join(f"\n  {each.id}  {each.title or ''}" for each in error.matches)
-            raise Failure(error.message + meant) from None
+            matches = "".join(f"\n  {match.id}  {match.title or ''}" for match in error.matches)
+            raise ApiFailure(error.message + matches) from None
         except NotFound:
-            if not titles:
-                warn(f"{name!r} is no id; by a title, `segue delete` deletes, and asks.")
-            return  # the door says that it is not there
-        self.values["session_id"] = ids.format_id("sesn", session.id)
+            if not allow_titles:
+                warn(f"{name!r} is not an id; `segue delete` accepts titles and asks first.")
+            return  # the API answers that the session does not exist
+        self._path_values["session_id"] = ids.format_id("sesn", session.id)
 
 
-def _spelt(value: Any) -> str:
+def _format_query_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is_piped() -> bool:
-    """Whether something is piped in: a pipe or a file, not a terminal, nor nothing at all."""
+def _is_stdin_piped() -> bool:
+    """Return True if standard input is a pipe or a file, not a terminal or closed."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):

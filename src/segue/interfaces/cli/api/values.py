@@ -1,4 +1,4 @@
-"""What flags and standard input hold: text, numbers, and structured values in JSON or YAML."""
+"""Parse flag values and standard input: text, files, and structured values in JSON or YAML."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .errors import Failure
-from .table import Kind
+from .errors import ApiFailure
+from .operations import FlagType
+
+_BASE64_PREFIX = "@data://"
 
 
-def read(text: str, kind: Kind) -> Any:
-    """A flag's value. `@name` reads a file, `@data://name` one as base64; `\\@` is a plain @."""
+def parse_flag_value(text: str, flag_type: FlagType) -> Any:
+    """Return a flag's value.
+
+    `@path` reads a file, `@data://path` reads one as base64, and `\\@` is a literal @. Raises
+    ApiFailure if the file cannot be read or the value cannot be parsed.
+    """
     if text.startswith("\\@"):
         text = text[1:]
-    elif text.startswith("@data://"):
-        return base64.b64encode(_file(text.removeprefix("@data://"))).decode()
+    elif text.startswith(_BASE64_PREFIX):
+        return base64.b64encode(_read_file(text.removeprefix(_BASE64_PREFIX))).decode()
     elif text.startswith("@"):
-        data = _file(text[1:].removeprefix("file://"))
+        data = _read_file(text[1:].removeprefix("file://"))
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            raise Failure(f"{text[1:]} is not text; @data:// sends it as base64") from None
-    return structured(text) if kind in ("value", "values") else text
+            raise ApiFailure(f"{text[1:]} is not text; use @data:// to send base64") from None
+    return parse_structured(text) if flag_type == "structured" else text
 
 
-def structured(text: str) -> Any:
-    """JSON, or YAML, of which the first is nearly a part; anything else is a string anyway."""
+def parse_structured(text: str) -> Any:
+    """Return a value in JSON or YAML; plain words are a string in YAML."""
     try:
         return json.loads(text)
     except ValueError:
@@ -35,28 +41,28 @@ def structured(text: str) -> Any:
     import yaml
 
     try:
-        value = yaml.load(text, _loader())
+        return yaml.load(text, _yaml_loader())
     except yaml.YAMLError as error:
-        raise Failure(f"this is neither JSON nor YAML: {' '.join(str(error).split())}") from None
-    return value
+        message = " ".join(str(error).split())
+        raise ApiFailure(f"the value is neither JSON nor YAML: {message}") from None
 
 
-def _loader() -> Any:
-    """YAML without dates: a request has none, and a text that looks like one is a text."""
+def _yaml_loader() -> Any:
+    """Return a safe YAML loader that reads dates as text, since requests contain no dates."""
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it brings no types
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
         pass
 
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     return Loader
 
 
-def _file(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     try:
         return Path(name).expanduser().read_bytes()
     except OSError as error:
-        raise Failure(f"cannot read {name}: {error.strerror}") from None
+        raise ApiFailure(f"cannot read {name}: {error.strerror}") from None

@@ -1,1 +1,1 @@
-"""One module per group of `segue` commands."""
+"""The commands, one module per subject."""

@@ -1,4 +1,4 @@
-"""`segue acp`: what an editor starts."""
+"""Serve an editor over the Agent Client Protocol: `segue acp`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.main import Where, located
+from segue.interfaces.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from segue.interfaces.acp import Program
 
-_CHILD = "acp:"
-SETUP = """\
-segue acp answers editors, with the model {model}. Another one:
+_COMMAND_PREFIX = "acp:"
+MODEL_SET = """\
+segue acp answers editors with the model {model}. To use another one:
 
     segue config set model PROVIDER:NAME\
 """
-UNSET = """\
-segue acp answers editors. No model is configured, so prompts are answered by the demo agent, which
-needs no key and says what it is. To have a model answer, with its key in the environment:
+NO_MODEL = """\
+segue acp answers editors. No model is configured, so the demo agent answers prompts; it needs no
+key. To use a model, set its key in the environment and run:
 
     segue config set model anthropic:claude-sonnet-4-6\
 """
@@ -34,16 +34,16 @@ needs no key and says what it is. To have a model answer, with its key in the en
 @click.option(
     "--agent",
     metavar="NAME",
-    help="Who answers: demo, model, or acp:COMMAND, any other agent of the protocol."
+    help="The agent that answers: demo, model, or acp:COMMAND for another ACP agent."
     "  [default: each session's own agent]",
 )
-@click.option("--setup", is_flag=True, help="Say which agents are set up, and end.")
-@click.option("--login", is_flag=True, help="Run the other agent with these ARGS, and end.")
-@click.option("--verbose", is_flag=True, help="Say on standard error what happens.")
+@click.option("--setup", is_flag=True, help="Show which model is configured, and exit.")
+@click.option("--login", is_flag=True, help="Run the other agent with these ARGS, and exit.")
+@click.option("--verbose", is_flag=True, help="Log details on standard error.")
 @click.argument("args", nargs=-1)
-@located
+@target_options
 def acp_command(
-    where: Where,
+    target: Target,
     agent: str | None,
     setup: bool,
     login: bool,
@@ -52,62 +52,68 @@ def acp_command(
 ) -> None:
     """Speak the Agent Client Protocol on standard input and output, for an editor.
 
-    Put this command into the editor's agent settings; every session in the store is then listed,
-    loaded and continued there. Editors that offer another agent's login in a terminal run
+    Add this command to the editor's agent settings; the editor then lists, loads and continues
+    every session in the store. Editors that offer another agent's login in a terminal run
     `segue acp --agent "acp:COMMAND" --login -- ARGS`.
 
     Example: segue acp --agent "acp:claude-agent-acp"
     """
     if setup:
-        model = _model(where)
-        click.echo(UNSET if model is None else SETUP.format(model=model))
+        model = _configured_model(target)
+        click.echo(NO_MODEL if model is None else MODEL_SET.format(model=model))
         return
     if login:
-        words = _words((agent or "").removeprefix(_CHILD))
-        if not words or not (agent or "").startswith(_CHILD):
-            raise _no_agent("--login needs acp:COMMAND")
-        os.execvp(words[0], [*words, *args])
+        _run_login(agent or "", args)
     if args:
-        raise click.UsageError("ARGS are for --login")
+        raise click.UsageError("ARGS are only for --login")
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="segue: %(levelname)s %(message)s")
     from segue.interfaces.acp import serve_stdio
 
-    program = None if agent is None else _program(agent)
-    serve_stdio(lambda: where.open(lasting=True), where.principal, program=program)
+    program = None if agent is None else _agent_program(agent)
+    serve_stdio(lambda: target.open(lasting=True), target.principal, program=program)
 
 
-def _model(where: Where) -> str | None:
-    """The configured model; a store that is not there yet is not made to find none."""
-    if where.database_url is None and not where.directory.exists():
+def _run_login(agent: str, args: tuple[str, ...]) -> None:
+    """Replace this process by the other agent's command."""
+    command = _split_command(agent.removeprefix(_COMMAND_PREFIX))
+    if not command or not agent.startswith(_COMMAND_PREFIX):
+        raise _bad_agent("--login needs acp:COMMAND")
+    os.execvp(command[0], [*command, *args])
+
+
+def _configured_model(target: Target) -> str | None:
+    """Return the configured model, without creating a store to look it up."""
+    if target.database_url is None and not target.directory.exists():
         return None
-    config = where.read(lambda hub, principal: hub.config.all(principal.workspace))
+    config = target.read(lambda hub, principal: hub.config.all(principal.workspace))
     model: str | None = config.get("model")
     return model
 
 
-def _program(name: str) -> Program:
+def _agent_program(name: str) -> Program:
     from segue.interfaces.acp import Program
 
-    if name.startswith(_CHILD):
-        command = name.removeprefix(_CHILD).strip()
-        words = _words(command)
+    if name.startswith(_COMMAND_PREFIX):
+        command = name.removeprefix(_COMMAND_PREFIX).strip()
+        words = _split_command(command)
         if not words or shutil.which(words[0]) is None:
-            raise _no_agent(f"there is no program {command!r} to start")
-        return Program(f"{_CHILD}{command}", {"kind": "acp", "command": command})
+            raise _bad_agent(f"program {command!r} not found")
+        return Program(f"{_COMMAND_PREFIX}{command}", {"kind": "acp", "command": command})
     from segue.agents.registry import AgentRegistry
 
-    if name not in (known := AgentRegistry().kinds()):
-        raise _no_agent(f"no agent {name!r}; there are: {', '.join(known)}, and acp:COMMAND")
+    kinds = AgentRegistry().kinds()
+    if name not in kinds:
+        raise _bad_agent(f"unknown agent {name!r}; use {', '.join(kinds)} or acp:COMMAND")
     return Program(name, {"kind": name})
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise _no_agent(f"{command!r} is no command: {error}") from None
+        raise _bad_agent(f"cannot parse the command {command!r}: {error}") from None
 
 
-def _no_agent(why: str) -> click.BadParameter:
-    return click.BadParameter(why, param_hint="--agent")
+def _bad_agent(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--agent")

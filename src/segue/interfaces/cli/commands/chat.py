@@ -1,4 +1,4 @@
-"""Talking with an agent: `segue new`, `prompt`, `resume`."""
+"""Talk with an agent: `segue new`, `prompt`, `resume`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segue.interfaces.cli.arguments import cwd_option, session_argument
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted, write_value
-from segue.interfaces.cli.output.text import USER, one_line, safe, show_event
-from segue.interfaces.cli.terminal_input import typed
+from segue.interfaces.cli.output.formats import format_option, write_value
+from segue.interfaces.cli.output.text import USER_PROMPT, one_line, safe, show_event
+from segue.interfaces.cli.target import Target, target_options
+from segue.interfaces.cli.terminal_input import terminal_lines
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.event import Delta, Option, PermissionAnswered, PermissionAsked, StatusChanged
 
@@ -25,39 +25,41 @@ if TYPE_CHECKING:
     from segue.model.principal import Principal
     from segue.model.session import Session
 
+_RECENT_EVENTS = 8  # shown when a session is resumed
+
 
 @click.command("new")
-@cwd_option("Its working directory.  [default: this one]", default=".")
-@click.option("--title", help="Its title; without one, the first prompt gives it.")
-@click.option("--tag", help="A tag to find it by.")
-@formatted
-@located
+@cwd_option("The working directory.  [default: the current directory]", default=".")
+@click.option("--title", help="The title.  [default: from the first prompt]")
+@click.option("--tag", help="A tag, for `segue list --tag`.")
+@format_option
+@target_options
 def new_command(
-    where: Where, cwd: str, title: str | None, tag: str | None, format: str | None
+    target: Target, cwd: str, title: str | None, tag: str | None, format: str | None
 ) -> None:
-    """Make a session and print its id.
+    """Create a session and print its id.
 
     Example: segue new --title "Fix the parser"
     """
-    path = place(cwd)
-    made = where.run(
+    path = resolve_directory(cwd)
+    session = target.run(
         lambda hub, principal: hub.editor.create(
             principal, cwd=path, title=title, tag=tag, origin="cli"
         )
     )
-    show_made(made, format)
+    show_new_session(session, format)
 
 
-def place(given: str) -> str:
-    """A working directory. One that is not here may be elsewhere, but more often it is mistyped."""
-    path = os.path.abspath(given)
+def resolve_directory(directory: str) -> str:
+    """Return the absolute path; warn if it does not exist on this machine."""
+    path = os.path.abspath(directory)
     if not os.path.isdir(path):
-        click.echo(f"segue: there is no directory {path} here; it is taken all the same", err=True)
+        click.echo(f"segue: warning: directory {path} does not exist on this machine", err=True)
     return path
 
 
-def show_made(session: Session, format: str | None) -> None:
-    """A new session: its id, or its fields."""
+def show_new_session(session: Session, format: str | None) -> None:
+    """Print the id of a new session, or its fields with --format."""
     from segue.interfaces.cli.output.output_fields import session_fields
 
     if format is None:
@@ -70,38 +72,40 @@ def show_made(session: Session, format: str | None) -> None:
 @session_argument
 @click.argument("text")
 @click.option("--title", help="With `new`: the session's title.")
-@located
-def prompt_command(where: Where, session: str, text: str, title: str | None) -> None:
-    """Ask a session's agent something and watch the answer; `new` as SESSION begins one.
+@target_options
+def prompt_command(target: Target, session: str, text: str, title: str | None) -> None:
+    """Send a prompt to a session and print the answer; `new` as SESSION creates one.
 
-    A TEXT of `-` is read from standard input. Ctrl-C cancels the turn. The exit code is 1 when
-    the turn did not end well.
+    `-` as TEXT reads the prompt from standard input. Ctrl-C cancels the turn. The exit code is 1
+    if the turn is cancelled, fails, or stops before its end.
 
     Example: segue prompt new "What can you do?"
     """
-    asked = sys.stdin.read() if text == "-" else text
-    if not asked.strip():
-        raise InvalidInput("the prompt is empty; give a TEXT, or `-` to read it from a pipe")
+    prompt = sys.stdin.read() if text == "-" else text
+    if not prompt.strip():
+        raise InvalidInput("the prompt is empty; pass a TEXT, or `-` to read standard input")
     if title is not None and session != "new":
-        raise InvalidInput("--title goes with `new`; `segue rename` names a session that exists")
+        raise InvalidInput(
+            "--title is only for `new`; use `segue rename` for a session that exists"
+        )
 
-    async def prompt(hub: Hub, principal: Principal) -> str:
+    async def send(hub: Hub, principal: Principal) -> str:
         if session == "new":
-            made = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
-            click.echo(click.style(made.id, dim=True), err=True)
-        else:
-            made = await hub.sessions.resolve(principal, session)
-            if (keeper := await hub.sessions.owner(principal, made.id)) is not None:
-                await hub.turns.prepare_for_prompt(principal, made.id)
-                click.echo(f"Copied from {keeper} into the store.", err=True)
-        return await converse(hub, principal, made.id, asked)
+            created = await hub.editor.create(principal, cwd=os.getcwd(), title=title, origin="cli")
+            click.echo(click.style(created.id, dim=True), err=True)
+            return await run_turn(hub, principal, created.id, prompt)
+        existing = await hub.sessions.resolve(principal, session)
+        if (owner := await hub.sessions.owner(principal, existing.id)) is not None:
+            await hub.turns.prepare_for_prompt(principal, existing.id)
+            click.echo(f"Imported from {owner} into segue's store.", err=True)
+        return await run_turn(hub, principal, existing.id, prompt)
 
-    if not ended_well(where.run(prompt)):
+    if not show_stop_reason(target.run(send)):
         sys.exit(1)
 
 
-def ended_well(reason: str) -> bool:
-    """Whether a turn ended as it should; if not, that is said."""
+def show_stop_reason(reason: str) -> bool:
+    """Return True if the turn ended normally; otherwise print why it stopped."""
     if reason != "end_turn":
         click.echo(click.style(f"({reason.replace('_', ' ')})", fg="yellow"), err=True)
     return reason == "end_turn"
@@ -109,51 +113,56 @@ def ended_well(reason: str) -> bool:
 
 @click.command("resume")
 @session_argument
-@click.option(
-    "--here", is_flag=True, help="Go on here, in a fork, whatever tool the session is of."
-)
-@located
-def resume_command(where: Where, session: str, here: bool) -> None:
-    """Go on with a session, in the tool that keeps it or here.
+@click.option("--here", is_flag=True, help="Continue here, in a fork if another tool owns it.")
+@target_options
+def resume_command(target: Target, session: str, here: bool) -> None:
+    """Resume a session in the tool that owns it, or chat here.
 
-    Another tool is started in the session's directory. segue's own sessions go on here, line by
-    line, until Ctrl-D.
+    Another tool is started in the session's directory. segue's own sessions continue here, line
+    by line, until Ctrl-D.
 
     Example: segue resume "fix the parser"
     """
-    found = where.read(lambda hub, principal: hub.sessions.resolve(principal, session))
-    resume(where, found, here=here)
+    resume(
+        target,
+        target.read(lambda hub, principal: hub.sessions.resolve(principal, session)),
+        here=here,
+    )
 
 
-def resume(where: Where, session: Session, *, here: bool = False) -> None:
-    """Go on with a session where it belongs. Does not return where that is another program."""
+def resume(target: Target, session: Session, *, here: bool = False) -> None:
+    """Resume a session. Does not return if another program resumes it."""
     from segue.interfaces.cli import external_tools
 
-    keeper = where.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
-    command = None if here or keeper is None else external_tools.command(session)
+    owner = target.read(lambda hub, principal: hub.sessions.owner(principal, session.id))
+    command = None if here or owner is None else external_tools.resume_command(session)
     if command is not None:
         external_tools.start(command, session)
-    where.run(lambda hub, principal: _talk(hub, principal, session, fork=keeper is not None))
+    target.run(lambda hub, principal: _chat(hub, principal, session, fork=owner is not None))
 
 
-async def _talk(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
+async def _chat(hub: Hub, principal: Principal, session: Session, *, fork: bool) -> None:
     if fork:
         session = await hub.editor.fork(principal, session.id, origin="cli", in_store=True)
-        click.echo(f"Going on in a fork, {session.id}.", err=True)
-    for event in (await hub.history.events(principal, session.id, limit=20, backward=True))[-8:]:
+        click.echo(f"Continuing in a fork: {session.id}", err=True)
+    events = await hub.history.events(principal, session.id, limit=20, backward=True)
+    for event in events[-_RECENT_EVENTS:]:
         show_event(event)
     while True:
         try:
-            text = await _interruptible(_line())
+            text = await _interruptible(_read_prompt())
         except EOFError:
             click.echo()
             return
         if text.strip():
-            ended_well(await _interruptible(converse(hub, principal, session.id, text)))
+            show_stop_reason(await _interruptible(run_turn(hub, principal, session.id, text)))
 
 
 async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
-    """Do something that Ctrl-C ends: a turn alone, and all of it where nothing else goes on."""
+    """Return the result of `work`, or "cancelled" if Ctrl-C cancels it.
+
+    Raises KeyboardInterrupt if Ctrl-C is pressed at the prompt, where no turn runs.
+    """
     import asyncio
     import signal
 
@@ -162,7 +171,7 @@ async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
         loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         return await task
-    except _Left:
+    except _InterruptedAtPrompt:
         raise KeyboardInterrupt from None
     except asyncio.CancelledError:
         if not task.cancelled():
@@ -173,132 +182,144 @@ async def _interruptible(work: Coroutine[Any, Any, str]) -> str:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-class _Left(Exception):
-    """Ctrl-C, where nothing goes on that it could end but the conversation."""
+class _InterruptedAtPrompt(Exception):
+    """Ctrl-C while no turn runs: it ends the conversation."""
 
 
-async def _line() -> str:
+async def _read_prompt() -> str:
     import asyncio
 
     try:
-        return await typed.next(USER)
+        return await terminal_lines.read_line(USER_PROMPT)
     except asyncio.CancelledError:
-        raise _Left from None
+        raise _InterruptedAtPrompt from None
 
 
-async def converse(hub: Hub, principal: Principal, id: str, text: str) -> str:
-    """Send a prompt and show its turn as it happens, asking here what the agent asks."""
+async def run_turn(hub: Hub, principal: Principal, id: str, text: str) -> str:
+    """Send a prompt, print its turn as it happens, and return the stop reason.
+
+    Permission requests are answered in the terminal. Raises NotFound if the session is deleted
+    during the turn.
+    """
     import asyncio
 
     seq = (await hub.turns.prepare_for_prompt(principal, id)).last_seq
     turn = await hub.turns.submit(principal, id, text)
-    streamed = ""
-    questions = _Questions(hub, principal, id)
+    streamed_message = ""
+    requests = _PermissionRequests(hub, principal, id)
     try:
         async for item in hub.history.follow(principal, id, seq, deltas=True):
             if isinstance(item, Delta):
-                piece = click.style(safe(item.text), dim=item.kind == "thought")
-                click.echo(piece, nl=False)
-                streamed = item.message
+                click.echo(click.style(safe(item.text), dim=item.kind == "thought"), nl=False)
+                streamed_message = item.message
                 continue
-            if streamed == item.id:
+            if streamed_message == item.id:
                 click.echo()
             elif item.id != turn:
                 show_event(item)
             if isinstance(item.body, PermissionAsked):
-                await questions.put(item.body)
+                await requests.add(item.body)
             if isinstance(item.body, PermissionAnswered):
-                questions.settle(item.body.ask_id)
+                requests.settle(item.body.ask_id)
             if isinstance(item.body, StatusChanged) and item.body.turn == turn:
                 reason = item.body.stop_reason
                 if reason is not None and reason != "requires_action":
                     return reason
     except asyncio.CancelledError:
-        questions.close()
-        if questions.failed is not None:
-            raise questions.failed from None
+        requests.close()
+        if requests.error is not None:
+            raise requests.error from None
         await hub.turns.cancel(principal, id)
         await hub.turns.wait(principal, id, turn)
         raise
     finally:
-        questions.close()
-    raise NotFound(f"session {id} was deleted meanwhile")
+        requests.close()
+    raise NotFound(f"session {id} was deleted during the turn")
 
 
-class _Questions:
-    """What an agent asks in a turn: put to the terminal until it is answered, here or elsewhere."""
+class _PermissionRequests:
+    """The permission requests of one turn, asked in the terminal until they are answered."""
 
     def __init__(self, hub: Hub, principal: Principal, id: str) -> None:
         import asyncio
 
         self._hub, self._principal, self._id = hub, principal, id
-        self._open: dict[str, asyncio.Task[None]] = {}
-        self._one = asyncio.Lock()  # at a time, however many there are
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._terminal_lock = asyncio.Lock()  # one request is asked at a time
         self._turn = asyncio.current_task()
-        self.failed: BaseException | None = None
+        self.error: BaseException | None = None
 
-    async def put(self, asked: PermissionAsked) -> None:
+    async def add(self, request: PermissionAsked) -> None:
+        """Ask in the terminal; without one, reject the request."""
         import asyncio
 
         if sys.stdin.isatty():
-            question = self._open[asked.ask_id] = asyncio.ensure_future(self._ask(asked))
-            question.add_done_callback(self._done)
+            task = self._tasks[request.ask_id] = asyncio.ensure_future(self._ask(request))
+            task.add_done_callback(self._on_done)
             return
-        reject = next((o.id for o in asked.options if o.kind.startswith("reject")), None)
-        click.echo("  (no terminal to ask in: rejected)", err=True)
-        await self._hub.turns.answer(self._principal, self._id, asked.ask_id, reject)
+        reject = next(
+            (option.id for option in request.options if option.kind.startswith("reject")), None
+        )
+        click.echo("  (rejected: no terminal to ask in)", err=True)
+        await self._hub.turns.answer(self._principal, self._id, request.ask_id, reject)
 
     def settle(self, ask_id: str) -> None:
-        """Somebody has answered one."""
-        question = self._open.pop(ask_id, None)
-        if question is not None:
+        """Stop asking about a request that was answered by another client."""
+        task = self._tasks.pop(ask_id, None)
+        if task is not None:
             click.echo("\n  (answered elsewhere)")
-            question.cancel()
+            task.cancel()
 
     def close(self) -> None:
-        for question in self._open.values():
-            question.cancel()
-        self._open.clear()
+        """Stop asking."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
 
-    def _done(self, question: asyncio.Task[None]) -> None:
-        if not question.cancelled() and (error := question.exception()) is not None:
-            self.failed = error
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.error = error
             if self._turn is not None:
                 self._turn.cancel()
 
-    async def _ask(self, asked: PermissionAsked) -> None:
-        async with self._one:
-            for number, option in enumerate(asked.options, 1):
+    async def _ask(self, request: PermissionAsked) -> None:
+        async with self._terminal_lock:
+            for number, option in enumerate(request.options, 1):
                 click.echo(f"  {number}. {one_line(option.name)}")
-            chosen: str | None = None
-            while chosen is None:
+            answer: Option | None = None
+            while answer is None:
                 try:
-                    chosen = _chosen(asked.options, await typed.next("  Which: "))
+                    text = await terminal_lines.read_line("  Your choice: ")
                 except EOFError:
                     await self._hub.turns.cancel(self._principal, self._id)
                     return
-            self._open.pop(asked.ask_id, None)
-            with suppress(NotFound):  # somebody else was quicker
-                await self._hub.turns.answer(self._principal, self._id, asked.ask_id, chosen)
+                answer = _match_option(request.options, text)
+                if answer is None:
+                    click.echo(f"  {text!r} matches no single option: {_choices(request.options)}")
+            self._tasks.pop(request.ask_id, None)
+            with suppress(NotFound):  # another client has answered meanwhile
+                await self._hub.turns.answer(self._principal, self._id, request.ask_id, answer.id)
 
 
-def _chosen(options: Sequence[Option], text: str) -> str | None:
-    """The option that is meant by its number, the beginning of its name, or y or n.
+def _choices(options: Sequence[Option]) -> str:
+    names = [f"{number} ({one_line(option.name)})" for number, option in enumerate(options, 1)]
+    return f"enter {' or '.join(names)}"
 
-    "Yes" is to this call, and not to all that will ever come: options for good are to be named.
+
+def _match_option(options: Sequence[Option], text: str) -> Option | None:
+    """Return the option with this number, name or name prefix, or for y or n; None if unclear.
+
+    y and n mean this call only. An option that holds for later calls must be named.
     """
-    said = text.strip().casefold()
-    if said.isdecimal():
-        meant = [options[int(said) - 1]] if 0 < int(said) <= len(options) else []
-    elif said in ("y", "yes", "n", "no"):
-        kind = "allow_once" if said[0] == "y" else "reject_once"
-        meant = [each for each in options if each.kind == kind]
+    answer = text.strip().casefold()
+    if answer.isdecimal():
+        index = int(answer) - 1
+        return options[index] if 0 <= index < len(options) else None
+    if answer in ("y", "yes", "n", "no"):
+        kind = "allow_once" if answer[0] == "y" else "reject_once"
+        matches = [option for option in options if option.kind == kind]
     else:
-        named = [(each.name.casefold(), each) for each in options]
-        meant = [each for name, each in named if name == said]
-        meant = meant or [each for name, each in named if said and name.startswith(said)]
-    if len(meant) == 1:
-        return meant[0].id
-    names = [f"{at} ({one_line(each.name)})" for at, each in enumerate(options, 1)]
-    click.echo(f"  {text!r} is none of them, or several: answer {' or '.join(names)}")
-    return None
+        matches = [option for option in options if option.name.casefold() == answer]
+        if not matches and answer:
+            matches = [option for option in options if option.name.casefold().startswith(answer)]
+    return matches[0] if len(matches) == 1 else None

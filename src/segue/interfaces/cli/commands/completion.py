@@ -1,4 +1,4 @@
-"""`segue completion`: what a shell needs to complete our commands, options and sessions."""
+"""Print shell completion scripts: `segue completion`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print a script that teaches your shell to complete segue's commands and sessions.
+    """Print a script that lets your shell complete commands, options and sessions.
 
     \b
     Examples: segue completion bash >> ~/.bashrc
@@ -18,9 +18,8 @@ def completion_command(context: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    complete = get_completion_class(shell)
-    assert complete is not None
-    root = context.find_root().command
-    # Not `source()`: that would first start a shell to ask for its version.
-    maker = complete(root, {}, "segue", "_SEGUE_COMPLETE")
-    click.echo(maker.source_template % maker.source_vars())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    completion = completion_class(context.find_root().command, {}, "segue", "_SEGUE_COMPLETE")
+    # `source()` would first start a shell to ask for its version.
+    click.echo(completion.source_template % completion.source_vars())

@@ -1,4 +1,4 @@
-"""`segue demo`: the server at work, on a store of its own with a few sessions in it."""
+"""Serve example sessions from a separate store: `segue demo`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import click
 
 from segue.factory import data_dir
 from segue.hub import Hub
-from segue.interfaces.cli.main import Where, located
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.content import Text
 from segue.model.principal import Principal
 from segue.model.query import Query
 
 from .serve import PORT_TYPE, choose_port, program_name, serve
 
+# Title, prompt for the demo agent, tag.
 _SESSIONS = [
     (
         "Why is the nightly build slow?",
-        "/think The log will say which step takes the time.\n"
+        "/think The log will show which step takes the time.\n"
         "/plan x read the log; > measure each step; fix the slowest\n"
         "/tool grep build.log: 'resolving dependencies' took 312 s of 401 s\n"
-        "/say Three quarters of the time go to resolving dependencies: nothing is cached.\n"
+        "/say Resolving dependencies takes three quarters of the time: nothing is cached.\n"
         "/usage 1840 212",
         "build",
     ),
     (
         "Write a haiku about sessions",
-        "/say Closed lid, train, new desk:\n/say the talk goes on where it stopped.\n"
+        "/say Closed lid, train, new desk:\n/say the talk resumes where it stopped.\n"
         "/say No word has been lost.",
         None,
     ),
@@ -44,29 +45,29 @@ _SESSIONS = [
 
 @click.command("demo")
 @click.option("--port", type=PORT_TYPE, help="The port.  [default: 8787, or a free one]")
-@located
-def demo_command(where: Where, port: int | None) -> None:
-    """Serve a few sessions to look at, and name three things to try.
+@target_options
+def demo_command(target: Target, port: int | None) -> None:
+    """Serve a few example sessions, and print three commands to try.
 
-    It needs no key and no service, and uses a store of its own beside the real one (or the one
-    that --data-dir names), in which it makes the sessions if there are none. Ctrl-C ends it.
+    The demo needs no key and no other service. It uses a separate data directory (or the one of
+    --data-dir) and creates the sessions there if it is empty. Ctrl-C stops it.
 
     Example: segue demo
     """
-    if where.directory == data_dir() and where.database_url is None:
-        where.directory = where.directory.with_name("segue-demo")
-    where.sources = where.sources or "none"
-    where.run(_furnish)
+    if target.directory == data_dir() and target.database_url is None:
+        target.directory = target.directory.with_name("segue-demo")
+    target.sources = target.sources or "none"
+    target.run(_create_sessions)
     serve(
-        where,
+        target,
         port=choose_port(port),
         always_show_key=True,
-        examples=lambda url, key: _tries(url, key, where),
+        examples=lambda url, key_path: _examples(url, key_path, target),
     )
 
 
-async def _furnish(hub: Hub, principal: Principal) -> None:
-    """Some sessions, unless there are any."""
+async def _create_sessions(hub: Hub, principal: Principal) -> None:
+    """Create the example sessions if the store is empty."""
     if (await hub.sessions.list(principal, Query(limit=1))).sessions:
         return
     for title, script, tag in _SESSIONS:
@@ -74,18 +75,18 @@ async def _furnish(hub: Hub, principal: Principal) -> None:
         await hub.turns.run(principal, session.id, [Text(text=script)])
 
 
-def _tries(url: str, key: Path, where: Where) -> str:
+def _examples(url: str, key_path: Path, target: Target) -> str:
     command = program_name()
-    place = f"{where.options()} --sources none"
+    options = f"{target.command_options()} --sources none"
     return f"""
 Three things to try, in another terminal:
 
-  {command} search connection {place}
+  {command} search connection {options}
 
-  {command} prompt new /help {place}
+  {command} prompt new /help {options}
 
-  curl -s '{url}/v1/sessions?limit=1' -H "x-api-key: $(cat {shlex.quote(str(key))})" \\
+  curl -s '{url}/v1/sessions?limit=1' -H "x-api-key: $(cat {shlex.quote(str(key_path))})" \\
     -H "anthropic-version: 2023-06-01" -H "anthropic-beta: managed-agents-2026-04-01"
 
-Ctrl-C ends it.
+Ctrl-C stops the demo.
 """

@@ -1,4 +1,4 @@
-"""`segue doctor`: is everything well, and what to do if not."""
+"""Check the installation: `segue doctor`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from segue import __version__
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted, write_rows
+from segue.interfaces.cli.external_tools import TOOLS
+from segue.interfaces.cli.output.formats import format_option, write_rows
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import StoreError
 
 if TYPE_CHECKING:
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from segue.hub.access.diagnostics import Finding
     from segue.model.principal import Principal
 
-_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+_COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command("doctor")
-@click.option("--deep", is_flag=True, help="Look at every session, not at the latest.")
-@formatted
-@located
-def doctor_command(where: Where, deep: bool, format: str | None) -> None:
-    """Check the data directory, the store, its sessions and the sources. Nothing is changed.
+@click.option("--deep", is_flag=True, help="Check every session, not only the latest.")
+@format_option
+@target_options
+def doctor_command(target: Target, deep: bool, format: str | None) -> None:
+    """Check the data directory, the store, its sessions and the sources, without changes.
 
     The exit code is 1 if there is a problem.
 
@@ -38,19 +39,22 @@ def doctor_command(where: Where, deep: bool, format: str | None) -> None:
     async def check(hub: Hub, principal: Principal) -> list[Finding]:
         return [finding async for finding in hub.diagnostics.run(principal, deep=deep)]
 
-    python = f"segue {__version__} on Python {platform.python_version()}"
-    findings = [Finding("program", "ok", f"{python}, {sys.platform}")]
+    versions = f"segue {__version__} on Python {platform.python_version()}, {sys.platform}"
+    findings = [Finding("program", "ok", versions)]
     try:
-        findings += where.read(check)
+        findings += target.read(check)
     except StoreError as error:
         findings.append(Finding("store", "problem", error.message))
-    claude = shutil.which("claude")
-    found = f"claude is {claude}" if claude else "no claude on the PATH to resume its sessions with"
-    findings.append(Finding("resuming", "ok", found))
+    for tool in TOOLS.values():
+        path = shutil.which(tool.program)
+        message = f"{tool.program} is {path}"
+        if path is None:
+            message = f"{tool.program} is not on your PATH, so its sessions cannot be resumed there"
+        findings.append(Finding("resuming", "ok", message))
     if format is not None:
         write_rows(format, ((finding._asdict(), finding._asdict()) for finding in findings))
     else:
         for about, state, message in findings:
-            click.echo(f"{click.style(f'{state:<8}', fg=_COLOURS[state])} {about:<9} {message}")
+            click.echo(f"{click.style(f'{state:<8}', fg=_COLORS[state])} {about:<9} {message}")
     if any(finding.state == "problem" for finding in findings):
         sys.exit(1)

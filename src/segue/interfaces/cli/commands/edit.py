@@ -1,4 +1,4 @@
-"""Changing sessions: `segue fork`, `rename`, `tag`, `archive`, `unarchive`, `delete`, `restore`."""
+"""Change sessions: `segue fork`, `rename`, `tag`, `archive`, `unarchive`, `delete`, `restore`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from segue.interfaces.cli.arguments import cwd_option, session_argument, session_arguments
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted
+from segue.interfaces.cli.output.formats import format_option
 from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.errors import InvalidInput
 
-from .chat import place, show_made
+from .chat import resolve_directory, show_new_session
 
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.model.principal import Principal
     from segue.model.session import Session
 
-assured = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command("fork")
@@ -30,25 +30,25 @@ assured = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
     "--at",
     type=click.IntRange(1),
     metavar="SEQ",
-    help="Up to this event, by its `seq` in `segue show --format jsonl`.  [default: all]",
+    help="The last event to copy, by its `seq` in `segue show --format jsonl`.  [default: all]",
 )
-@click.option("--title", help="The fork's title.  [default: the parent's, marked]")
-@cwd_option("The fork's directory.  [default: the parent's]")
-@formatted
-@located
+@click.option("--title", help="The fork's title.  [default: from the parent's title]")
+@cwd_option("The fork's working directory.  [default: the parent's]")
+@format_option
+@target_options
 def fork_command(
-    where: Where,
+    target: Target,
     session: str,
     at: int | None,
     title: str | None,
     cwd: str | None,
     format: str | None,
 ) -> None:
-    """Make a new session that begins with another's history, and print its id.
+    """Create a session with a copy of another's history, and print its id.
 
-    Example: segue fork 0198c2a4-77b1 --title "The other way"
+    Example: segue fork 0198c2a4-77b1 --title "Second approach"
     """
-    path = None if cwd is None else place(cwd)
+    path = None if cwd is None else resolve_directory(cwd)
 
     async def fork(hub: Hub, principal: Principal) -> Session:
         parent = await hub.sessions.resolve(principal, session)
@@ -56,155 +56,158 @@ def fork_command(
             principal, parent.id, at=at, title=title, cwd=path, origin="cli"
         )
 
-    show_made(where.run(fork), format)
+    show_new_session(target.run(fork), format)
 
 
 @click.command("rename")
 @session_argument
 @click.argument("title", required=False)
-@click.option("--clear", is_flag=True, help="Take the title away.")
-@located
-def rename_command(where: Where, session: str, title: str | None, clear: bool) -> None:
-    """Give a session another title.
+@click.option("--clear", is_flag=True, help="Remove the title.")
+@target_options
+def rename_command(target: Target, session: str, title: str | None, clear: bool) -> None:
+    """Change a session's title.
 
     Example: segue rename 0198c2a4-77b1 "Fix the parser"
     """
-    value = _value(title, clear, "TITLE")
+    value = _value_or_clear(title, "TITLE", clear=clear)
 
     async def rename(hub: Hub, principal: Principal) -> None:
         await hub.editor.set_title(
             principal, (await hub.sessions.resolve(principal, session)).id, value
         )
 
-    where.run(rename)
-    confirm("It has no title now." if value is None else f"Its title is now: {value.strip()}")
+    target.run(rename)
+    show_done("Title removed." if value is None else f"Renamed to: {value.strip()}")
 
 
 @click.command("tag")
 @session_argument
 @click.argument("tag", required=False)
-@click.option("--clear", is_flag=True, help="Take the tag away.")
-@located
-def tag_command(where: Where, session: str, tag: str | None, clear: bool) -> None:
-    """Put a tag on a session; `segue list --tag` finds it.
+@click.option("--clear", is_flag=True, help="Remove the tag.")
+@target_options
+def tag_command(target: Target, session: str, tag: str | None, clear: bool) -> None:
+    """Tag a session; `segue list --tag` lists sessions by tag.
 
     Example: segue tag 0198c2a4-77b1 release
     """
-    value = _value(tag, clear, "TAG")
+    value = _value_or_clear(tag, "TAG", clear=clear)
 
     async def set_tag(hub: Hub, principal: Principal) -> None:
         await hub.editor.set_tag(
             principal, (await hub.sessions.resolve(principal, session)).id, value
         )
 
-    where.run(set_tag)
-    confirm("It has no tag now." if value is None else f"Tagged: {value.strip()}")
+    target.run(set_tag)
+    show_done("Tag removed." if value is None else f"Tagged: {value.strip()}")
 
 
-def _value(given: str | None, clear: bool, what: str) -> str | None:
-    if (given is None) != clear:
-        raise InvalidInput(f"give either a {what} or --clear")
-    if given is not None and not given.strip():
-        raise InvalidInput(f"the {what} is empty; --clear takes it away")
-    return given
+def _value_or_clear(value: str | None, argument: str, *, clear: bool) -> str | None:
+    if (value is None) != clear:
+        raise InvalidInput(f"pass either a {argument} or --clear")
+    if value is not None and not value.strip():
+        raise InvalidInput(f"the {argument} is empty; use --clear to remove it")
+    return value
 
 
 @click.command("archive")
 @session_arguments
-@located
-def archive_command(where: Where, sessions: tuple[str, ...]) -> None:
-    """Hide sessions from ordinary lists; `segue list --only-archived` shows them.
+@target_options
+def archive_command(target: Target, sessions: tuple[str, ...]) -> None:
+    """Archive sessions: only `segue list --archived` and `--only-archived` show them.
 
     Example: segue archive 0198c2a4-77b1 0198c7d0-1e05
     """
-    _each(where, sessions, lambda hub: hub.editor.archive)
-    confirm("Archived; `segue unarchive` puts back.")
+    _change_all(target, sessions, lambda hub: hub.editor.archive)
+    show_done("Archived; undo with `segue unarchive`.")
 
 
 @click.command("unarchive")
 @session_arguments
-@located
-def unarchive_command(where: Where, sessions: tuple[str, ...]) -> None:
-    """Put archived sessions back among the others.
+@target_options
+def unarchive_command(target: Target, sessions: tuple[str, ...]) -> None:
+    """Move archived sessions back to the normal list.
 
     Example: segue unarchive 0198c2a4-77b1
     """
-    _each(where, sessions, lambda hub: hub.editor.unarchive)
-    confirm("Back among the others.")
+    _change_all(target, sessions, lambda hub: hub.editor.unarchive)
+    show_done("Unarchived.")
 
 
 @click.command("restore")
 @session_arguments
-@located
-def restore_command(where: Where, sessions: tuple[str, ...]) -> None:
-    """Take sessions out of the trash; `segue trash list` shows what is there.
+@target_options
+def restore_command(target: Target, sessions: tuple[str, ...]) -> None:
+    """Restore sessions from the trash; `segue trash list` lists them.
 
     Example: segue restore 0198c2a4-77b1
     """
-    _each(where, sessions, lambda hub: hub.editor.restore, trash=True)
-    confirm("Out of the trash.")
+    _change_all(target, sessions, lambda hub: hub.editor.restore, trashed=True)
+    show_done("Restored.")
 
 
 @click.command("delete")
 @session_arguments
-@click.option("--purge", is_flag=True, help="For good, past the trash.")
-@assured
-@located
-def delete_command(where: Where, sessions: tuple[str, ...], purge: bool, yes: bool) -> None:
-    """Move sessions to the trash, from which `segue restore` takes them back.
+@click.option("--purge", is_flag=True, help="Delete permanently, not to the trash.")
+@yes_option
+@target_options
+def delete_command(target: Target, sessions: tuple[str, ...], purge: bool, yes: bool) -> None:
+    """Move sessions to the trash; `segue restore` restores them.
 
     Example: segue delete 0198c2a4-77b1
     """
-    meant = where.read(lambda hub, principal: find_all(hub, principal, sessions))
+    resolved = target.read(lambda hub, principal: resolve_all(hub, principal, sessions))
     if not yes:
-        for session in meant:
+        for session in resolved:
             click.echo(f"  {session.id}  {one_line(session.title or '(untitled)')}", err=True)
-        count = "1 session" if len(meant) == 1 else f"{len(meant)} sessions"
-        ask(f"Delete {count} for good?" if purge else f"Move {count} to the trash?")
+        count = "1 session" if len(resolved) == 1 else f"{len(resolved)} sessions"
+        confirm(f"Delete {count} permanently?" if purge else f"Move {count} to the trash?")
 
     async def delete(hub: Hub, principal: Principal) -> None:
-        for session in meant:
+        for session in resolved:
             await (hub.editor.purge if purge else hub.editor.trash)(principal, session.id)
 
-    where.run(delete)
-    back = meant[0].id if len(meant) == 1 else "ID"
-    confirm("Deleted for good." if purge else f"In the trash; undo it with: segue restore {back}")
+    target.run(delete)
+    id = resolved[0].id if len(resolved) == 1 else "ID"
+    show_done("Deleted permanently." if purge else f"In the trash; undo with: segue restore {id}")
 
 
-def confirm(done: str) -> None:
-    """Tell a person at a terminal that it is done."""
+def show_done(message: str) -> None:
+    """Print a confirmation for a person at a terminal."""
     if sys.stderr.isatty():
-        click.echo(one_line(done), err=True)
+        click.echo(one_line(message), err=True)
 
 
-def ask(question: str) -> None:
-    """Go on only if a person says so; without a terminal there is nobody to ask."""
+def confirm(question: str) -> None:
+    """Ask a yes-no question and abort on no. Raises InvalidInput without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidInput("there is no terminal to ask in; --yes does it without asking")
+        raise InvalidInput("there is no terminal to ask for confirmation; use --yes")
     click.confirm(question, abort=True, err=True)
 
 
-async def find_all(
-    hub: Hub, principal: Principal, names: tuple[str, ...], *, trash: bool = False
+async def resolve_all(
+    hub: Hub, principal: Principal, names: tuple[str, ...], *, trashed: bool = False
 ) -> list[Session]:
-    """The sessions of some names: all of them are known before anything is done to one."""
-    found = [await hub.sessions.resolve(principal, name, trashed=trash) for name in names]
-    for session in found:
-        if trash and session.state != "trashed":
-            hint = "; `segue unarchive` takes it back" if session.state == "archived" else ""
+    """Return the sessions of all names, before any of them is changed.
+
+    Raises InvalidInput if `trashed` is set and one is not in the trash.
+    """
+    sessions = [await hub.sessions.resolve(principal, name, trashed=trashed) for name in names]
+    for session in sessions:
+        if trashed and session.state != "trashed":
+            hint = "; use `segue unarchive`" if session.state == "archived" else ""
             raise InvalidInput(f"session {session.id} is not in the trash{hint}")
-    return list({session.id: session for session in found}.values())
+    return list({session.id: session for session in sessions}.values())
 
 
-def _each(
-    where: Where,
+def _change_all(
+    target: Target,
     names: tuple[str, ...],
     change: Callable[[Hub], Callable[[Principal, str], Awaitable[object]]],
     *,
-    trash: bool = False,
+    trashed: bool = False,
 ) -> None:
-    async def do(hub: Hub, principal: Principal) -> None:
-        for session in await find_all(hub, principal, names, trash=trash):
+    async def change_all(hub: Hub, principal: Principal) -> None:
+        for session in await resolve_all(hub, principal, names, trashed=trashed):
             await change(hub)(principal, session.id)
 
-    where.run(do)
+    target.run(change_all)

@@ -1,4 +1,4 @@
-"""Sessions out to files and in again: `segue export`, `import`."""
+"""Export sessions to files and import them: `segue export`, `import`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ import click
 from segue.hub import Hub
 from segue.hub.sync.export_file import is_export
 from segue.interfaces.cli.arguments import file_or_session_argument, open_session, session_argument
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted, written
+from segue.interfaces.cli.output.formats import format_option, output_file
+from segue.interfaces.cli.target import Target, target_options
 from segue.model import ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from .chat import show_made
+from .chat import show_new_session
 
-# The formats that a file's ending tells; any other file is written whole.
-_ENDINGS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
+_FORMATS = ["segue", "jsonl", "markdown", "md", "html", "claude"]
+_FORMAT_BY_EXTENSION = {
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
 
 
 @click.command("export")
 @session_argument
 @click.option(
     "--format",
-    "form",
-    type=click.Choice(["segue", "jsonl", "markdown", "md", "html", "claude"]),
-    help="`segue` (or `jsonl`): for `segue import`, whole. `markdown` (or `md`), `html`: to read. "
-    "`claude`: for `claude --resume`.  [default: what FILE ends with says, else segue]",
+    "format_name",
+    type=click.Choice(_FORMATS),
+    help="`segue` (or `jsonl`): complete, for `segue import`. `markdown` (or `md`), `html`: to "
+    "read. `claude`: for `claude --resume`.  [default: by FILE's extension, else segue]",
 )
 @click.option(
     "-o",
@@ -40,12 +45,14 @@ _ENDINGS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm":
     metavar="FILE",
     help="The file to write; `-` is standard output.",
 )
-@located
-def export_command(where: Where, session: str, form: str | None, output: str | None) -> None:
-    """Write a session to a file: to keep it, to read it, or for Claude Code to go on with.
+@target_options
+def export_command(
+    target: Target, session: str, format_name: str | None, output: str | None
+) -> None:
+    """Export a session to a file: as a backup, to read, or to resume in Claude Code.
 
-    Without -o it goes to standard output, but `--format claude` to where Claude Code looks for its
-    sessions. A file takes the place of one of that name when it is whole.
+    Without -o it is written to standard output. `--format claude` without -o writes it into
+    Claude Code's session directory. An existing FILE is replaced when the export is complete.
 
     \b
     Example: segue export 0198c2a4-77b1 -o session.jsonl
@@ -53,91 +60,123 @@ def export_command(where: Where, session: str, form: str | None, output: str | N
              segue export 0198c2a4-77b1 --format markdown | less
              segue export 0198c2a4-77b1 --format claude
     """
-    chosen = form or _ENDINGS.get(os.path.splitext(output or "")[1].lower(), "segue")
+    extension = os.path.splitext(output or "")[1].lower()
+    format = format_name or _FORMAT_BY_EXTENSION.get(extension, "segue")
 
     async def export(hub: Hub, principal: Principal) -> None:
-        found = await open_session(hub, principal, session)
-        if chosen == "claude" and output is None:
-            try:
-                click.echo(await hub.sync.export_claude(principal, found.id))
-            except Conflict as error:
-                raise Conflict(f"{error.message}; -o FILE writes it there instead") from None
-            click.echo(f"Go on with it: claude --resume {found.id}", err=True)
+        resolved = await open_session(hub, principal, session)
+        if format == "claude" and output is None:
+            await _export_to_claude(hub, principal, resolved)
             return
-        with written(output or "-") as put:
-            async for piece in _pieces(hub, principal, found, chosen):
-                put(piece)
+        with output_file(output or "-") as write:
+            async for chunk in _export_chunks(hub, principal, resolved, format):
+                write(chunk)
 
-    where.run(export)
+    target.run(export)
 
 
-async def _pieces(
-    hub: Hub, principal: Principal, session: Session, form: str
+async def _export_to_claude(hub: Hub, principal: Principal, session: Session) -> None:
+    try:
+        click.echo(await hub.sync.export_claude(principal, session.id))
+    except Conflict as error:
+        raise Conflict(f"{error.message}; use -o FILE to write another file") from None
+    click.echo(f"Resume it with: claude --resume {session.id}", err=True)
+
+
+async def _export_chunks(
+    hub: Hub, principal: Principal, session: Session, format: str
 ) -> AsyncIterator[bytes]:
-    """A session in one of the formats, some of it at a time: it need not fit into memory."""
-    if form in ("segue", "jsonl", "claude"):
-        lines = hub.sync.claude_transcript if form == "claude" else hub.exchange.export
+    """Yield a session in one of the formats, in chunks, since it may not fit into memory."""
+    if format in ("segue", "jsonl", "claude"):
+        lines = hub.sync.claude_transcript if format == "claude" else hub.exchange.export
         async for line in lines(principal, session.id):
             yield line
         return
     from segue.render import documents
 
-    document = documents.html if form == "html" else documents.markdown
-    async for text in document(hub.history, principal, session):
+    render = documents.html if format == "html" else documents.markdown
+    async for text in render(hub.history, principal, session):
         yield text.encode()
 
 
 @click.command("import")
 @file_or_session_argument
-@click.option("--new-id", is_flag=True, help="Import it as a new session beside the old one.")
-@formatted
-@located
-def import_command(where: Where, session: str, new_id: bool, format: str | None) -> None:
-    """Read a session and print its id: one that `segue export` wrote, or one of Claude Code.
+@click.option("--new-id", is_flag=True, help="Import a file as a new session with a new id.")
+@format_option
+@target_options
+def import_command(target: Target, session: str, new_id: bool, format: str | None) -> None:
+    """Import a session from an export file or from Claude Code, and print its id.
 
-    SESSION is a file (`-` reads standard input), or a session that Claude Code has: its id, or as
-    elsewhere the beginning of it or a title. The latter can be imported again; that adds what it
-    has had since.
+    SESSION is a file (`-` reads standard input), or a Claude Code session: its id, an id prefix
+    or a title. Importing a Claude Code session again adds its new messages.
 
     \b
     Example: segue import session.jsonl
              segue import 5f1c9a52
     """
 
-    async def take(hub: Hub, principal: Principal) -> Session:
-        is_file = session != "-" and os.path.isfile(session)
-        is_path = os.sep in session or session in (os.curdir, os.pardir)
-        if is_path and os.path.isdir(session):
-            raise InvalidInput(f"{session} is a directory; name a file in it")
-        is_other = os.path.exists(session) and not is_file and not os.path.isdir(session)
-        # What can be read only once, as a pipe can, is an export: the other kind is read by name.
-        is_stream = session == "-" or is_other
-        if is_stream or is_file:
-            with click.open_file(session, "rb") as file:
-                first = file.readline()
-                if not first:
-                    raise InvalidInput("there is nothing to import: the file is empty")
-                if is_stream or is_export(first):
-                    try:
-                        return await hub.exchange.import_session(
-                            principal, chain([first], file), new_id=new_id
-                        )
-                    except Conflict as error:
-                        hint = "--new-id imports it beside that one"
-                        raise InvalidInput(f"{error.message}; {hint}") from None
+    async def import_session(hub: Hub, principal: Principal) -> Session:
+        if (imported := await _import_file(hub, principal, session, new_id=new_id)) is not None:
+            return imported
         if new_id:
-            raise InvalidInput("--new-id is for files of `segue export`; fork what you import")
-        named = session
-        if not is_file and not session.endswith(".jsonl"):
-            try:
-                named = ids.parse(session) or (await hub.sessions.resolve(principal, session)).id
-            except NotFound:
-                told = f"there is neither a file nor a session {session!r}"
-                beside = ", but a directory" if os.path.isdir(session) else ""
-                raise NotFound(told + beside) from None
-        made, count = await hub.sync.import_claude(principal, named)
-        lines = "1 new line." if count == 1 else f"{count} new lines."
-        click.echo(lines if count else "Nothing is new.", err=True)
-        return made
+            raise InvalidInput(
+                "--new-id is only for files of `segue export`; import this session, then fork it"
+            )
+        return await _import_from_claude(hub, principal, session)
 
-    show_made(where.run(take), format)
+    show_new_session(target.run(import_session), format)
+
+
+async def _import_file(
+    hub: Hub, principal: Principal, path: str, *, new_id: bool
+) -> Session | None:
+    """Import a file or stream of `segue export`; return None if `path` is not one.
+
+    Raises InvalidInput for a directory, an empty file, or an id that is already in use.
+    """
+    is_path = os.sep in path or path in (os.curdir, os.pardir)
+    if is_path and os.path.isdir(path):
+        raise InvalidInput(f"{path} is a directory; pass a file in it")
+    is_stream = _is_stream(path)
+    if not is_stream and not os.path.isfile(path):
+        return None
+    with click.open_file(path, "rb") as file:
+        first_line = file.readline()
+        if not first_line:
+            raise InvalidInput(f"nothing to import: {path} is empty")
+        # A stream can be read only once, so it must be an export.
+        if not is_stream and not is_export(first_line):
+            return None
+        try:
+            return await hub.exchange.import_session(
+                principal, chain([first_line], file), new_id=new_id
+            )
+        except Conflict as error:
+            raise InvalidInput(
+                f"{error.message}; use --new-id to import it as a new session"
+            ) from None
+
+
+def _is_stream(path: str) -> bool:
+    """Return True for standard input, a pipe or a device."""
+    return path == "-" or (
+        os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    )
+
+
+async def _import_from_claude(hub: Hub, principal: Principal, name: str) -> Session:
+    """Import a transcript, or the Claude Code session that `name` identifies."""
+    is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
+    resolved = name if is_transcript else await _resolve_id(hub, principal, name)
+    session, count = await hub.sync.import_claude(principal, resolved)
+    lines = "1 new line." if count == 1 else f"{count} new lines."
+    click.echo(lines if count else "No new lines.", err=True)
+    return session
+
+
+async def _resolve_id(hub: Hub, principal: Principal, name: str) -> str:
+    try:
+        return ids.parse(name) or (await hub.sessions.resolve(principal, name)).id
+    except NotFound:
+        hint = "; it is a directory" if os.path.isdir(name) else ""
+        raise NotFound(f"no file and no session matches {name!r}{hint}") from None

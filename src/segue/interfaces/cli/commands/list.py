@@ -1,4 +1,4 @@
-"""Lists: `segue list`, `search`, `sources`."""
+"""List and search sessions: `segue list`, `search`, `sources`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import click
 from msgspec.structs import replace
 
 from segue.interfaces.cli.arguments import cwd_option
-from segue.interfaces.cli.durations import When
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted, write_rows
-from segue.interfaces.cli.output.pager import paged, show_text
-from segue.interfaces.cli.output.progress import reading
+from segue.interfaces.cli.durations import TimeType
+from segue.interfaces.cli.output.formats import format_option, write_rows
+from segue.interfaces.cli.output.pager import pager_option, show_text
+from segue.interfaces.cli.output.progress import show_count
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.lifecycle import STATUSES, Status
 from segue.model.query import Order, Query
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from segue.model.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST = 1000  # in one page
+MAX_PAGE_SIZE = 1000
+_STORE_EDITS = ["archive", "delete", "fork", "tag", "title", "trash"]
 
 
-def filtered(command: F) -> F:
-    """Give a command the filters of lists, as one argument `query`."""
+def filter_options(command: F) -> F:
+    """Add the options that filter lists; the command receives them as `query`."""
 
     @wraps(command)
     def wrapped(
@@ -47,7 +48,7 @@ def filtered(command: F) -> F:
         **kwargs: Any,
     ) -> Any:
         if worktrees and cwd is None:
-            raise click.UsageError("--worktrees goes with --cwd, as in --cwd . --worktrees")
+            raise click.UsageError("--worktrees needs --cwd, as in --cwd . --worktrees")
         query = Query(
             cwd=None if cwd is None else os.path.abspath(cwd),
             worktrees=worktrees,
@@ -62,7 +63,7 @@ def filtered(command: F) -> F:
     options = [
         cwd_option("Only sessions of this directory."),
         click.option(
-            "--worktrees", is_flag=True, help="With --cwd: its repository's worktrees too."
+            "--worktrees", is_flag=True, help="With --cwd: also its repository's worktrees."
         ),
         click.option("--tag", help="Only sessions with this tag."),
         click.option(
@@ -70,12 +71,14 @@ def filtered(command: F) -> F:
             "statuses",
             multiple=True,
             type=click.Choice(STATUSES),
-            help="Only sessions in this state. Repeat it for any of several.",
+            help="Only sessions with this status. Repeatable.",
         ),
-        click.option("--source", help="Only sessions that this tool keeps; `segue` for our own."),
-        click.option("--since", type=When(), help="Only sessions active since: 7d, 2025-01-31 …"),
-        click.option("--archived", is_flag=True, help="Archived sessions too."),
-        click.option("--only-archived", is_flag=True, help="Archived sessions and no others."),
+        click.option("--source", help="Only sessions of this source; `segue` for its own store."),
+        click.option(
+            "--since", type=TimeType(), help="Only sessions active since: 7d, 2025-01-31 …"
+        ),
+        click.option("--archived", is_flag=True, help="Include archived sessions."),
+        click.option("--only-archived", is_flag=True, help="Only archived sessions."),
     ]
     for option in reversed(options):
         wrapped = option(wrapped)
@@ -83,22 +86,22 @@ def filtered(command: F) -> F:
 
 
 @click.command("list")
-@filtered
+@filter_options
 @click.option(
     "--order",
     type=click.Choice(["active", "created"]),
     default="active",
     show_default=True,
-    help="By last activity, or by when they were made.",
+    help="Sort by last activity or by creation.",
 )
-@click.option("--reverse", is_flag=True, help="The oldest first.")
-@click.option("-n", "--limit", default=20, show_default=True, help="How many.")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@paged
-@formatted
-@located
+@click.option("--reverse", is_flag=True, help="Oldest first.")
+@click.option("-n", "--limit", default=20, show_default=True, help="How many sessions.")
+@click.option("--all", "everything", is_flag=True, help="All sessions.")
+@pager_option
+@format_option
+@target_options
 def list_command(
-    where: Where,
+    target: Target,
     query: Query,
     order: Order,
     reverse: bool,
@@ -111,64 +114,68 @@ def list_command(
     Example: segue list --cwd . --worktrees --since 7d
     """
     query = replace(query, order=order, descending=not reverse, limit=limit)
-    most = None if everything else limit
-    sessions, more = where.read(lambda hub, principal: every(hub, principal, query, most))
-    asked = query != replace(Query(), order=order, descending=not reverse, limit=limit)
-    nothing = "No sessions. `segue new` makes one."
-    if asked and not sessions:
-        nothing = f"No session is like that.{_hint(where, query)}"
-    show_list(sessions, format, nothing)
-    if more and format is None:
-        say_more(len(sessions), "--limit and --all show more")
+    max_count = None if everything else limit
+    sessions, has_more = target.read(
+        lambda hub, principal: list_all(hub, principal, query, max_count)
+    )
+    is_filtered = query != replace(Query(), order=order, descending=not reverse, limit=limit)
+    empty_message = "No sessions. Create one with `segue new`."
+    if is_filtered and not sessions:
+        empty_message = f"No sessions match these filters.{_hint(target, query)}"
+    show_list(sessions, format, empty_message)
+    if has_more and format is None:
+        show_more_hint(len(sessions), "use --limit or --all for more")
 
 
-async def every(
-    hub: Hub, principal: Principal, query: Query, most: int | None = None
+async def list_all(
+    hub: Hub, principal: Principal, query: Query, max_count: int | None = None
 ) -> tuple[list[Session], bool]:
-    """As many sessions as are wanted, and whether there are more."""
-    found: list[Session] = []
-    async for page in pages(hub, principal, query, most):
-        found += page.sessions
-    return found, page.next is not None
+    """Return up to `max_count` sessions, and whether there are more."""
+    sessions: list[Session] = []
+    async for page in list_pages(hub, principal, query, max_count):
+        sessions += page.sessions
+    return sessions, page.next is not None
 
 
-async def pages(
-    hub: Hub, principal: Principal, query: Query, most: int | None = None
+async def list_pages(
+    hub: Hub, principal: Principal, query: Query, max_count: int | None = None
 ) -> AsyncIterator[Page]:
-    """As many sessions as are wanted, page by page, each of them once."""
-    seen: set[str] = set()
+    """Yield up to `max_count` sessions in pages, each session once."""
+    listed_ids: set[str] = set()
     cursor: str | None = None
     while True:
-        wanted = MOST if most is None else min(MOST, most - len(seen))
-        page = await hub.sessions.list(principal, replace(query, limit=wanted), cursor)
-        # One that moved meanwhile comes again.
-        new = [session for session in page.sessions if session.id not in seen]
-        seen.update(session.id for session in new)
+        limit = MAX_PAGE_SIZE
+        if max_count is not None:
+            limit = min(MAX_PAGE_SIZE, max_count - len(listed_ids))
+        page = await hub.sessions.list(principal, replace(query, limit=limit), cursor)
+        # A session that becomes active while pages are read is listed again.
+        new = [session for session in page.sessions if session.id not in listed_ids]
+        listed_ids.update(session.id for session in new)
         cursor = page.next
-        if most is None:
-            reading(len(seen), "sessions read", done=cursor is None)
+        if max_count is None:
+            show_count(len(listed_ids), "sessions read", done=cursor is None)
         yield page._replace(sessions=new)
-        if cursor is None or (most is not None and len(seen) >= most):
+        if cursor is None or (max_count is not None and len(listed_ids) >= max_count):
             return
 
 
-def say_more(shown: int, hint: str) -> None:
-    """That what was asked for is not all there is."""
-    click.echo(click.style(f"… the first {shown}; {hint}", dim=True), err=True)
+def show_more_hint(count: int, hint: str) -> None:
+    """Print that the list is not complete."""
+    click.echo(click.style(f"… the first {count}; {hint}", dim=True), err=True)
 
 
-def show_list(sessions: list[Session], format: str | None, nothing: str) -> None:
-    """Sessions in the format that was asked for, or for a person."""
+def show_list(sessions: list[Session], format: str | None, empty_message: str) -> None:
+    """Print sessions in a format, or for people."""
     if format is not None:
         from segue.interfaces.cli.output.output_fields import session_fields
 
         write_rows(format, ((session, session_fields(session)) for session in sessions))
     elif not sessions:
-        click.echo(nothing, err=True)
+        click.echo(empty_message, err=True)
     elif sys.stdout.isatty():
-        from segue.interfaces.cli.output.tables import session_lines
+        from segue.interfaces.cli.output.tables import session_table
 
-        show_text(session_lines(sessions))
+        show_text(session_table(sessions))
     else:
         from segue.interfaces.cli.output.text import show_sessions
 
@@ -177,102 +184,109 @@ def show_list(sessions: list[Session], format: str | None, nothing: str) -> None
 
 @click.command("search")
 @click.argument("words", nargs=-1, required=True)
-@filtered
+@filter_options
 @click.option("--ranked", is_flag=True, help="Best match first instead of newest.")
-@click.option("-n", "--limit", default=10, show_default=True, help="How many.")
-@paged
-@formatted
-@located
+@click.option("-n", "--limit", default=10, show_default=True, help="How many sessions.")
+@pager_option
+@format_option
+@target_options
 def search_command(
-    where: Where,
+    target: Target,
     query: Query,
     words: tuple[str, ...],
     ranked: bool,
     limit: int,
     format: str | None,
 ) -> None:
-    """Find sessions in which every word occurs; quote a phrase.
+    """Search for sessions that contain all words; quote a phrase.
 
     Example: segue search retry '"connection refused"'
     """
     query = replace(query, text=" ".join(words), limit=limit)
-    find = _best if ranked else _newest
-    found, more = where.read(lambda hub, principal: find(hub, principal, query))
-    nothing = "" if found else f"Nothing found.{_hint(where, query)}"
-    _show_found(found, format, nothing)
-    if more and format is None:
-        say_more(len(found), "--limit shows more")
+    search = _search_ranked if ranked else _search_newest
+    matches, has_more = target.read(lambda hub, principal: search(hub, principal, query))
+    empty_message = "" if matches else f"No sessions match.{_hint(target, query)}"
+    _show_matches(matches, format, empty_message)
+    if has_more and format is None:
+        show_more_hint(len(matches), "use --limit for more")
 
 
-async def _best(hub: Hub, principal: Principal, query: Query) -> tuple[list[SearchMatch], bool]:
-    """As many as are wanted, and whether there are more."""
+async def _search_ranked(
+    hub: Hub, principal: Principal, query: Query
+) -> tuple[list[SearchMatch], bool]:
+    """Return the best matches, and whether there are more."""
     results = await hub.sessions.search(
         principal, replace(query, limit=query.limit + 1), ranked=True
     )
     return results.matches[: query.limit], len(results.matches) > query.limit
 
 
-async def _newest(hub: Hub, principal: Principal, query: Query) -> tuple[list[SearchMatch], bool]:
-    found: dict[str, SearchMatch] = {}  # by session: one that moved meanwhile comes again
+async def _search_newest(
+    hub: Hub, principal: Principal, query: Query
+) -> tuple[list[SearchMatch], bool]:
+    """Return the newest matches, and whether there are more."""
+    # By session: one that becomes active while pages are read matches again.
+    matches: dict[str, SearchMatch] = {}
     cursor: str | None = None
     while True:
-        page = replace(query, limit=min(MOST, query.limit - len(found)))
-        results = await hub.sessions.search(principal, page, cursor)
-        for each in results.matches:
-            found.setdefault(each.session.id, each)
+        page_query = replace(query, limit=min(MAX_PAGE_SIZE, query.limit - len(matches)))
+        results = await hub.sessions.search(principal, page_query, cursor)
+        for match in results.matches:
+            matches.setdefault(match.session.id, match)
         cursor = results.next
-        if cursor is None or len(found) >= query.limit:
-            return list(found.values()), cursor is not None
+        if cursor is None or len(matches) >= query.limit:
+            return list(matches.values()), cursor is not None
 
 
-def _hint(where: Where, query: Query) -> str:
-    """Where else to look for what was not found."""
+def _hint(target: Target, query: Query) -> str:
+    """Return what to try if nothing matches."""
     if query.source is not None:
-        names = [row["name"] for row in where.read(_sources)]
+        names = [row["name"] for row in target.read(_list_sources)]
         if query.source not in names:
-            return f" There is no source {query.source!r} here, but: {', '.join(names)}."
-    return " --archived looks among the archived ones too." if query.archived == "exclude" else ""
+            return f" Unknown source {query.source!r}; there are: {', '.join(names)}."
+    return " --archived includes archived sessions." if query.archived == "exclude" else ""
 
 
-def _show_found(found: list[SearchMatch], format: str | None, nothing: str) -> None:
+def _show_matches(matches: list[SearchMatch], format: str | None, empty_message: str) -> None:
     if format is not None:
-        from segue.interfaces.cli.output.output_fields import found_fields
+        from segue.interfaces.cli.output.output_fields import match_fields
 
-        write_rows(format, ((each.session, found_fields(each)) for each in found))
-    elif not found:
-        click.echo(nothing, err=True)
+        write_rows(format, ((match.session, match_fields(match)) for match in matches))
+    elif not matches:
+        click.echo(empty_message, err=True)
     elif sys.stdout.isatty():
-        from segue.interfaces.cli.output.tables import session_lines
+        from segue.interfaces.cli.output.tables import session_table
 
-        show_text(session_lines([each.session for each in found], found))
+        show_text(session_table([match.session for match in matches], matches))
     else:
-        from segue.interfaces.cli.output.text import show_found
+        from segue.interfaces.cli.output.text import show_matches
 
-        show_found(found)
+        show_matches(matches)
 
 
 @click.command("sources")
-@formatted
-@located
-def sources_command(where: Where, format: str | None) -> None:
-    """List where sessions come from: the store, and the tools whose own files are read in place.
+@format_option
+@target_options
+def sources_command(target: Target, format: str | None) -> None:
+    """List where sessions come from: segue's store, and tools whose files are read in place.
 
     Example: segue sources
     """
-    rows = where.read(_sources)
+    rows = target.read(_list_sources)
     if format is not None:
         write_rows(format, ((row, row) for row in rows))
         return
     for row in rows:
-        kept = "segue's own store" if row["kind"] == "store" else "read in place"
-        click.echo(f"{row['name']:<10} {kept:<20} changes: {', '.join(row['can']) or 'none'}")
+        kind = "segue's own store" if row["kind"] == "store" else "read in place"
+        click.echo(f"{row['name']:<10} {kind:<20} changes: {', '.join(row['can']) or 'none'}")
 
 
-async def _sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
-    can = ["archive", "delete", "fork", "tag", "title", "trash"]
-    store = {"name": "segue", "kind": "store", "can": can}
-    mine = [source for source in hub.sources if source.workspace == principal.workspace]
+async def _list_sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
     return [
-        store,
-        *({"name": each.name, "kind": "source", "can": sorted(each.can)} for each in mine),
+        {"name": "segue", "kind": "store", "can": _STORE_EDITS},
+        *(
+            {"name": source.name, "kind": "source", "can": sorted(source.can)}
+            for source in hub.sources
+            if source.workspace == principal.workspace
+        ),
     ]

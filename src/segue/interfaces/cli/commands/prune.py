@@ -1,4 +1,4 @@
-"""`segue prune`: retention, tried dry first."""
+"""Apply the retention policy: `segue prune`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from segue.interfaces.cli.main import Where, located
-from segue.interfaces.cli.output.formats import formatted, write_rows
+from segue.interfaces.cli.output.formats import format_option, write_rows
 from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.target import Target, target_options
 
-from .edit import ask, assured
+from .edit import confirm, yes_option
 
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.hub.sessions.retention import RetentionPolicy, RetentionStep
     from segue.model.principal import Principal
 
-_DONE = {"archive": "archived", "delete": "moved to the trash", "purge": "deleted for good"}
+_ACTION_RESULTS = {
+    "archive": "archived",
+    "delete": "moved to the trash",
+    "purge": "deleted permanently",
+}
 
 
-class Days(click.ParamType[int]):
-    """A number of days, or `never`, which is 0 here."""
+class DaysType(click.ParamType[int]):
+    """A number of days, or `never`, which is 0."""
 
     name = "days"
 
@@ -33,20 +37,24 @@ class Days(click.ParamType[int]):
             return 0
         if isinstance(value, int) or (value.isdecimal() and value.isascii() and int(value) > 0):
             return int(value)
-        self.fail(f"{value!r} is no number of days, nor `never`", param, context)
+        self.fail(f"{value!r} is not a number of days; use 1 or more, or `never`", param, context)
 
 
 @click.command("prune")
-@click.option("--archive-after", type=Days(), help="Archive what was idle for so many days.")
-@click.option("--delete-after", type=Days(), help="Trash what was archived for so many days.")
-@click.option("--purge-after", type=Days(), help="Empty the trash of what lay there so long.")
-@click.option("--save", is_flag=True, help="Keep these days as the workspace's policy.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@assured
-@formatted
-@located
+@click.option("--archive-after", type=DaysType(), help="Archive sessions idle for so many days.")
+@click.option("--delete-after", type=DaysType(), help="Trash sessions archived for so many days.")
+@click.option(
+    "--purge-after",
+    type=DaysType(),
+    help="Delete sessions permanently after so many days in trash.",
+)
+@click.option("--save", is_flag=True, help="Save these days as the workspace's policy.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@yes_option
+@format_option
+@target_options
 def prune_command(
-    where: Where,
+    target: Target,
     archive_after: int | None,
     delete_after: int | None,
     purge_after: int | None,
@@ -55,38 +63,38 @@ def prune_command(
     yes: bool,
     format: str | None,
 ) -> None:
-    """Tidy up by age: archive, then trash, then delete for good, as the workspace's policy says.
+    """Archive, trash and delete old sessions, by the workspace's retention policy.
 
-    Archiving and trashing are off until you give their days; the trash keeps things 30 days.
-    `never` turns a step off. Running sessions are left alone.
+    By default nothing is archived or trashed, and sessions stay in the trash for 30 days.
+    `never` turns a step off. Running sessions are not changed.
 
     Example: segue prune --archive-after 90 --dry-run
     """
-    given = {
+    options = {
         "archive_after": archive_after,
         "delete_after": delete_after,
         "purge_after": purge_after,
     }
     changes: dict[str, Any] = {
-        name: days or None for name, days in given.items() if days is not None
+        name: days or None for name, days in options.items() if days is not None
     }
 
     async def plan(hub: Hub, principal: Principal) -> tuple[RetentionPolicy, list[RetentionStep]]:
         policy = replace(await hub.retention.policy(principal), **changes)
         return policy, list(await hub.retention.prune(principal, policy=policy, dry_run=True))
 
-    policy, steps = where.read(plan)
+    policy, steps = target.read(plan)
     if not dry_run:
         if steps and not yes:
-            _show(steps, "would be")
-            ask(f"Do this to {len(steps)}?")
+            _show_steps(steps, "would be")
+            confirm(f"Do this to {_count(steps)}?")
 
         async def prune(hub: Hub, principal: Principal) -> list[RetentionStep]:
             if save:
                 await hub.retention.set_policy(principal, policy)
             return list(await hub.retention.prune(principal, policy=policy))
 
-        steps = where.run(prune)
+        steps = target.run(prune)
     if format is not None:
         from segue.interfaces.cli.output.output_fields import session_fields
 
@@ -95,10 +103,14 @@ def prune_command(
     elif not steps:
         click.echo("Nothing to do.", err=True)
     else:
-        _show(steps, "would be" if dry_run else "was")
+        _show_steps(steps, "would be" if dry_run else "was")
 
 
-def _show(steps: list[RetentionStep], verb: str) -> None:
+def _count(steps: list[RetentionStep]) -> str:
+    return "1 session" if len(steps) == 1 else f"{len(steps)} sessions"
+
+
+def _show_steps(steps: list[RetentionStep], verb: str) -> None:
     for action, session in steps:
         title = one_line(session.title or "(untitled)")
-        click.echo(f"{session.id}  {verb} {_DONE[action]}: {title}")
+        click.echo(f"{session.id}  {verb} {_ACTION_RESULTS[action]}: {title}")

@@ -14,7 +14,7 @@ import click
 
 from segue.hub import Hub
 from segue.interfaces.cli import server_lookup
-from segue.interfaces.cli.main import Where, located
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.principal import Principal
 
 DEFAULT_PORT = 8787
@@ -67,8 +67,8 @@ Examples = Callable[[str, Path], str]
     show_default=True,
     help="Seconds that running turns may still take when the server is stopped.",
 )
-@located
-def serve_command(where: Where, **options: Any) -> None:
+@target_options
+def serve_command(target: Target, **options: Any) -> None:
     """Serve sessions over HTTP: the session browser, and an API for the `anthropic` clients.
 
     The first start creates an API key for the workspace, stores it in the data directory, readable
@@ -77,7 +77,7 @@ def serve_command(where: Where, **options: Any) -> None:
 
     Example: segue serve --port 8787 --workers 2
     """
-    serve(where, **options)
+    serve(target, **options)
 
 
 @click.command("open")
@@ -87,8 +87,8 @@ def serve_command(where: Where, **options: Any) -> None:
     type=PORT_TYPE,
     help="The port, if no server is running yet.  [default: 8787, or a free one]",
 )
-@located
-def open_command(where: Where, no_browser: bool, port: int | None) -> None:
+@target_options
+def open_command(target: Target, no_browser: bool, port: int | None) -> None:
     """Open the session browser, signed in.
 
     Uses the running server of this data directory. If there is none, starts one that runs until
@@ -96,12 +96,12 @@ def open_command(where: Where, no_browser: bool, port: int | None) -> None:
 
     Example: segue open
     """
-    url = server_lookup.find_server(where.directory)
+    url = server_lookup.find_server(target.directory)
     if url is None:
         click.echo("No server is running yet: starting one. Press Ctrl-C to stop it.", err=True)
-        serve(where, port=choose_port(port), open_browser=not no_browser)
+        serve(target, port=choose_port(port), open_browser=not no_browser)
     else:
-        link = where.run(lambda hub, principal: server_lookup.login_link(hub, principal, url))
+        link = target.run(lambda hub, principal: server_lookup.login_link(hub, principal, url))
         server_lookup.open_link(link, browser=not no_browser)
 
 
@@ -117,7 +117,7 @@ def choose_port(port: int | None) -> int:
 
 
 def serve(
-    where: Where,
+    target: Target,
     *,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
@@ -139,13 +139,13 @@ def serve(
 
     logs.configure(log_level)
     sock = listen(host, port)
-    if where.sources is None and not is_loopback(sock):
-        where.sources = "none"  # other machines see this user's files only if --sources says so
+    if target.sources is None and not is_loopback(sock):
+        target.sources = "none"  # other machines see this user's files only if --sources says so
     url = base_url(sock)
     settings = ServerSettings(
-        directory=where.directory,
-        database_url=where.database_url,
-        sources=where.sources,
+        directory=target.directory,
+        database_url=target.database_url,
+        sources=target.sources,
         hosts=(host, *hosts),
         rate_limit=rate_limit,
         log_level=log_level,
@@ -156,10 +156,10 @@ def serve(
         path, key = await ensure_key(hub, principal.workspace)
         return path, key, await server_lookup.login_link(hub, principal, url)
 
-    key_path, new_key, link = where.run(prepare)
+    key_path, new_key, link = target.run(prepare)
 
     def print_ready() -> None:
-        workspace = where.principal.workspace
+        workspace = target.principal.workspace
         click.echo(f"Serving on {url}")
         if new_key is None and not always_show_key:
             click.echo(f"The API key of workspace {workspace!r} is in {key_path}")
@@ -168,11 +168,11 @@ def serve(
             click.echo(f"API key of workspace {workspace!r}: {key}")
             click.echo(f"It is stored in {key_path}")
         click.echo(f"Open in a browser (works once): {link}")
-        click.echo(examples(url, key_path) if examples else _examples(url, key_path, where))
+        click.echo(examples(url, key_path) if examples else _examples(url, key_path, target))
         if open_browser:
             server_lookup.open_link(link)
 
-    with server_lookup.registered(where.directory, url):
+    with server_lookup.registered(target.directory, url):
         run_server(settings, sock, workers=workers, ready=print_ready)
 
 
@@ -184,8 +184,8 @@ def program_name() -> str:
     return shlex.quote(path)
 
 
-def _examples(url: str, key_path: Path, where: Where) -> str:
-    new = " ".join(filter(None, [program_name(), "new", where.options()]))
+def _examples(url: str, key_path: Path, target: Target) -> str:
+    new = " ".join(filter(None, [program_name(), "new", target.command_options()]))
     return f"""
 Three things to try:
 

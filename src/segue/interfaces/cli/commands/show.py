@@ -1,4 +1,4 @@
-"""Reading one session: `segue show`, `tail`."""
+"""Read one session: `segue show`, `tail`."""
 
 from __future__ import annotations
 
@@ -9,84 +9,89 @@ from typing import TYPE_CHECKING
 import click
 
 from segue.interfaces.cli.arguments import open_session, session_argument
-from segue.interfaces.cli.main import Ask, Where, located
-from segue.interfaces.cli.output.formats import formatted, write_rows, write_value
-from segue.interfaces.cli.output.pager import paged, show_text
+from segue.interfaces.cli.output.formats import format_option, write_rows, write_value
+from segue.interfaces.cli.output.pager import pager_option, show_text
+from segue.interfaces.cli.target import HubReader, Target, target_options
 
 if TYPE_CHECKING:
     from segue.hub import Hub
-    from segue.interfaces.cli.output.text import Telling
+    from segue.interfaces.cli.output.text import ConversationFormatter
     from segue.model.event import Event
     from segue.model.principal import Principal
     from segue.model.session import Session, Thread
 
-_SOME = 200  # events that are read at a time
+_BATCH_EVENTS = 200
+_MIN_TAIL_PAGE_EVENTS = 50
 
 
 @click.command("show")
 @session_argument
-@click.option("--info", is_flag=True, help="The session's own fields instead of its conversation.")
-@click.option("--agent", metavar="ID", help="What an agent did that the session started.")
-@paged
-@formatted
-@located
+@click.option("--info", is_flag=True, help="Show the session's fields, not its conversation.")
+@click.option("--agent", metavar="ID", help="Show what a subagent of the session did.")
+@pager_option
+@format_option
+@target_options
 def show_command(
-    where: Where, session: str, info: bool, agent: str | None, format: str | None
+    target: Target, session: str, info: bool, agent: str | None, format: str | None
 ) -> None:
     """Show a session's conversation; with --format its events.
 
-    SESSION is an id, the beginning of one, or a title. Where the session had another agent do
-    something, a line names the --agent that shows what it did.
+    SESSION is an id, an id prefix or a title. Where the session started a subagent, a line names
+    the --agent option that shows it.
 
     Example: segue show 0198c2a4-77b1
     """
-
-    with where.asking() as ask:
-        found = ask(lambda hub, principal: open_session(hub, principal, session))
-        if found.state == "trashed" and format is None:
-            click.echo(f"It is in the trash; `segue restore {found.id}` takes it back.", err=True)
+    with target.reader() as reader:
+        resolved = reader(lambda hub, principal: open_session(hub, principal, session))
+        if resolved.state == "trashed" and format is None:
+            click.echo(f"In the trash; `segue restore {resolved.id}` restores it.", err=True)
         if info:
-            _show_info(found, format)
+            _show_info(resolved, format)
         elif agent is not None:
-            _show(
-                _read(ask, lambda *by: by[0].history.thread_events(by[1], found.id, agent)),
-                (),
-                format,
+            events = _read_events(
+                reader,
+                lambda hub, principal: hub.history.thread_events(principal, resolved.id, agent),
             )
+            _show_events(events, (), format)
         else:
-            _show_session(ask, found.id, format)
+            _show_conversation(reader, resolved.id, format)
 
 
-def _show_session(ask: Ask, id: str, format: str | None, *, wait: bool = False) -> None:
-    threads = ask(lambda hub, principal: hub.history.threads(principal, id))
-    events = _read(ask, lambda hub, principal: hub.history.conversation(principal, id))
-    _show(events, threads, format, wait=wait)
+def _show_conversation(
+    reader: HubReader, id: str, format: str | None, *, wait: bool = False
+) -> None:
+    threads = reader(lambda hub, principal: hub.history.threads(principal, id))
+    events = _read_events(reader, lambda hub, principal: hub.history.conversation(principal, id))
+    _show_events(events, threads, format, wait=wait)
 
 
-def _read(ask: Ask, begin: Callable[[Hub, Principal], AsyncIterator[Event]]) -> Iterator[Event]:
-    """A history, some events at a time: it need not fit into memory."""
-    by: Hub | None = None
+def _read_events(
+    reader: HubReader, start: Callable[[Hub, Principal], AsyncIterator[Event]]
+) -> Iterator[Event]:
+    """Yield events in batches, since a history may not fit into memory."""
+    current_hub: Hub | None = None
     events: AsyncIterator[Event] | None = None
-    given = 0
+    count = 0
 
-    async def some(hub: Hub, principal: Principal) -> list[Event]:
-        nonlocal by, events
-        found: list[Event] = []
-        left = 0
-        if events is None or by is not hub:  # which another one may take the place of
-            by, events, left = hub, begin(hub, principal), given
+    async def read_batch(hub: Hub, principal: Principal) -> list[Event]:
+        nonlocal current_hub, events
+        batch: list[Event] = []
+        skip = 0
+        # The reader opens another hub if a read needs an event loop.
+        if events is None or current_hub is not hub:
+            current_hub, events, skip = hub, start(hub, principal), count
         async for event in events:
-            if left:
-                left -= 1
+            if skip:
+                skip -= 1
                 continue
-            found.append(event)
-            if len(found) == _SOME:
+            batch.append(event)
+            if len(batch) == _BATCH_EVENTS:
                 break
-        return found
+        return batch
 
-    while batch := ask(some):
+    while batch := reader(read_batch):
         yield from batch
-        given += len(batch)
+        count += len(batch)
 
 
 def _show_info(session: Session, format: str | None) -> None:
@@ -98,7 +103,7 @@ def _show_info(session: Session, format: str | None) -> None:
         write_value(format or "yaml", session_fields(session))
 
 
-def _show(
+def _show_events(
     events: Iterator[Event], threads: Iterable[Thread], format: str | None, *, wait: bool = False
 ) -> None:
     if format is not None:
@@ -106,92 +111,103 @@ def _show(
 
         write_rows(format, ((event, event_fields(event)) for event in events))
         return
-    texts = _texts(events, threads)
+    texts = _format_conversation(events, threads)
     first = next(texts, None)
     if first is None:
-        click.echo("Nothing has been said in it yet.", err=True)
+        click.echo("The session has no messages yet.", err=True)
     show_text(chain([first or ""], texts), wait=wait)
 
 
-def _texts(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
-    from segue.interfaces.cli.output.text import Telling, thread_text
+def _format_conversation(events: Iterable[Event], threads: Iterable[Thread]) -> Iterator[str]:
+    """Yield each event as text, with subagents' threads where they started."""
+    from segue.interfaces.cli.output.text import ConversationFormatter, thread_text
 
-    telling = Telling()
-    begun = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
+    formatter = ConversationFormatter()
+    newest_first = sorted(threads, key=lambda thread: thread.seq or 0)[::-1]
     for event in events:
-        while begun and (begun[-1].seq or 0) < event.seq:
-            yield f"{thread_text(begun.pop())}\n"
-        if (text := telling.text(event)) is not None:
+        while newest_first and (newest_first[-1].seq or 0) < event.seq:
+            yield f"{thread_text(newest_first.pop())}\n"
+        if (text := formatter.text(event)) is not None:
             yield f"{text}\n"
-    for thread in reversed(begun):
+    for thread in reversed(newest_first):
         yield f"{thread_text(thread)}\n"
 
 
-def show_session(where: Where, id: str, *, wait: bool = False) -> None:
-    """A session's conversation; `wait` for a key before the screen is used for something else."""
-    with where.asking() as ask:
-        _show_session(ask, id, None, wait=wait)
+def show_session(target: Target, id: str, *, wait: bool = False) -> None:
+    """Show a session's conversation; with `wait`, until a key is pressed."""
+    with target.reader() as reader:
+        _show_conversation(reader, id, None, wait=wait)
 
 
 @click.command("tail")
 @session_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on: show what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Also show new events, until Ctrl-C.")
 @click.option(
-    "-n", "--lines", "count", default=10, show_default=True, help="How many to begin with."
+    "-n", "--lines", "count", default=10, show_default=True, help="How many events to start with."
 )
-@formatted
-@located
-def tail_command(where: Where, session: str, follow: bool, count: int, format: str | None) -> None:
-    """Show the end of a session's conversation; with --follow also what comes, from any program.
+@format_option
+@target_options
+def tail_command(
+    target: Target, session: str, follow: bool, count: int, format: str | None
+) -> None:
+    """Show the end of a session's conversation; with --follow also new events, live.
 
     Example: segue tail -f 0198c2a4-77b1
     """
-    from segue.interfaces.cli.output.text import Telling
+    from segue.interfaces.cli.output.text import ConversationFormatter
 
     if count < 0:
         raise click.BadParameter("must be 0 or more", param_hint="'-n'")
 
     async def tail(hub: Hub, principal: Principal) -> None:
-        found = await open_session(hub, principal, session)
-        events, seq = await _last(hub, principal, found, count, format is None)
-        telling = Telling()
+        resolved = await open_session(hub, principal, session)
+        events = await _last_events(
+            hub, principal, resolved, count, conversation_only=format is None
+        )
+        formatter = ConversationFormatter()
         for event in events:
-            _show_one(event, format, telling)
+            _show_event(event, format, formatter)
         if follow:
-            async for item in hub.history.follow(principal, found.id, seq):
-                # Without deltas, events alone.
-                _show_one(item, format, telling)  # type: ignore[arg-type]
+            async for item in hub.history.follow(principal, resolved.id, resolved.last_seq):
+                # Without deltas, all items are events.
+                _show_event(item, format, formatter)  # type: ignore[arg-type]
 
-    where.run(tail)
+    target.run(tail)
 
 
-async def _last(
-    hub: Hub, principal: Principal, session: Session, count: int, shown: bool
-) -> tuple[list[Event], int]:
-    """The last events, of those that are shown, and the seq to go on from."""
+async def _last_events(
+    hub: Hub, principal: Principal, session: Session, count: int, *, conversation_only: bool
+) -> list[Event]:
+    """Return the last `count` events, or the last that are part of the conversation."""
     from segue.interfaces.cli.output.text import event_text
 
-    found: list[Event] = []
+    events: list[Event] = []
     before = session.last_seq + 1
-    while len(found) < count and before > 1:
+    while len(events) < count and before > 1:
         batch = await hub.history.events(
-            principal, session.id, before=before, limit=max(50, count), backward=True
+            principal,
+            session.id,
+            before=before,
+            limit=max(_MIN_TAIL_PAGE_EVENTS, count),
+            backward=True,
         )
         if not batch:
             break
         before = batch[0].seq
-        found = [each for each in batch if not shown or event_text(each) is not None] + found
-    return found[-count:] if count else [], session.last_seq
+        events = [
+            event for event in batch if not conversation_only or event_text(event) is not None
+        ] + events
+    return events[-count:] if count else []
 
 
-def _show_one(event: Event, format: str | None, telling: Telling) -> None:
+def _show_event(event: Event, format: str | None, formatter: ConversationFormatter) -> None:
     from segue.interfaces.cli.output.output_fields import event_fields
 
     if format is None:
-        if (text := telling.text(event)) is not None:
+        if (text := formatter.text(event)) is not None:
             click.echo(text)
     elif format == "raw":
         write_value("raw", event)
     else:
-        # One after the other: what follows is not known yet.
+        # A CSV header would repeat for each event.
         write_value("jsonl" if format == "csv" else format, event_fields(event))

@@ -1,4 +1,4 @@
-"""`segue trash`: what was deleted and can come back."""
+"""List and empty the trash: `segue trash`."""
 
 from __future__ import annotations
 
@@ -6,61 +6,64 @@ from typing import TYPE_CHECKING
 
 import click
 
-from segue.interfaces.cli.main import Group, Where, located
-from segue.interfaces.cli.output.formats import formatted
-from segue.interfaces.cli.output.pager import paged
-from segue.interfaces.cli.output.progress import counted
+from segue.interfaces.cli.main import Group
+from segue.interfaces.cli.output.formats import format_option
+from segue.interfaces.cli.output.pager import pager_option
+from segue.interfaces.cli.output.progress import with_progress_bar
+from segue.interfaces.cli.target import Target, target_options
 from segue.model.query import Query
 
-from .edit import ask, assured
-from .list import every, show_list
+from .edit import confirm, yes_option
+from .list import list_all, show_list
 
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.model.principal import Principal
 
 _QUERY = Query(trash=True)
+_EMPTY = "The trash is empty."
 
 
 @click.group("trash", cls=Group)
 def trash_command() -> None:
-    """The deleted sessions: list them, or delete them for good. `segue restore` takes them back.
+    """List deleted sessions, or delete them permanently. `segue restore` restores them.
 
     Example: segue trash list
     """
 
 
 @trash_command.command("list")
-@paged
-@formatted
-@located
-def list_(where: Where, format: str | None) -> None:
-    """List what is in the trash.
+@pager_option
+@format_option
+@target_options
+def list_(target: Target, format: str | None) -> None:
+    """List the sessions in the trash.
 
     Example: segue trash list
     """
-    sessions, _ = where.read(lambda hub, principal: every(hub, principal, _QUERY))
-    show_list(sessions, format, "The trash is empty.")
+    sessions, _ = target.read(lambda hub, principal: list_all(hub, principal, _QUERY))
+    show_list(sessions, format, _EMPTY)
 
 
 @trash_command.command("empty")
-@assured
-@formatted
-@located
-def empty(where: Where, yes: bool, format: str | None) -> None:
-    """Delete everything in the trash for good; with --format, print what that was.
+@yes_option
+@format_option
+@target_options
+def empty(target: Target, yes: bool, format: str | None) -> None:
+    """Delete all sessions in the trash permanently; with --format, print them.
 
     Example: segue trash empty
     """
-    sessions, _ = where.read(lambda hub, principal: every(hub, principal, _QUERY))
+    sessions, _ = target.read(lambda hub, principal: list_all(hub, principal, _QUERY))
     if sessions and not yes:
-        ask(f"Delete {len(sessions)} for good?")
+        count = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
+        confirm(f"Delete {count} permanently?")
 
     async def purge(hub: Hub, principal: Principal) -> None:
-        for session in counted(sessions, "Deleting"):
+        for session in with_progress_bar(sessions, "Deleting"):
             await hub.editor.purge(principal, session.id)
 
     if sessions:
-        where.run(purge)
+        target.run(purge)
     if format is not None or not sessions:
-        show_list(sessions, format, "The trash is empty.")
+        show_list(sessions, format, _EMPTY)

@@ -1,1 +1,1 @@
-"""Format sessions, events and tables for a terminal or a program."""
+"""Print sessions, events and tables for people and for programs."""

@@ -1,7 +1,7 @@
-"""`--format`: the same rows for a person, or for a program in one of five ways.
+"""The option `--format`: rows for programs as JSON, JSON lines, YAML, CSV or raw records.
 
-`json` is one array, `jsonl` and `raw` a line a row, `yaml` one list, `csv` a table with a header.
-All but `raw` show the fields that `views` promises; `raw` is the record as the store keeps it.
+`json` is one array, `jsonl` and `raw` one line per row, `yaml` one list, `csv` a table with a
+header. All but `raw` print the fields of `output_fields`; `raw` prints the stored record.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from segue.model import codec
 FORMATS = ("json", "jsonl", "yaml", "csv", "raw")
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Mapping[str, Any]
-_SOME = 256
+_BATCH_ROWS = 256
 
 
-def formatted(command: F) -> F:
-    """Give a command the option `--format`, as the argument `format`; None means for a person."""
+def format_option(command: F) -> F:
+    """Add the option `--format`; None means output for people."""
     option = click.option(
         "--format",
         "format",
         type=click.Choice(FORMATS),
-        help="For programs: fields that stay the same.  [default: for people]",
+        help="Output for programs, with stable fields.  [default: for people]",
     )
     return option(command)
 
 
 def write_rows(format: str, rows: Iterable[tuple[Any, Row]]) -> None:
-    """Print rows, each given as the record itself and as its fields, of which all have the same.
+    """Print rows, each a pair of the stored record and its fields; all have the same fields.
 
-    Some at a time: all of them need not fit into memory.
+    Rows are printed in batches, so they need not fit into memory.
     """
-    left = iter(rows)
-    batches = iter(lambda: list(islice(left, _SOME)), [])
-    pieces: Iterable[bytes]
+    iterator = iter(rows)
+    batches = iter(lambda: list(islice(iterator, _BATCH_ROWS)), [])
+    chunks: Iterable[bytes]
     if format == "raw":
-        pieces = (_lines(record for record, _ in some) for some in batches)
+        chunks = (_json_lines(record for record, _ in batch) for batch in batches)
     else:
-        pieces = _WRITTEN[format]([fields for _, fields in some] for some in batches)
-    for piece in pieces:
-        write(piece)
+        chunks = _ENCODERS[format]([fields for _, fields in batch] for batch in batches)
+    for chunk in chunks:
+        write(chunk)
 
 
 def write_value(format: str, value: Any) -> None:
     """Print one value."""
     if format == "yaml":
-        write(_yaml(value))
+        write(_encode_yaml(value))
     elif format in ("jsonl", "raw"):
-        write(_lines([value]))
+        write(_json_lines([value]))
     elif format == "csv":
         write_rows("csv", [(value, value)])
     else:
         write(msgspec.json.format(codec.encode(value), indent=2) + b"\n")
 
 
-def as_yaml(value: Any) -> bytes:
-    """A value of plain types as a YAML document."""
+def to_yaml(value: Any) -> bytes:
+    """Return a value of plain types as a YAML document."""
     import yaml
 
     text: str = yaml.dump(
@@ -75,65 +75,68 @@ def as_yaml(value: Any) -> bytes:
 
 
 def write(data: bytes) -> None:
-    """Bytes to standard output, whatever encoding it has for text."""
+    """Write bytes to standard output, regardless of its text encoding."""
     sys.stdout.flush()
-    left = memoryview(data)
-    while left:  # unbuffered, as PYTHONUNBUFFERED makes it, it may take a part only
-        left = left[sys.stdout.buffer.write(left) :]
+    rest = memoryview(data)
+    while rest:  # unbuffered output (PYTHONUNBUFFERED) may write only a part
+        rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
 
 
 @contextmanager
-def written(path: str) -> Iterator[Callable[[bytes], object]]:
-    """Writes a file that takes the place of one that is there when it is whole, and not before."""
+def output_file(path: str) -> Iterator[Callable[[bytes], object]]:
+    """Open a file for writing; `-` is standard output.
+
+    An existing file is replaced when the new one is complete, and kept if writing fails.
+    """
     if path == "-":
         yield write
         return
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, or a device
-        with open(path, "wb") as out:
-            yield out.write
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device
+        with open(path, "wb") as file:
+            yield file.write
         return
-    path = os.path.realpath(path)  # a link stays one
-    unfinished = f"{path}.{os.getpid()}.part"
+    path = os.path.realpath(path)  # write through a symbolic link, do not replace it
+    partial_path = f"{path}.{os.getpid()}.part"
     try:
-        with open(unfinished, "xb") as out:
-            yield out.write
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(unfinished, path)
+        with open(partial_path, "xb") as file:
+            yield file.write
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial_path, path)
     except BaseException as error:
         with suppress(OSError):
-            os.unlink(unfinished)
-        if isinstance(error, OSError) and error.filename == unfinished:
+            os.unlink(partial_path)
+        if isinstance(error, OSError) and error.filename == partial_path:
             error.filename = path
         raise
 
 
-def _lines(values: Iterable[Any]) -> bytes:
-    return b"".join(codec.encode(each) + b"\n" for each in values)
+def _json_lines(values: Iterable[Any]) -> bytes:
+    return b"".join(codec.encode(value) + b"\n" for value in values)
 
 
-def _json_list(batches: Iterable[list[Row]]) -> Iterator[bytes]:
-    before = b"[\n"
-    for some in batches:
-        listed = b"[%b]" % b",".join(map(codec.encode, some))
-        yield before + msgspec.json.format(listed, indent=2)[2:-2]
-        before = b",\n"
-    yield b"[]\n" if before == b"[\n" else b"\n]\n"
+def _json_array(batches: Iterable[list[Row]]) -> Iterator[bytes]:
+    separator = b"[\n"
+    for batch in batches:
+        array = b"[%b]" % b",".join(map(codec.encode, batch))
+        yield separator + msgspec.json.format(array, indent=2)[2:-2]
+        separator = b",\n"
+    yield b"[]\n" if separator == b"[\n" else b"\n]\n"
 
 
 def _yaml_list(batches: Iterable[list[Row]]) -> Iterator[bytes]:
-    piece = b""
-    for some in batches:
-        yield (piece := _yaml(some))
-    if not piece:
-        yield _yaml([])
+    chunk = b""
+    for batch in batches:
+        yield (chunk := _encode_yaml(batch))
+    if not chunk:
+        yield _encode_yaml([])
 
 
-def _yaml(value: Any) -> bytes:
+def _encode_yaml(value: Any) -> bytes:
     import json
 
-    return as_yaml(json.loads(codec.encode(value)))
+    return to_yaml(json.loads(codec.encode(value)))
 
 
 def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
@@ -141,9 +144,9 @@ def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
     import io
 
     names: list[str] = []
-    for some in batches:
+    for batch in batches:
         out = io.StringIO(newline="")
-        rows = [_flat(row) for row in some]
+        rows = [_flatten(row) for row in batch]
         if not names:
             names = list(rows[0])
             csv.writer(out, lineterminator="\n").writerow(names)
@@ -151,23 +154,24 @@ def _csv_table(batches: Iterable[list[Row]]) -> Iterator[bytes]:
         yield out.getvalue().encode("utf-8", "backslashreplace")
 
 
-_WRITTEN: dict[str, Callable[[Iterable[list[Row]]], Iterator[bytes]]] = {
-    "json": _json_list,
-    "jsonl": partial(map, _lines),
+_ENCODERS: dict[str, Callable[[Iterable[list[Row]]], Iterator[bytes]]] = {
+    "json": _json_array,
+    "jsonl": partial(map, _json_lines),
     "yaml": _yaml_list,
     "csv": _csv_table,
 }
 
 
-def _flat(row: Row, under: str = "") -> dict[str, str]:
-    """One level, `usage.cost`; lists, free-form maps and an event's body as JSON."""
-    found: dict[str, str] = {}
+def _flatten(row: Row, prefix: str = "") -> dict[str, str]:
+    """Return a row as text: `usage.cost` on one level, other lists and objects as JSON."""
+    cells: dict[str, str] = {}
     for name, value in row.items():
         if name == "usage" and isinstance(value, dict):
-            found |= _flat(value, f"{name}.")
+            cells |= _flatten(value, f"{name}.")
         elif isinstance(value, dict | list | tuple | msgspec.Struct):
-            found[under + name] = codec.encode(value).decode()
+            cells[prefix + name] = codec.encode(value).decode()
+        elif value is None:
+            cells[prefix + name] = ""
         else:
-            shown = str(value).lower() if isinstance(value, bool) else value
-            found[under + name] = "" if shown is None else str(shown)
-    return found
+            cells[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return cells

@@ -1,6 +1,7 @@
-"""What `--format` shows of sessions and events: names and meanings that stay.
+"""The fields that `--format` prints for sessions, events and keys.
 
-Fields are only ever added. Times are RFC 3339 in UTC; money is in US dollars.
+Scripts rely on these names and meanings: fields are added, never changed. Times are RFC 3339 in
+UTC; money is in US dollars.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from segue.model.session import Session
 
 
 def session_fields(session: Session) -> dict[str, Any]:
+    """Return the fields of a session."""
     agent = session.agent
     return {
         "id": session.id,
@@ -26,8 +28,8 @@ def session_fields(session: Session) -> dict[str, Any]:
         "created_at": clock.to_rfc3339(session.created_at),
         "active_at": clock.to_rfc3339(session.active_at),
         "updated_at": clock.to_rfc3339(session.updated_at),
-        "archived_at": _time(session.archived_at),
-        "deleted_at": _time(session.deleted_at),
+        "archived_at": _optional_time(session.archived_at),
+        "deleted_at": _optional_time(session.deleted_at),
         "messages": session.messages,
         "turns": session.turns,
         "tag": session.tag,
@@ -46,6 +48,7 @@ def session_fields(session: Session) -> dict[str, Any]:
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Return the fields of token usage and cost."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -55,17 +58,18 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def found_fields(found: SearchMatch) -> dict[str, Any]:
-    """A session that a search found, with its snippet and where the words stand in it."""
+def match_fields(match: SearchMatch) -> dict[str, Any]:
+    """Return the fields of a search match: the session, the snippet and its matching ranges."""
     return {
-        **session_fields(found.session),
-        "event_id": None if found.event is None else found.event.id,
-        "snippet": found.snippet,
-        "marks": [[mark.start, mark.stop] for mark in found.marks],
+        **session_fields(match.session),
+        "event_id": None if match.event is None else match.event.id,
+        "snippet": match.snippet,
+        "marks": [[marked.start, marked.stop] for marked in match.marks],
     }
 
 
 def event_fields(event: Event) -> dict[str, Any]:
+    """Return the fields of an event."""
     body = event.body
     if isinstance(body, UserMessage | SystemMessage):
         body = replace(body, inserted=())  # offsets that only our own output uses
@@ -79,17 +83,17 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 
 def key_fields(key: ApiKey) -> dict[str, Any]:
-    """An API key without what opens anything."""
+    """Return the fields of an API key, without its secret."""
     return {
         "id": key.id,
         "name": key.name,
         "workspace": key.workspace,
         "hint": key.hint,
         "created_at": clock.to_rfc3339(key.created_at),
-        "revoked_at": _time(key.revoked_at),
-        "expires_at": _time(key.expires_at),
+        "revoked_at": _optional_time(key.revoked_at),
+        "expires_at": _optional_time(key.expires_at),
     }
 
 
-def _time(at: int | None) -> str | None:
+def _optional_time(at: int | None) -> str | None:
     return None if at is None else clock.to_rfc3339(at)

@@ -1,7 +1,6 @@
-"""Long text in a terminal, through the reader's pager.
+"""Show long text in the user's pager.
 
-What that takes is imported when it is needed: most of what commands print is for no terminal, or
-short.
+Most output is short or does not go to a terminal, so modules for paging are imported late.
 """
 
 from __future__ import annotations
@@ -16,84 +15,86 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OFF = "segue.no_pager"  # in a context's `meta`
+_NO_PAGER = "segue.no_pager"  # a key of the click context's `meta`
 
 
-def paged(command: F) -> F:
-    """Give a command the option `--no-pager`, which `show_text` heeds."""
+def pager_option(command: F) -> F:
+    """Add the option `--no-pager`, which `show_text` obeys."""
 
-    def note(context: click.Context, _: click.Parameter, off: bool) -> None:
-        context.meta[_OFF] = off
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[_NO_PAGER] = value
 
     option = click.option(
         "--no-pager",
         is_flag=True,
         expose_value=False,
-        callback=note,
-        help="Print it all at once, however long it is.",
+        callback=remember,
+        help="Print everything without a pager.",
     )
     return option(command)
 
 
 def show_text(text: str | Iterable[str], *, wait: bool = False) -> None:
-    """Print text that ends with a line end; where it is longer than the screen, page through it.
+    """Print text that ends with a newline; use the pager if it is longer than the screen.
 
-    Given in pieces, it is shown as they come. `wait` for the reader to have read what is not paged.
+    Chunks are printed as they arrive. With `wait`, text that is not paged is followed by a prompt
+    for a key, so that it can be read before the screen changes.
     """
-    pieces = iter([text] if isinstance(text, str) else text)
-    held = ""
-    if command := _command():
-        for piece in pieces:
-            held += piece
-            if not _fits(held):
-                _page(command, chain([held], pieces))
+    chunks = iter([text] if isinstance(text, str) else text)
+    first_screen = ""
+    if command := _pager_command():
+        for chunk in chunks:
+            first_screen += chunk
+            if not _fits_screen(first_screen):
+                _page(command, chain([first_screen], chunks))
                 return
-    for piece in chain([held], pieces):
-        click.echo(piece, nl=False)
+    for chunk in chain([first_screen], chunks):
+        click.echo(chunk, nl=False)
     if wait:
-        click.pause(click.style("(any key)", dim=True))
+        click.pause(click.style("(press any key)", dim=True))
 
 
-def _page(command: list[str], pieces: Iterable[str]) -> None:
+def _page(command: list[str], chunks: Iterable[str]) -> None:
     import subprocess
 
     plain = bool(os.environ.get("NO_COLOR"))
     environment = {"LESS": "FRX", **os.environ}
     with (
-        _interrupts_left_to_it(),
+        _interrupts_ignored(),
         subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as pager,
     ):
         assert pager.stdin is not None
-        # The reader may leave before the end.
+        # The user may quit the pager before the end.
         with suppress(BrokenPipeError), pager.stdin:
-            for piece in pieces:
-                shown = click.unstyle(piece) if plain else piece
-                pager.stdin.write(shown.encode("utf-8", "backslashreplace"))
+            for chunk in chunks:
+                text = click.unstyle(chunk) if plain else chunk
+                pager.stdin.write(text.encode("utf-8", "backslashreplace"))
 
 
-def _command() -> list[str]:
-    """The reader's pager; nothing where it is not wanted, or not there."""
+def _pager_command() -> list[str]:
+    """Return the user's pager; an empty list if it is off, missing, or this is not a terminal."""
     context = click.get_current_context(silent=True)
-    off = context is not None and context.meta.get(_OFF, False)
-    if off or not (sys.stdout.isatty() and sys.stdin.isatty()):
+    if context is not None and context.meta.get(_NO_PAGER):
+        return []
+    if not (sys.stdout.isatty() and sys.stdin.isatty()):
         return []
     import shlex
     import shutil
 
-    wanted = os.environ.get("SEGUE_PAGER", os.environ.get("PAGER", "less"))
+    setting = os.environ.get("SEGUE_PAGER", os.environ.get("PAGER", "less"))
     try:
-        first, *words = shlex.split(wanted) or [""]
+        first, *words = shlex.split(setting) or [""]
     except ValueError:  # a quote that is not closed
         return []
     program = shutil.which(first)
     return [] if program is None else [program, *words]
 
 
-def _fits(text: str) -> bool:
-    """Whether all of it can be seen at once, and the shell's next prompt below it."""
+def _fits_screen(text: str) -> bool:
+    """Return True if all of the text and the shell's next prompt fit on the screen."""
     from shutil import get_terminal_size
 
-    from segue.interfaces.cli.output.width import width
+    from .width import width
 
     columns, lines = get_terminal_size()
     if text.count("\n") >= lines:
@@ -103,15 +104,15 @@ def _fits(text: str) -> bool:
 
 
 @contextmanager
-def _interrupts_left_to_it() -> Iterator[None]:
-    """Ctrl-C means something to a pager, which is not to be killed with the terminal in its hands.
+def _interrupts_ignored() -> Iterator[None]:
+    """Leave Ctrl-C to the pager, which must restore the terminal when it ends.
 
-    Not ignored: that the pager would inherit.
+    The handler does nothing. SIG_IGN would be inherited by the pager.
     """
     import signal
 
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    handler = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""How far long work has come, on the standard error of a terminal."""
+"""Progress of long work, on the standard error of a terminal."""
 
 from __future__ import annotations
 
@@ -8,53 +8,59 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-FEW = 5_000  # sessions; they are there at once
-SMALLEST = 20_000_000  # bytes; what is done sooner than it is read about needs no bar
-_WIDTH = 30
+MIN_SESSIONS = 5_000  # fewer are read before a person could read the count
+MIN_INDEX_BYTES = 20_000_000  # less is indexed before a person could read the bar
+_BAR_COLUMNS = 30
+_REDRAW_SECONDS = 0.1
 
 
-def bar() -> Callable[[int, int], None] | None:
-    """A progress bar for the hub; None where nobody looks."""
-    if not _watched():
+def index_progress() -> Callable[[int, int], None] | None:
+    """Return a function that draws how much of a source is indexed; None without a terminal."""
+    if not _is_terminal():
         return None
-    shown_at = 0.0
+    from segue.interfaces.cli.external_tools import TOOLS
 
-    def show(done: int, total: int) -> None:
-        nonlocal shown_at
-        if total < SMALLEST or (time.monotonic() - shown_at < 0.1 and done < total):
+    labels = " and ".join(tool.label for tool in TOOLS.values())
+    drawn_at = 0.0
+
+    def draw(done: int, total: int) -> None:
+        nonlocal drawn_at
+        if total < MIN_INDEX_BYTES:
             return
-        shown_at = time.monotonic()
+        if time.monotonic() - drawn_at < _REDRAW_SECONDS and done < total:
+            return
+        drawn_at = time.monotonic()
         if done >= total:
             line = ""
         else:
-            full = _WIDTH * done // total
-            line = f"Reading Claude Code's sessions  {'█' * full}{'░' * (_WIDTH - full)}"
+            full = _BAR_COLUMNS * done // total
+            line = f"Indexing {labels} sessions  {'█' * full}{'░' * (_BAR_COLUMNS - full)}"
             line += f"  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
 
-    return show
+    return draw
 
 
-def reading(count: int, what: str, *, done: bool) -> None:
-    """How many there are so far, of nobody knows how many; nothing where that was quick."""
-    if not _watched() or count <= FEW:
+def show_count(count: int, label: str, *, done: bool) -> None:
+    """Draw how many items were read so far, if they are many; remove the line when `done`."""
+    if not _is_terminal() or count <= MIN_SESSIONS:
         return
-    sys.stderr.write("\r\x1b[K" if done else f"\r\x1b[K{count:,} {what} …")
+    sys.stderr.write("\r\x1b[K" if done else f"\r\x1b[K{count:,} {label} …")
     sys.stderr.flush()
 
 
-def counted(things: Sequence[T], label: str) -> Iterator[T]:
-    """The things, one by one, with a bar where somebody can see it."""
+def with_progress_bar(items: Sequence[T], label: str) -> Iterator[T]:
+    """Yield the items, with a progress bar if standard error is a terminal."""
     import click
 
-    if not _watched():
-        yield from things
+    if not _is_terminal():
+        yield from items
         return
-    with click.progressbar(things, label=label, file=sys.stderr) as bar:
+    with click.progressbar(items, label=label, file=sys.stderr) as bar:
         yield from bar
 
 
-def _watched() -> bool:
-    """Whether somebody sees it. Some programs start us with the stream closed."""
+def _is_terminal() -> bool:
+    # Some programs start this one with standard error closed.
     return sys.stderr is not None and sys.stderr.isatty()

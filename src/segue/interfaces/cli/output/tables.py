@@ -1,4 +1,4 @@
-"""Sessions and numbers in the columns of a terminal; what is long goes through the pager."""
+"""Format sessions and numbers in the columns of a terminal."""
 
 from __future__ import annotations
 
@@ -11,99 +11,106 @@ import click
 
 from segue.hub import SearchMatch
 from segue.interfaces.cli.durations import age
-from segue.interfaces.cli.output.width import cut, fit_end, width
 from segue.model import clock
 from segue.model.session import Session
 
 from .pager import show_text
-from .text import one_line, safe, tilde
+from .text import highlight, one_line, safe, tilde
+from .width import cut, fit_end, width
 
-_AGE = 4  # columns
-NARROW = 60  # columns; in fewer there is no room for places
+_AGE_COLUMNS = 4
+_UNLIMITED_COLUMNS = 200
+MIN_COLUMNS_WITH_DIRECTORY = 60
+_MIN_TITLE_COLUMNS = 8
+_MIN_CUT_TITLE_COLUMNS = 4
+_GAP = "  "
+# The first 13 characters of an id are its creation time in milliseconds, so they rarely collide.
+_SHORT_ID_LENGTHS = (13, 18, 23, 36)
 
 
 def show(table: Any) -> None:
-    """Print what rich can render."""
+    """Print a value that rich can render."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=columns())
+    console = Console(highlight=False, width=terminal_columns())
     with console.capture() as captured:
         console.print(table)
     show_text(captured.get())
 
 
-def columns() -> int:
-    """How wide it may be. What is not shown in a terminal is not cut to the width of one."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+def terminal_columns() -> int:
+    """Return the terminal's width; other outputs are not cut to a terminal's width."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNLIMITED_COLUMNS
 
 
-def session_lines(sessions: Sequence[Session], found: Sequence[SearchMatch] = ()) -> str:
-    """Which, when, how long, what, where; below each session the snippet that a search found.
+def session_table(sessions: Sequence[Session], matches: Sequence[SearchMatch] = ()) -> str:
+    """Return a line per session: id, age, messages, title, directory.
 
-    Where there is little room, the title gives way; where there is very little, the place goes.
-
-    By hand: rich takes longer to import than the list to read, and minutes for a long one.
+    Search matches add a line with the snippet below each session. A narrow terminal shortens the
+    titles, a very narrow one leaves out the directories. This does not use rich, which takes
+    longer to import than the list takes to read.
     """
     now = clock.now()
-    names = short([session.id for session in sessions])
+    columns = terminal_columns()
+    ids = shorten_ids([session.id for session in sessions])
     counts = [str(session.messages) for session in sessions]
-    part = columns() // 4 if columns() >= NARROW else 0
-    places = [fit_end(one_line(tilde(session.cwd)), part) if part else "" for session in sessions]
+    directory_columns = columns // 4 if columns >= MIN_COLUMNS_WITH_DIRECTORY else 0
+    directories = [
+        fit_end(one_line(tilde(session.cwd)), directory_columns) if directory_columns else ""
+        for session in sessions
+    ]
     titles = [one_line(session.title or "(untitled)") for session in sessions]
-    besides = [marks(session) for session in sessions]
-    lengths = [sum(1 + width(mark) for mark, _ in beside) for beside in besides]
-    most = max(map(len, counts))
-    indent = len(names[0]) + _AGE + most + 3 * len("  ")
-    longest = max(width(title) + length for title, length in zip(titles, lengths, strict=True))
-    room = min(longest, max(8, columns() - indent - len("  ") - max(map(width, places))))
+    labels = [session_labels(session) for session in sessions]
+    label_columns = [sum(1 + width(text) for text, _ in texts) for texts in labels]
+    count_columns = max(map(len, counts))
+    indent = len(ids[0]) + _AGE_COLUMNS + count_columns + 3 * len(_GAP)
+    widest = max(width(title) + size for title, size in zip(titles, label_columns, strict=True))
+    available = columns - indent - len(_GAP) - max(map(width, directories))
+    title_columns = min(widest, max(_MIN_TITLE_COLUMNS, available))
     lines = []
-    for at, session in enumerate(sessions):
-        title = cut(titles[at], max(4, room - lengths[at]))
-        space = " " * (room - width(title) - lengths[at])
-        beside = "".join(" " + click.style(mark, **style) for mark, style in besides[at])
-        lines.append(
-            f"{click.style(names[at], dim=True)}  {age(session.active_at, now):>{_AGE}}"
-            f"  {click.style(counts[at].rjust(most), dim=True)}"
-            f"  {title if session.title else click.style(title, dim=True)}{beside}{space}"
-            f"  {click.style(places[at], dim=True)}"
+    for index, session in enumerate(sessions):
+        title = cut(
+            titles[index], max(_MIN_CUT_TITLE_COLUMNS, title_columns - label_columns[index])
         )
-        if found:
-            below = indent if part else 4
-            lines.append(" " * below + _highlighted(found[at], columns() - below))
+        padding = " " * (title_columns - width(title) - label_columns[index])
+        styled_labels = "".join(" " + click.style(text, **style) for text, style in labels[index])
+        lines.append(
+            f"{click.style(ids[index], dim=True)}"
+            f"{_GAP}{age(session.active_at, now):>{_AGE_COLUMNS}}"
+            f"{_GAP}{click.style(counts[index].rjust(count_columns), dim=True)}"
+            f"{_GAP}{title if session.title else click.style(title, dim=True)}"
+            f"{styled_labels}{padding}"
+            f"{_GAP}{click.style(directories[index], dim=True)}"
+        )
+        if matches:
+            snippet_indent = indent if directory_columns else 4
+            snippet = cut(safe(matches[index].snippet), columns - snippet_indent)
+            lines.append(
+                " " * snippet_indent
+                + highlight(snippet, matches[index].marks, bold=True, fg="yellow")
+            )
     return "".join(f"{line}\n" for line in lines)
 
 
-def _highlighted(found: SearchMatch, room: int) -> str:
-    """A snippet with the words that were found in it marked, as much as there is room for."""
-    shown = cut(safe(found.snippet), room)
-    text, end = "", 0
-    for mark in found.marks:
-        start, stop = (min(each, len(shown)) for each in (mark.start, mark.stop))
-        text += shown[end:start] + click.style(shown[start:stop], bold=True, fg="yellow")
-        end = stop
-    return text + shown[end:]
-
-
-def short(ids: Sequence[str]) -> list[str]:
-    """As much of each id as tells them apart.
-
-    The first 13 characters are its time of making to the millisecond, and hardly ever shared.
-    """
-    length = next(each for each in (13, 18, 23, 36) if len({id[:each] for id in ids}) == len(ids))
+def shorten_ids(ids: Sequence[str]) -> list[str]:
+    """Return a prefix of each id, all of one length and all different."""
+    length = next(
+        length for length in _SHORT_ID_LENGTHS if len({id[:length] for id in ids}) == len(ids)
+    )
     return [id[:length] for id in ids]
 
 
-def marks(session: Session) -> list[tuple[str, dict[str, Any]]]:
-    """What is to be said of a session beside its title, with a style for it."""
-    found: list[tuple[str, dict[str, Any]]] = []
+def session_labels(session: Session) -> list[tuple[str, dict[str, Any]]]:
+    """Return the labels after a session's title (tag, source, status, state) with their styles."""
+    labels: list[tuple[str, dict[str, Any]]] = []
     if session.tag:
-        found.append((f"#{one_line(session.tag)}", {"fg": "cyan"}))
+        labels.append((f"#{one_line(session.tag)}", {"fg": "cyan"}))
     if session.source != "segue":
-        found.append((session.source, {"fg": "magenta"}))
+        labels.append((session.source, {"fg": "magenta"}))
     if session.status != "idle":
-        found.append((session.status, {"fg": "green" if session.status == "running" else "red"}))
+        labels.append((session.status, {"fg": "green" if session.status == "running" else "red"}))
     elif session.pending:
-        found.append(("waiting for an answer", {"fg": "yellow"}))
+        labels.append(("waiting for an answer", {"fg": "yellow"}))
     if session.state != "active":
-        found.append((session.state, {"dim": True}))
-    return found
+        labels.append((session.state, {"dim": True}))
+    return labels

@@ -1,10 +1,11 @@
-"""Sessions and events as a person reads them."""
+"""Format sessions and events for people."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from textwrap import indent
+from typing import Any
 
 import click
 
@@ -30,91 +31,94 @@ from segue.model.event import (
 from segue.model.session import Session, Thread
 from segue.render.message_parts import split_message
 
-USER = click.style("> ", fg="green", bold=True)  # before what a person said
-_BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
+USER_PROMPT = click.style("> ", fg="green", bold=True)  # before a user's message
+_CHECKBOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
 
 def show_sessions(sessions: Sequence[Session]) -> None:
-    """One line a session."""
+    """Print one line per session."""
     now = clock.now()
     for session in sessions:
         title = one_line(session.title or "(untitled)")
-        marks = f" #{one_line(session.tag)}" if session.tag else ""
+        labels = f" #{one_line(session.tag)}" if session.tag else ""
         if session.status != "idle":
-            marks += f" [{session.status}]"
+            labels += f" [{session.status}]"
         elif session.pending:
-            marks += " [waiting for an answer]"
+            labels += " [waiting for an answer]"
         if session.state != "active":
-            marks += f" [{session.state}]"
-        place = f"{session.source}  {one_line(tilde(session.cwd))}"
+            labels += f" [{session.state}]"
+        location = f"{session.source}  {one_line(tilde(session.cwd))}"
         click.echo(
             f"{click.style(session.id, dim=True)}  {age(session.active_at, now):>4}"
-            f"  {session.messages:>4} msg  {title}{click.style(marks, fg='cyan')}"
-            f"  {click.style(place, dim=True)}"
+            f"  {session.messages:>4} msg  {title}{click.style(labels, fg='cyan')}"
+            f"  {click.style(location, dim=True)}"
         )
 
 
-def show_found(results: Iterable[SearchMatch]) -> None:
-    """A session and its snippet, the words that matched in bold."""
-    for found in results:
-        show_sessions([found.session])
-        snippet = safe(found.snippet)
-        text, end = "", 0
-        for mark in found.marks:
-            text += snippet[end : mark.start]
-            text += click.style(snippet[mark.start : mark.stop], bold=True)
-            end = mark.stop
-        click.echo(f"      {text}{snippet[end:]}")
+def show_matches(matches: Iterable[SearchMatch]) -> None:
+    """Print each session with its snippet, the matching words in bold."""
+    for match in matches:
+        show_sessions([match.session])
+        click.echo(f"      {highlight(safe(match.snippet), match.marks, bold=True)}")
+
+
+def highlight(text: str, ranges: Iterable[range], **style: Any) -> str:
+    """Return the text with the given ranges styled; ranges past its end are cut off."""
+    styled, end = "", 0
+    for marked in ranges:
+        start, stop = min(marked.start, len(text)), min(marked.stop, len(text))
+        styled += text[end:start] + click.style(text[start:stop], **style)
+        end = stop
+    return styled + text[end:]
 
 
 def show_event(event: Event) -> None:
-    """An event of the conversation; other kinds are not shown."""
+    """Print an event of the conversation; other events print nothing."""
     text = event_text(event)
     if text is not None:
         click.echo(text)
 
 
-class Telling:
-    """Events as a person reads them one after the other."""
+class ConversationFormatter:
+    """Formats the events of one conversation in order."""
 
     def __init__(self) -> None:
-        self._said = False
-        self._call: tuple[str | None, str] | None = None
+        self._is_first = True
+        self._last_call: tuple[str | None, str] | None = None
 
     def text(self, event: Event) -> str | None:
-        """One more; None for what is not shown, or was a moment ago."""
+        """Return the next event as text; None if it is not shown or repeats the last call."""
         text, body = event_text(event), event.body
-        if isinstance(body, PermissionAsked) and (body.call_id, body.title) == self._call:
-            return None  # the call that it is about says the same
+        if isinstance(body, PermissionAsked) and (body.call_id, body.title) == self._last_call:
+            return None
         if isinstance(body, ToolCall):
-            self._call = body.call_id, body.title or body.name
+            self._last_call = body.call_id, body.title or body.name
         if text is None:
             return None
-        # An empty line before what a person says, but at the beginning.
-        before = "\n" if self._said and text.startswith(USER) else ""
-        self._said = True
-        return before + text
+        separator = "\n" if text.startswith(USER_PROMPT) and not self._is_first else ""
+        self._is_first = False
+        return separator + text
 
 
 def event_text(event: Event) -> str | None:
-    """An event as a person reads it; None for those that are no part of the conversation."""
+    """Return an event as text; None if it is not a part of the conversation."""
     match event.body:
         case UserMessage() as body:
             return _user_text(body)
         case AgentMessage() as body:
-            cut = click.style("  (cut off)", fg="yellow") if body.partial else ""
-            return printable(body.content) + cut
+            suffix = click.style("  (cut off)", fg="yellow") if body.partial else ""
+            return printable(body.content) + suffix
         case AgentThought() as body:
             return click.style(printable(body.content), dim=True)
         case ToolCall() as body:
             return click.style(f"* {one_line(body.title or body.name)}", fg="blue")
         case ToolResult() as body:
-            text = printable(body.content) or one_line(str(body.output or ""))
-            shown = _hanging(f"  {body.status}: ", text)
-            return click.style(shown, dim=body.status == "completed")
+            output = printable(body.content) or one_line(str(body.output or ""))
+            text = _hanging_indent(f"  {body.status}: ", output)
+            return click.style(text, dim=body.status == "completed")
         case PlanChanged() as body:
             return "\n".join(
-                f"  {_BOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
+                f"  {_CHECKBOXES[entry.status]} {one_line(entry.content)}" for entry in body.entries
             )
         case PermissionAsked() as body:
             return click.style(f"? {one_line(body.title)}", fg="yellow")
@@ -122,8 +126,8 @@ def event_text(event: Event) -> str | None:
             return click.style("-- compacted --", dim=True)
         case Interrupted() as body:
             return click.style(f"-- {one_line(body.reason)} --", fg="yellow")
-        case StatusChanged(stop_reason="budget_reached", message=why):
-            return click.style(f"-- {one_line(why or 'budget reached')} --", fg="yellow")
+        case StatusChanged(stop_reason="budget_reached", message=message):
+            return click.style(f"-- {one_line(message or 'budget reached')} --", fg="yellow")
         case Failed() as body:
             return click.style(f"! {one_line(body.message)}", fg="red")
     return None
@@ -132,16 +136,16 @@ def event_text(event: Event) -> str | None:
 def _user_text(message: UserMessage) -> str | None:
     """Return a user's message: what the person typed, and labelled, what a program inserted."""
     if not message.inserted:
-        return _hanging(USER, printable(message.content))
+        return _hanging_indent(USER_PROMPT, printable(message.content))
     lines = []
     for part in split_message(message):
         if not part.inside:
             continue
         match part.kind:
             case "typed":
-                lines.append(_hanging(USER, safe(part.inside)))
+                lines.append(_hanging_indent(USER_PROMPT, safe(part.inside)))
             case "command" | "shell":
-                lines.append(USER + click.style(one_line(part.line), fg="cyan"))
+                lines.append(USER_PROMPT + click.style(one_line(part.line), fg="cyan"))
             case "output":
                 lines.append(click.style(indent(safe(strip_colors(part.inside)), "  "), dim=True))
             case "notice":
@@ -155,35 +159,36 @@ def _user_text(message: UserMessage) -> str | None:
     return "\n".join(lines) or None
 
 
-def _hanging(mark: str, text: str) -> str:
-    """A text behind a mark, its other lines indented, so that they are not taken for an answer."""
-    return mark + indent(text, "  ").removeprefix("  ")
+def _hanging_indent(prefix: str, text: str) -> str:
+    """Return the text after a prefix, its other lines indented to set them off from answers."""
+    return prefix + indent(text, "  ").removeprefix("  ")
 
 
 def thread_text(thread: Thread) -> str:
-    """That another agent did something, and how to see what."""
-    what = ": ".join(one_line(part) for part in (thread.kind, thread.title) if part)
-    told = f"{what} " if what else ""
-    return click.style(f"  ↳ {told}(--agent {one_line(thread.id)})", fg="cyan")
+    """Return a line that names a subagent's thread and the option that shows it."""
+    description = ": ".join(one_line(part) for part in (thread.kind, thread.title) if part)
+    prefix = f"{description} " if description else ""
+    return click.style(f"  ↳ {prefix}(--agent {one_line(thread.id)})", fg="cyan")
 
 
 def printable(content: Content) -> str:
-    """Text that cannot move the cursor or ring the bell, differences as such."""
+    """Return content as text that cannot control the terminal."""
     parts = [plain_text(content)]
     parts += [describe_block(block) for block in content if getattr(block, "text", None) is None]
     return safe("\n".join(part for part in parts if part))
 
 
 def tilde(path: str) -> str:
-    """A path as people write it."""
+    """Return a path with the home directory shortened to `~`."""
     home = os.path.expanduser("~")
     return "~" + path[len(home) :] if path == home or path.startswith(home + os.sep) else path
 
 
 def one_line(text: str) -> str:
+    """Return the text on one line, safe to print."""
     return safe(" ".join(text.split()))
 
 
 def safe(text: str) -> str:
-    """The text, without what would move the cursor or ring the bell."""
+    """Return the text with control characters replaced, which could move the cursor."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

@@ -1,6 +1,6 @@
-"""The picker: `segue` alone in a terminal. Recent sessions, search as you type, a preview.
+"""The session picker: `segue` without a command, in a terminal.
 
-`choices` is what is shown and what is selected, `view` how that looks, `terminal` the terminal, and
-`picker` what the keys do. All of it is our own, since a library for such screens takes longer to
-import than the first screen takes to appear.
+`state` holds the rows and the selection, `view` draws them, `terminal` reads keys and writes the
+screen, `picker` acts on keys. A library for such screens would take longer to import than the
+first screen takes to appear.
 """

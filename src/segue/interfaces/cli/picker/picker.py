@@ -1,4 +1,4 @@
-"""What the keys of the picker do."""
+"""Act on the keys that are pressed in the session picker."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from segue.interfaces.cli.main import Where
 from segue.interfaces.cli.output.text import one_line
+from segue.interfaces.cli.target import Target
 from segue.model.errors import SegueError
 
-from .state import Choices
+from .state import PickerState
 from .terminal import Terminal
-from .view import View
+from .view import PickerView
 
 if TYPE_CHECKING:
     from segue.hub import Hub
     from segue.model.principal import Principal
     from segue.model.session import Session
 
-_STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": -(10**9), "end": 0}
+_FAR_UP = -(10**9)
+_STEPS = {"up": -1, "ctrl-p": -1, "down": 1, "ctrl-n": 1, "home": _FAR_UP}
 
 
 class Picker:
-    """One run of it."""
+    """Shows sessions until the user quits."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._terminal = Terminal()
-        self._view = View()
+        self._view = PickerView()
         self._footer = ""
-        self._after: Callable[[], None] | None = None
+        # Runs outside of the picker's screen, such as another program; then the picker returns.
+        self._off_screen: Callable[[], None] | None = None
         self._actions: dict[str, Callable[[Session], None]] = {
             "enter": self._open,
             "ctrl-r": self._resume,
@@ -43,26 +45,27 @@ class Picker:
         }
 
     def run(self) -> None:
-        with self._where.asking() as ask:
-            self._choices = Choices(ask, os.getcwd())
+        """Show the picker until the user quits."""
+        with self._target.reader() as reader:
+            self._state = PickerState(reader, os.getcwd())
             while True:
-                with self._terminal.shown():
-                    self._loop()
-                if self._after is None:
+                with self._terminal.full_screen():
+                    self._handle_keys()
+                if self._off_screen is None:
                     return
-                after, self._after = self._after, None
-                after()
+                action, self._off_screen = self._off_screen, None
+                action()
 
-    def _loop(self) -> None:
-        """Until the screen is to be left."""
+    def _handle_keys(self) -> None:
+        """Handle keys until the user quits or an action needs the normal screen."""
         while True:
-            if not self._terminal.typed():
+            if not self._terminal.has_input():
                 self._draw()
-            # What can wait is done piece by piece, until a key comes.
-            while not self._terminal.typed() and self._finish():
+            # Load what is missing on the screen step by step, until a key is pressed.
+            while not self._terminal.has_input() and self._load_more():
                 self._draw()
-            key = self._terminal.key()
-            if key in ("ctrl-c", "ctrl-q") or (key == "escape" and not self._choices.typed):
+            key = self._terminal.read_key()
+            if key in ("ctrl-c", "ctrl-q") or (key == "escape" and not self._state.typed):
                 return
             if key != "resize":
                 self._footer = ""
@@ -70,47 +73,48 @@ class Picker:
                 self._press(key)
             except SegueError as error:
                 self._footer = f"! {one_line(error.message)}"
-            if self._after is not None:
+            if self._off_screen is not None:
                 return
 
-    def _finish(self) -> bool:
+    def _load_more(self) -> bool:
         columns, lines = self._terminal.size
-        return self._choices.finish(lines - 2, self._view.splits(columns))
+        return self._state.load_more(lines - 2, preview=self._view.has_preview(columns))
 
     def _press(self, key: str) -> None:
-        choices = self._choices
+        state = self._state
         _, lines = self._terminal.size
         if key in _STEPS:
-            choices.move(_STEPS[key] or len(choices.rows) - 1 - choices.at)
+            state.move(_STEPS[key])
+        elif key == "end":
+            state.move(len(state.rows) - 1 - state.index)
         elif key in ("page-up", "page-down"):
-            choices.move((lines - 3) * (1 if key == "page-down" else -1))
+            state.move((lines - 3) * (1 if key == "page-down" else -1))
         elif key in ("escape", "ctrl-u"):
-            choices.type("")
+            state.set_typed("")
         elif key == "backspace":
-            choices.type(choices.typed[:-1])
+            state.set_typed(state.typed[:-1])
         elif key == "ctrl-w":
-            choices.type(choices.typed.rstrip().rpartition(" ")[0])
+            state.set_typed(state.typed.rstrip().rpartition(" ")[0])
         elif key == "tab":
             self._view.preview = not self._view.preview
         elif key == "ctrl-a":
-            choices.switch()
+            state.toggle_archived()
         elif len(key) == 1 and key.isprintable():
-            choices.type(choices.typed + key)
-        elif key in self._actions and choices.selected is not None:
-            session = choices.selected.session
+            state.set_typed(state.typed + key)
+        elif key in self._actions and state.selected is not None:
+            session = state.selected.session
             assert session is not None
             self._actions[key](session)
 
     def _draw(self) -> None:
-        self._terminal.draw(self._view.lines(self._choices, self._terminal.size, self._footer))
+        self._terminal.draw(self._view.lines(self._state, self._terminal.size, self._footer))
 
-    def _line(self, question: str, given: str) -> str | None:
-        """A line of text, edited in the footer; None if it was not wanted after all."""
-        text = given
+    def _edit_line(self, label: str, text: str) -> str | None:
+        """Edit a line of text in the footer; return None if the user cancels."""
         while True:
-            self._footer = f"{question}: {text}▏"
+            self._footer = f"{label}: {text}▏"
             self._draw()
-            key = self._terminal.key()
+            key = self._terminal.read_key()
             if key == "enter":
                 self._footer = ""
                 return text
@@ -124,69 +128,74 @@ class Picker:
             elif len(key) == 1 and key.isprintable():
                 text += key
 
-    def _change(self, said: str, work: Callable[[Hub, Principal], Any]) -> Any:
-        """Do something to a session, and show what came of it."""
-        done = self._where.run(work)
-        self._choices.reload(stay=True)
-        self._footer = said
-        return done
+    def _change(self, message: str, work: Callable[[Hub, Principal], Any]) -> Any:
+        """Change a session, reload the rows and show a message."""
+        result = self._target.run(work)
+        self._state.reload(keep_position=True)
+        self._footer = message
+        return result
 
     def _open(self, session: Session) -> None:
         from segue.interfaces.cli.commands.show import show_session
 
-        self._after = lambda: show_session(self._where, session.id, wait=True)
+        self._off_screen = lambda: show_session(self._target, session.id, wait=True)
 
     def _resume(self, session: Session) -> None:
         from segue.interfaces.cli.commands.chat import resume
 
-        def go_on() -> None:
+        def resume_and_reload() -> None:
             try:
-                resume(self._where, session)
+                resume(self._target, session)
             except SegueError as error:
                 self._footer = f"! {one_line(error.message)}"
-            self._choices.reload(stay=True)
+            self._state.reload(keep_position=True)
 
-        self._after = go_on
+        self._off_screen = resume_and_reload
 
     def _fork(self, session: Session) -> None:
-        made = self._change(
-            "Forked.", lambda hub, who: hub.editor.fork(who, session.id, origin="cli")
+        fork = self._change(
+            "Forked.", lambda hub, principal: hub.editor.fork(principal, session.id, origin="cli")
         )
-        self._choices.type("")
-        for place, row in enumerate(self._choices.rows):
-            if row.session is not None and row.session.id == made.id:
-                self._choices.at = place
-                break
+        self._state.set_typed("")
+        self._state.select(fork.id)
 
     def _rename(self, session: Session) -> None:
-        title = self._line("Title", session.title or "")
+        title = self._edit_line("Title", session.title or "")
         if title is not None:
             value = title.strip() or None
-            self._change("Renamed.", lambda hub, who: hub.editor.set_title(who, session.id, value))
+            self._change(
+                "Renamed.",
+                lambda hub, principal: hub.editor.set_title(principal, session.id, value),
+            )
 
     def _tag(self, session: Session) -> None:
-        tag = self._line("Tag", session.tag or "")
+        tag = self._edit_line("Tag", session.tag or "")
         if tag is not None:
             value = tag.strip() or None
-            self._change("Tagged.", lambda hub, who: hub.editor.set_tag(who, session.id, value))
+            self._change(
+                "Tagged.", lambda hub, principal: hub.editor.set_tag(principal, session.id, value)
+            )
 
     def _archive(self, session: Session) -> None:
         if session.state == "archived":
-            self._change("Unarchived.", lambda hub, who: hub.editor.unarchive(who, session.id))
+            self._change(
+                "Unarchived.", lambda hub, principal: hub.editor.unarchive(principal, session.id)
+            )
         else:
             self._change(
-                "Archived; ^A shows what is.", lambda hub, who: hub.editor.archive(who, session.id)
+                "Archived; ^A shows archived sessions.",
+                lambda hub, principal: hub.editor.archive(principal, session.id),
             )
 
     def _delete(self, session: Session) -> None:
-        self._footer = f"Move {one_line(session.title or 'it')!r} to the trash? y/n"
+        self._footer = f"Move {one_line(session.title or 'this session')!r} to the trash? y/n"
         self._draw()
-        if self._terminal.key() not in ("y", "Y"):
-            self._footer = "Left as it is."
+        if self._terminal.read_key() not in ("y", "Y"):
+            self._footer = "Not deleted."
             return
         self._change(
-            f"In the trash; `segue restore {session.id[:13]}` takes it out.",
-            lambda hub, who: hub.editor.trash(who, session.id),
+            f"In the trash; `segue restore {session.id[:13]}` restores it.",
+            lambda hub, principal: hub.editor.trash(principal, session.id),
         )
 
     def _copy(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""What the picker shows: recent sessions or what a search found, and which one is selected."""
+"""The rows of the session picker, recent sessions or search matches, and the selected row."""
 
 from __future__ import annotations
 
@@ -9,191 +9,209 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from segue.hub.sessions.resolve import MIN_PREFIX_LENGTH
-from segue.interfaces.cli.main import Ask
 from segue.interfaces.cli.output.text import event_text
+from segue.interfaces.cli.target import HubReader
 from segue.model import ids, search_text
 from segue.model.errors import NotFound
+from segue.model.event import Event
 from segue.model.query import Query
 from segue.model.session import Session
 
-PAGE = 50
-FOUND = 20  # at a time: each comes with a snippet
-PREVIEW = 40  # events
+PAGE_SESSIONS = 50
+PAGE_MATCHES = 20  # fewer, since each needs a snippet
+PREVIEW_EVENTS = 40
+PREVIEW_EVENTS_BEFORE_MATCH = 4
+MAX_CACHED_PREVIEWS = 200
 
 
-class Row(NamedTuple):
-    """A session, with a snippet where a search found it; or a heading, without one."""
+class PickerRow(NamedTuple):
+    """A session, with its snippet and event if it is a search match; or a heading."""
 
     session: Session | None
     text: str = ""
     seq: int | None = None
 
 
-class Choices:
-    """The rows for what has been typed so far."""
+class PickerState:
+    """The rows for the text that has been typed so far."""
 
-    def __init__(self, ask: Ask, here: str) -> None:
-        self._ask = ask
-        self._here = Query(cwd=here, worktrees=True, limit=PAGE)
-        self._everywhere = Query(limit=PAGE)
+    def __init__(self, reader: HubReader, cwd: str) -> None:
+        self._reader = reader
+        self._cwd_query = Query(cwd=cwd, worktrees=True, limit=PAGE_SESSIONS)
+        self._query = Query(limit=PAGE_SESSIONS)
         self.typed = ""
         self.archived = False
-        self.rows: list[Row] = []
-        self.at = 0
+        self.rows: list[PickerRow] = []
+        self.index = 0
         self._cursor: str | None = None
-        self._words = ""
-        self._seen: set[str] = set()
-        self._previews: dict[tuple[str, int, int | None], list[Any]] = {}
+        self._search_words = ""
+        self._session_ids: set[str] = set()
+        self._previews: dict[tuple[str, int, int | None], list[Event]] = {}
         self.reload()
 
     @property
-    def selected(self) -> Row | None:
-        row = self.rows[self.at] if self.at < len(self.rows) else None
+    def selected(self) -> PickerRow | None:
+        row = self.rows[self.index] if self.index < len(self.rows) else None
         return row if row is not None and row.session is not None else None
 
-    def type(self, typed: str) -> None:
-        """Other words are being looked for."""
+    def set_typed(self, typed: str) -> None:
+        """Change the typed text; reload if it searches for other words."""
         self.typed = typed
-        if not self._words or _words(typed) != self._words:
+        if not self._search_words or _searchable(typed) != self._search_words:
             self.reload()
 
-    def switch(self) -> None:
-        """From the sessions in use to the archived ones, or back."""
+    def toggle_archived(self) -> None:
+        """Switch between active and archived sessions."""
         self.archived = not self.archived
-        shelf: Literal["only", "exclude"] = "only" if self.archived else "exclude"
-        self._here = replace(self._here, archived=shelf)
-        self._everywhere = replace(self._everywhere, archived=shelf)
+        archived: Literal["only", "exclude"] = "only" if self.archived else "exclude"
+        self._cwd_query = replace(self._cwd_query, archived=archived)
+        self._query = replace(self._query, archived=archived)
         self.reload()
 
-    def finish(self, height: int, previewed: bool) -> bool:
-        """A piece of what need not be there at once; False when nothing is left of it.
+    def load_more(self, height: int, *, preview: bool) -> bool:
+        """Load the preview if it is shown, or the next page if the screen has empty lines.
 
-        That is the preview, if it is shown, and as many rows as fit the screen.
+        Return False if nothing is missing.
         """
         row = self.selected
-        if previewed and row is not None and self.preview(row) is None:
-            self._read(row)
+        if preview and row is not None and self.preview(row) is None:
+            self._load_preview(row)
             return True
         if len(self.rows) < height and self._cursor is not None:
-            self._more()
+            self._load_page()
             return True
         return False
 
-    def reload(self, *, stay: bool = False) -> None:
-        """The rows anew; the selected session stays selected if it is still there.
+    def reload(self, *, keep_position: bool = False) -> None:
+        """Load the rows again and select the same session, if it is still listed.
 
-        If not, the first of them is; to `stay`, the one that is now in its place.
+        If it is not, select the first session, or with `keep_position` the one nearest to the old
+        row. A search selects its first match unless `keep_position` is set.
         """
-        before, place = self.selected, self.at
-        self.rows, self._seen, self._cursor = [], set(), None
-        self._words = _words(self.typed)
-        if self._words:
-            self._search()
+        before, index = self.selected, self.index
+        self.rows, self._session_ids, self._cursor = [], set(), None
+        self._search_words = _searchable(self.typed)
+        if self._search_words:
+            self._load_matches()
         else:
-            self._recent()
-        self.at = self._first()
-        if before is not None and before.session is not None and (stay or not self._words):
-            if stay:
-                self._reach(place)
-                self.at = self._near(place)
-            kept = before.session.id
-            found = (i for i, row in enumerate(self.rows) if row.session and row.session.id == kept)
-            self.at = next(found, self.at)
+            self._load_recent()
+        self.index = self._first_session_index()
+        if before is None or before.session is None:
+            return
+        if keep_position:
+            self._load_until(index)
+            self.index = self._nearest_session_index(index)
+        if keep_position or not self._search_words:
+            self.select(before.session.id)
+
+    def select(self, session_id: str) -> None:
+        """Select a session if it is among the loaded rows."""
+        for index, row in enumerate(self.rows):
+            if row.session is not None and row.session.id == session_id:
+                self.index = index
+                return
 
     def move(self, steps: int) -> None:
-        """Select another session, so many rows away; headings are passed over."""
-        wanted = max(0, self.at + steps)
-        self._reach(wanted)
-        wanted = min(wanted, len(self.rows) - 1)
+        """Select the session that is `steps` rows away, skipping headings."""
+        index = max(0, self.index + steps)
+        self._load_until(index)
+        index = min(index, len(self.rows) - 1)
         step = 1 if steps > 0 else -1
-        while 0 <= wanted < len(self.rows) and self.rows[wanted].session is None:
-            wanted += step
-        self.at = wanted if 0 <= wanted < len(self.rows) else self._first()
+        while 0 <= index < len(self.rows) and self.rows[index].session is None:
+            index += step
+        self.index = index if 0 <= index < len(self.rows) else self._first_session_index()
 
-    def preview(self, row: Row) -> list[Any] | None:
-        """The end of the conversation, or the part that a search found; None if not read yet."""
-        return self._previews.get(_place(row))
+    def preview(self, row: PickerRow) -> list[Event] | None:
+        """Return the events around a match, or the last ones; None if they are not loaded."""
+        return self._previews.get(_preview_key(row))
 
-    def _read(self, row: Row) -> None:
+    def _load_preview(self, row: PickerRow) -> None:
         session = row.session
         assert session is not None
-        if len(self._previews) > 200:
+        if len(self._previews) > MAX_CACHED_PREVIEWS:
             self._previews.clear()
-        where: dict[str, Any] = {"backward": True, "limit": PREVIEW}
+        window: dict[str, Any] = {"backward": True, "limit": PREVIEW_EVENTS}
         if row.seq is not None:
-            where = {"after": max(0, row.seq - 4), "limit": PREVIEW}
+            first = max(0, row.seq - PREVIEW_EVENTS_BEFORE_MATCH)
+            window = {"after": first, "limit": PREVIEW_EVENTS}
         try:
-            events = self._ask(lambda hub, who: hub.history.events(who, session.id, **where))
+            events = self._reader(
+                lambda hub, principal: hub.history.events(principal, session.id, **window)
+            )
         except NotFound:
-            events = []  # it was deleted meanwhile
-        self._previews[_place(row)] = list(events)
+            events = []  # the session has been deleted since it was listed
+        self._previews[_preview_key(row)] = list(events)
 
-    def _reach(self, place: int) -> None:
-        """Have so many rows, if there are as many."""
-        while place >= len(self.rows) and self._cursor is not None:
-            self._more()
+    def _load_until(self, index: int) -> None:
+        while index >= len(self.rows) and self._cursor is not None:
+            self._load_page()
 
-    def _near(self, place: int) -> int:
-        """The place of a session: there, or below, or above."""
-        below = range(place, len(self.rows))
-        above = range(min(place, len(self.rows)) - 1, -1, -1)
-        sessions = (at for at in (*below, *above) if self.rows[at].session is not None)
-        return next(sessions, 0)
+    def _nearest_session_index(self, index: int) -> int:
+        """Return the index of a session at or below `index`, else above it."""
+        below = range(index, len(self.rows))
+        above = range(min(index, len(self.rows)) - 1, -1, -1)
+        return next((i for i in (*below, *above) if self.rows[i].session is not None), 0)
 
-    def _first(self) -> int:
+    def _first_session_index(self) -> int:
         return next((i for i, row in enumerate(self.rows) if row.session is not None), 0)
 
-    def _recent(self) -> None:
-        mine = self._ask(lambda hub, who: hub.sessions.list(who, self._here)).sessions
-        if mine:
-            self._add(f"In {os.path.basename(self._here.cwd or '') or '/'}", mine)
-        self._more("Everywhere" if mine else "")
+    def _load_recent(self) -> None:
+        here = self._reader(
+            lambda hub, principal: hub.sessions.list(principal, self._cwd_query)
+        ).sessions
+        if here:
+            self._add(f"In {os.path.basename(self._cwd_query.cwd or '') or '/'}", here)
+        self._load_page("Everywhere" if here else "")
 
-    def _search(self) -> None:
-        bounds = ids.prefix_range(self.typed.strip(), "sesn")
-        if bounds is not None and len(self.typed) >= MIN_PREFIX_LENGTH:
-            named = self._ask(lambda hub, who: hub.sessions.in_id_range(who, *bounds, limit=PAGE))
-            state = "archived" if self.archived else "active"
-            self._add("", [session for session in named if session.state == state])
-        self._more()
+    def _load_matches(self) -> None:
+        id_range = ids.prefix_range(self.typed.strip(), "sesn")
+        if id_range is not None and len(self.typed) >= MIN_PREFIX_LENGTH:
+            sessions = self._reader(
+                lambda hub, principal: hub.sessions.in_id_range(
+                    principal, *id_range, limit=PAGE_SESSIONS
+                )
+            )
+            wanted = "archived" if self.archived else "active"
+            self._add("", [session for session in sessions if session.state == wanted])
+        self._load_page()
 
-    def _more(self, heading: str = "") -> None:
-        """The next page."""
-        if not self._words:
-            page = self._ask(
-                lambda hub, who: hub.sessions.list(who, self._everywhere, self._cursor)
+    def _load_page(self, heading: str = "") -> None:
+        if not self._search_words:
+            page = self._reader(
+                lambda hub, principal: hub.sessions.list(principal, self._query, self._cursor)
             )
             self._cursor = page.next
             self._add(heading, page.sessions)
             return
-        query = replace(self._everywhere, text=self._words, limit=FOUND)
-        results = self._ask(lambda hub, who: hub.sessions.search(who, query, self._cursor))
+        query = replace(self._query, text=self._search_words, limit=PAGE_MATCHES)
+        results = self._reader(
+            lambda hub, principal: hub.sessions.search(principal, query, self._cursor)
+        )
         self._cursor = results.next
-        for found in results.matches:
-            if found.session.id not in self._seen:
-                self._seen.add(found.session.id)
-                seq = None
-                # A title is no part of the conversation: where it was found, the end is shown.
-                if found.event is not None and event_text(found.event) is not None:
-                    seq = found.event.seq
-                self.rows.append(Row(found.session, found.snippet, seq))
+        for match in results.matches:
+            if match.session.id not in self._session_ids:
+                self._session_ids.add(match.session.id)
+                # A match in the title has no place in the conversation: its end is shown.
+                shown = match.event is not None and event_text(match.event) is not None
+                seq = match.event.seq if match.event is not None and shown else None
+                self.rows.append(PickerRow(match.session, match.snippet, seq))
 
     def _add(self, heading: str, sessions: Sequence[Session]) -> None:
-        new = [session for session in sessions if session.id not in self._seen]
-        self._seen.update(session.id for session in new)
+        new = [session for session in sessions if session.id not in self._session_ids]
+        self._session_ids.update(session.id for session in new)
         if heading and new:
-            self.rows.append(Row(None, heading))
-        self.rows += [Row(session) for session in new]
+            self.rows.append(PickerRow(None, heading))
+        self.rows += [PickerRow(session) for session in new]
 
 
-def _place(row: Row) -> tuple[str, int, int | None]:
-    """What a preview is kept by: with the session's length, so that one that goes on is reread."""
+def _preview_key(row: PickerRow) -> tuple[str, int, int | None]:
+    """Return the cache key of a preview; `last_seq` makes a session that grew load again."""
     assert row.session is not None
     return (row.session.id, row.session.last_seq, row.seq)
 
 
-def _words(typed: str) -> str:
-    """What to search for: not for the last word while it is one letter, which begins too many."""
+def _searchable(typed: str) -> str:
+    """Return the words to search for, without a last word of one letter, which matches too much."""
     rest, _, last = typed.rpartition(" ")
     words = rest if len(last) < search_text.MIN_PREFIX_CHARS and last.isascii() else typed
     return words if search_text.terms(words) else ""

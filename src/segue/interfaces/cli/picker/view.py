@@ -1,4 +1,4 @@
-"""How the picker looks: its state as the lines of a screen."""
+"""Draw the session picker: turn its state into the lines of a screen."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import click
 
 from segue.interfaces.cli.durations import age
+from segue.interfaces.cli.external_tools import source_symbol
 from segue.interfaces.cli.output.text import event_text, one_line
 from segue.interfaces.cli.output.width import fit, fit_end, wrap
 from segue.model import clock
+from segue.model.event import Event
 from segue.model.session import Session
 
-from .state import Choices, Row
+from .state import PickerRow, PickerState
 
-WIDE = 90  # columns from which on there is room for a preview
+MIN_COLUMNS_WITH_PREVIEW = 90
 KEYS = (
     "enter open",
     "^R resume",
@@ -29,128 +31,135 @@ KEYS = (
     "^Y copy id",
 )
 QUIT = "esc quit"
-_HERE = {"claude": "◆", "segue": " "}
 
 
-class View:
-    """Lines for a size of screen. `preview` can be turned off."""
+class PickerView:
+    """Draws the picker for any size of screen. `preview` turns the preview on and off."""
 
     def __init__(self) -> None:
         self.preview = True
         self._top = 0
-        self._colour = "NO_COLOR" not in os.environ
+        self._color = "NO_COLOR" not in os.environ
 
-    def splits(self, columns: int) -> bool:
-        """Whether there is a preview beside the list."""
-        return self.preview and columns >= WIDE
+    def has_preview(self, columns: int) -> bool:
+        """Return True if the preview is on and the screen is wide enough."""
+        return self.preview and columns >= MIN_COLUMNS_WITH_PREVIEW
 
-    def lines(self, choices: Choices, size: tuple[int, int], footer: str = "") -> list[str]:
-        """The screen; without a footer of its own, the keys are its last line."""
+    def lines(self, state: PickerState, size: tuple[int, int], footer: str = "") -> list[str]:
+        """Return the lines of the screen; without a footer, the last line lists the keys."""
         columns, rows = size
         height = rows - 2
-        split = self.splits(columns)
-        left = columns * 11 // 20 if split else columns
-        listed = self._list(choices, left, height)
-        if split:
-            shown = self._preview(choices, columns - left - 3, height)
-            bar = self._style(" │ ", dim=True)
-            listed = [f"{line}{bar}{other}" for line, other in zip(listed, shown, strict=True)]
-        name = "archived " if choices.archived else "segue "
-        typed = fit(choices.typed + "▏", columns - len(name) - 2)
-        last = footer or _keys(columns, choices.archived)
+        has_preview = self.has_preview(columns)
+        list_columns = columns * 11 // 20 if has_preview else columns
+        lines = self._list_lines(state, list_columns, height)
+        if has_preview:
+            preview = self._preview_lines(state, columns - list_columns - 3, height)
+            border = self._style(" │ ", dim=True)
+            lines = [f"{left}{border}{right}" for left, right in zip(lines, preview, strict=True)]
+        name = "archived " if state.archived else "segue "
+        typed = fit(state.typed + "▏", columns - len(name) - 2)
+        last = footer or _key_line(columns, archived=state.archived)
         return [
             f"{self._style(name, bold=True)}> {typed}",
-            *listed,
+            *lines,
             self._style(fit(last, columns), dim=not footer),
         ]
 
     def _style(self, text: str, **style: Any) -> str:
-        if not self._colour:
+        if not self._color:
             style.pop("fg", None)
         return click.style(text, reset=True, **style)
 
-    def _list(self, choices: Choices, columns: int, height: int) -> list[str]:
-        self._top = min(self._top, choices.at)
-        if choices.at >= self._top + height:
-            self._top = choices.at - height + 1
-        if choices.at <= 1:
-            self._top = 0  # with the first session its heading
+    def _list_lines(self, state: PickerState, columns: int, height: int) -> list[str]:
+        self._scroll(state.index, height)
         now = clock.now()
-        shown = choices.rows[self._top : self._top + height]
+        rows = state.rows[self._top : self._top + height]
         lines = [
-            self._row(row, columns, now, self._top + place == choices.at)
-            for place, row in enumerate(shown)
+            self._row_line(row, columns, now, selected=index == state.index)
+            for index, row in enumerate(rows, self._top)
         ]
         if not lines:
-            lines = [self._style(fit(f"  {_nothing(choices)}", columns), dim=True)]
+            lines = [self._style(fit(f"  {_empty_message(state)}", columns), dim=True)]
         return lines + [" " * columns] * (height - len(lines))
 
-    def _row(self, row: Row, columns: int, now: int, selected: bool) -> str:
+    def _scroll(self, index: int, height: int) -> None:
+        """Keep the selected row on the screen, and the heading above the first session."""
+        self._top = min(self._top, index)
+        if index >= self._top + height:
+            self._top = index - height + 1
+        if index <= 1:
+            self._top = 0
+
+    def _row_line(self, row: PickerRow, columns: int, now: int, *, selected: bool) -> str:
         session = row.session
         if session is None:
             return self._style(fit(row.text, columns), dim=True, bold=True)
-        tag = f" #{one_line(session.tag)}" if session.tag else ""
-        state = "" if session.status == "idle" else f" [{session.status}]"
-        waiting = " [waiting]" if session.status == "idle" and session.pending else ""
-        title = one_line(session.title or "(untitled)") + tag + state + waiting
-        mark = _HERE.get(session.source, "◇")
-        text = f"{mark} {age(session.active_at, now):>4}  {title}"
-        if row.text and not self._says(title, row.text):
-            text += f"  · {one_line(row.text)}"
+        title = _labelled_title(session)
+        text = f"{source_symbol(session.source)} {age(session.active_at, now):>4}  {title}"
+        snippet = one_line(row.text)
+        if snippet and snippet.strip("…") not in title:
+            text += f"  · {snippet}"
         line = fit(text, columns)
         return self._style(line, reverse=True) if selected else line
 
-    def _says(self, title: str, snippet: str) -> bool:
-        """Whether a snippet says nothing but the title."""
-        return one_line(snippet).strip("…") in title
-
-    def _preview(self, choices: Choices, columns: int, height: int) -> list[str]:
-        row = choices.selected
+    def _preview_lines(self, state: PickerState, columns: int, height: int) -> list[str]:
+        row = state.selected
         if row is None or row.session is None:
             return [" " * columns] * height
-        about = _about(row.session, columns)
-        head = [self._style(fit(line, columns), dim=True) for line in about]
-        room = height - len(head) - 1
-        text = list(_conversation(choices.preview(row) or (), columns))
-        text = text[:room] if row.seq is not None else text[-room:]
-        body = [fit(line, columns) for line in text]
-        lines = [*head, " " * columns, *body]
+        header = [
+            self._style(fit(line, columns), dim=True)
+            for line in _session_header(row.session, columns)
+        ]
+        body_height = height - len(header) - 1
+        body = list(_conversation_lines(state.preview(row) or (), columns))
+        body = body[:body_height] if row.seq is not None else body[-body_height:]
+        lines = [*header, " " * columns, *(fit(line, columns) for line in body)]
         return (lines + [" " * columns] * (height - len(lines)))[:height]
 
 
-def _nothing(choices: Choices) -> str:
-    if choices.typed:
-        return "Nothing found."
-    return "Nothing is archived." if choices.archived else "No sessions yet: `segue new`."
+def _labelled_title(session: Session) -> str:
+    tag = f" #{one_line(session.tag)}" if session.tag else ""
+    status = ""
+    if session.status != "idle":
+        status = f" [{session.status}]"
+    elif session.pending:
+        status = " [waiting]"
+    return one_line(session.title or "(untitled)") + tag + status
 
 
-def _keys(columns: int, archived: bool) -> str:
-    """As many of the keys as there is room for, and how to get out."""
-    shown = QUIT
+def _empty_message(state: PickerState) -> str:
+    if state.typed:
+        return "No sessions match."
+    return "No archived sessions." if state.archived else "No sessions yet: run `segue new`."
+
+
+def _key_line(columns: int, *, archived: bool) -> str:
+    """Return as many of the keys as fit, and always how to quit."""
+    line = QUIT
     for key in KEYS[::-1]:
         if archived:
             key = key.replace("archived", "back").replace("X archive", "X unarchive")
-        shown = f"{key}  {shown}"
-    while len(shown) > columns and "  " in shown:
-        rest, _, last = shown.rpartition("  ")
-        shown = f"{rest.rpartition('  ')[0]}  {last}"
-    return shown
+        line = f"{key}  {line}"
+    while len(line) > columns and "  " in line:
+        rest, _, last = line.rpartition("  ")
+        line = f"{rest.rpartition('  ')[0]}  {last}"
+    return line
 
 
-def _about(session: Session, columns: int) -> list[str]:
-    made = clock.to_rfc3339(session.created_at)[:16].replace("T", " ")
+def _session_header(session: Session, columns: int) -> list[str]:
+    created = clock.to_rfc3339(session.created_at)[:16].replace("T", " ")
     messages = "1 message" if session.messages == 1 else f"{session.messages} messages"
     branch = f" ({one_line(session.git_branch)})" if session.git_branch else ""
     return [
         session.id,
         fit_end(one_line(session.cwd) + branch, columns),
-        f"{messages}, begun {made}, by {session.origin}",
+        f"{messages}, created {created}, by {session.origin}",
     ]
 
 
-def _conversation(events: Sequence[Any], columns: int) -> Iterator[str]:
+def _conversation_lines(events: Sequence[Event], columns: int) -> Iterator[str]:
     for event in events:
-        shown = event_text(event)
-        if shown is not None:
-            # Styles are left out: a line is cut to the column.
-            yield from wrap(click.unstyle(shown), columns)
+        text = event_text(event)
+        if text is not None:
+            # Lines are cut to the column, which would cut through style codes.
+            yield from wrap(click.unstyle(text), columns)

@@ -1,0 +1,200 @@
+"""The store and workspace that a command works on, and the options that select them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from segue.event_loop import NeedsEventLoop, run_without_loop
+from segue.factory import data_dir, open_hub
+from segue.model.principal import Principal, check_workspace
+
+from .external_tools import TOOLS
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from segue.hub import Hub
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Work = Callable[["Hub", Principal], Awaitable[T]]
+_DATABASE_VARIABLE = "$SEGUE_DATABASE_URL"
+
+
+class HubReader(Protocol):
+    """Runs one read on an open hub and returns its result."""
+
+    def __call__(self, read: Work[T]) -> T: ...
+
+
+class Target:
+    """The store and workspace that a command's options select."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        workspace: str,
+        database_url: str | None,
+        sources: str | None = None,
+    ) -> None:
+        self.directory = directory or data_dir()
+        self.database_url = database_url
+        self.sources = sources
+        self.principal = Principal(workspace=check_workspace(workspace), local=True)
+
+    def command_options(self) -> str:
+        """Return the options that select the same store in any terminal, without a password."""
+        import shlex
+
+        from segue.http.redact import redact_url
+
+        words = []
+        if self.directory.absolute() != data_dir({**os.environ, "SEGUE_DATA_DIR": ""}):
+            words += ["--data-dir", str(self.directory.absolute())]
+        if self.database_url is not None:
+            words += ["--database-url", redact_url(self.database_url) or _DATABASE_VARIABLE]
+        if self.principal.workspace != "local":
+            words += ["--workspace", self.principal.workspace]
+        options = shlex.join(words)
+        return options.replace(shlex.quote(_DATABASE_VARIABLE), f'"{_DATABASE_VARIABLE}"')
+
+    async def open(self, *, lasting: bool = False) -> Hub:
+        """Open the hub; a `lasting` one also watches sources that are not used yet."""
+        from .output.progress import index_progress
+
+        return await open_hub(
+            self.directory,
+            self.database_url,
+            sources=self.sources,
+            lasting=lasting,
+            progress=index_progress(),
+        )
+
+    def run(self, work: Work[T]) -> T:
+        """Open the hub, do the work under an event loop, close the hub."""
+        import asyncio
+
+        return asyncio.run(self._open_and_do(work))
+
+    def read(self, read: Work[T]) -> T:
+        """Open the hub, read without an event loop if possible, close the hub.
+
+        `read` must not write or print: it may run twice.
+        """
+        with self.reader() as reader:
+            return reader(read)
+
+    @contextmanager
+    def reader(self) -> Iterator[HubReader]:
+        """Keep one hub open for several reads, none of which may write or print."""
+        reader = _HubReader(self)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    async def _open_and_do(self, work: Work[T]) -> T:
+        async with await self.open() as hub:
+            return await work(hub, self.principal)
+
+
+class _HubReader:
+    """Runs reads on one hub without an event loop, until a read needs one.
+
+    The embedded store's reads never wait, and importing asyncio takes longer than `segue list`.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._hub: Hub | None = None
+        self._runner: asyncio.Runner | None = None
+        if target.database_url or os.environ.get("SEGUE_DATABASE_URL"):
+            self._use_loop()
+
+    def __call__(self, read: Work[T]) -> T:
+        if self._runner is None:
+            try:
+                return run_without_loop(self._read(read))
+            except NeedsEventLoop:
+                self.close()
+                self._use_loop()
+        assert self._runner is not None
+        return self._runner.run(self._read(read))
+
+    def close(self) -> None:
+        hub, self._hub = self._hub, None
+        if self._runner is not None:
+            if hub is not None:
+                self._runner.run(hub.close())
+            self._runner.close()
+        elif hub is not None:
+            try:
+                run_without_loop(hub.close())
+            except NeedsEventLoop:
+                import asyncio
+
+                asyncio.run(hub.close())
+
+    def _use_loop(self) -> None:
+        import asyncio
+
+        self._runner = asyncio.Runner()
+
+    async def _read(self, read: Work[T]) -> T:
+        if self._hub is None:
+            self._hub = await self._target.open()
+        return await read(self._hub, self._target.principal)
+
+
+def target_options(command: F) -> F:
+    """Add the options that every command has; the command receives them as `target`."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        data_dir_option: Path | None,
+        workspace: str,
+        database_url: str | None,
+        sources: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        target = Target(data_dir_option, workspace, database_url, sources)
+        return command(*args, target=target, **kwargs)
+
+    options = [
+        click.option(
+            "--data-dir",
+            "data_dir_option",
+            type=click.Path(file_okay=False, path_type=Path),
+            envvar="SEGUE_DATA_DIR",
+            help="The directory with segue's data.  [default: the platform's data directory]",
+        ),
+        click.option(
+            "--workspace",
+            default="local",
+            show_default=True,
+            help="The workspace to use.",
+        ),
+        click.option(
+            "--database-url",
+            envvar="SEGUE_DATABASE_URL",
+            help="A PostgreSQL database instead of the embedded store: postgresql://…",
+        ),
+        click.option(
+            "--sources",
+            envvar="SEGUE_SOURCES",
+            metavar="NAMES",
+            help=f"Other tools whose sessions are included: {', '.join(TOOLS)}, or none.  "
+            f"[default: {', '.join(TOOLS)}, with the embedded store]",
+        ),
+    ]
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]  # the same command, with `target` filled in
