@@ -1,8 +1,8 @@
-"""The command line from a cold process, and the picker in a real pseudo-terminal.
+"""Measure cold starts of the command line, and the picker in a pseudo-terminal.
 
-Processes are timed from outside, one of each after the other. The floor is a Python that imports
-what any command of ours needs and does nothing. The peer is a script that lists the same Claude
-Code sessions with claude-agent-sdk, whose source is fetched from PyPI.
+Processes are timed from outside, in turns. The baseline is a Python process that only imports
+click, msgspec and sqlite3, which every command needs. The peer is a script that lists the same
+Claude Code sessions with claude-agent-sdk, whose source is downloaded from PyPI.
 """
 
 from __future__ import annotations
@@ -30,71 +30,79 @@ from _common import NOW, Bench, Case, Words, built, interleaved, scratch, search
 from segue.sources.claude.format.paths import project_key
 
 COMMAND = str(Path(sys.executable).with_name("segue"))
-FLOOR = [sys.executable, "-c", "import click, msgspec, sqlite3"]
+BASELINE = [sys.executable, "-c", "import click, msgspec, sqlite3"]
 SDK = "claude-agent-sdk==0.2.182"
 PEER = """
 import json, claude_agent_sdk
 rows = [vars(session) for session in claude_agent_sdk.list_sessions(limit=20)]
 print(json.dumps(rows, default=str))
 """
-DRAWN = b"\x1b[?2026l"  # the end of every screen that the picker draws
-QUIET = 0.05  # seconds after which nothing more is drawn
-TYPED = 16  # messages of which the first words are typed
+SCREEN_END = b"\x1b[?2026l"  # the picker writes it after every screen
+IDLE_SECONDS = 0.05  # without output for so long, a screen is complete
+TYPED_MESSAGES = 16
+TYPED_CHARACTERS = 12
 
 
-def run(command: list[str], environment: dict[str, str]) -> Case:
-    async def timed() -> None:
+def run_case(command: list[str], environment: dict[str, str]) -> Case:
+    """Return a case that runs a command once."""
+
+    async def run_command() -> None:
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
-    return timed
+    return run_command
 
 
-class Picker:
+class PickerProcess:
     """`segue` in a pseudo-terminal of 120 columns and 40 lines."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self._terminal, child_terminal = pty.openpty()
+        fcntl.ioctl(child_terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self._child = subprocess.Popen(
-            [COMMAND], env=environment, stdin=theirs, stdout=theirs, stderr=theirs, cwd="/"
+            [COMMAND],
+            env=environment,
+            stdin=child_terminal,
+            stdout=child_terminal,
+            stderr=child_terminal,
+            cwd="/",
         )
-        os.close(theirs)
-        self._read = b""
+        os.close(child_terminal)
+        self._output = b""
 
-    def drawn(self) -> None:
-        """Wait for the next screen to be there."""
-        while DRAWN not in self._read:
-            self._read += os.read(self._ours, 65536)
-        self._read = self._read.partition(DRAWN)[2]
+    def wait_for_screen(self) -> None:
+        """Wait until the next screen is drawn."""
+        while SCREEN_END not in self._output:
+            self._output += os.read(self._terminal, 65536)
+        self._output = self._output.partition(SCREEN_END)[2]
 
     def press(self, key: str) -> tuple[float, float]:
-        """Seconds until the screen after a key is there, and until it is whole.
+        """Press a key; return the seconds until the first and until the last screen after it.
 
-        What is drawn later is the preview, and what more was found than is found at once.
+        Later screens add the preview and further matches.
         """
         start = time.perf_counter()
-        os.write(self._ours, key.encode())
-        self.drawn()
+        os.write(self._terminal, key.encode())
+        self.wait_for_screen()
         first = last = time.perf_counter() - start
-        while self._read or select.select([self._ours], [], [], QUIET)[0]:
-            self.drawn()
+        while self._output or select.select([self._terminal], [], [], IDLE_SECONDS)[0]:
+            self.wait_for_screen()
             last = time.perf_counter() - start
         return first, last
 
     def close(self) -> None:
-        os.write(self._ours, b"\x03")
+        os.write(self._terminal, b"\x03")
         while True:
             try:
-                if not os.read(self._ours, 65536):
+                if not os.read(self._terminal, 65536):
                     break
             except OSError:
                 break
-        os.close(self._ours)
+        os.close(self._terminal)
         self._child.wait()
 
 
-def transcripts(root: Path, count: int) -> None:
-    """Short Claude Code sessions, which is what suits a reader of whole files best."""
+def write_transcripts(root: Path, count: int) -> None:
+    """Write short Claude Code sessions, the best case for a reader of whole files."""
     words, dice = Words(), random.Random(7)
     for number in range(count):
         cwd = f"/home/me/src/project-{number % 40}"
@@ -104,13 +112,13 @@ def transcripts(root: Path, count: int) -> None:
         at = NOW // 1_000_000 - number * 60
         when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(at))
         lines = []
-        for place, kind in enumerate(("user", "assistant")):
+        for index, kind in enumerate(("user", "assistant")):
             text = words.text(dice, 20, 60)
             lines.append(
                 {
                     "type": kind,
-                    "uuid": f"{number:08x}-0000-4000-8000-00000000000{place + 1}",
-                    "parentUuid": f"{number:08x}-0000-4000-8000-000000000001" if place else None,
+                    "uuid": f"{number:08x}-0000-4000-8000-00000000000{index + 1}",
+                    "parentUuid": f"{number:08x}-0000-4000-8000-000000000001" if index else None,
                     "sessionId": id,
                     "cwd": cwd,
                     "timestamp": when,
@@ -124,8 +132,8 @@ def transcripts(root: Path, count: int) -> None:
         os.utime(path, (at, at))
 
 
-def fetched(directory: Path) -> Path | None:
-    """The source of claude-agent-sdk; None where it cannot be had."""
+def download_sdk(directory: Path) -> Path | None:
+    """Download the source of claude-agent-sdk; return None if that fails."""
     command = [sys.executable, "-m", "pip", "download", "-q", SDK, "--no-deps"]
     command += ["--no-binary", ":all:", "--dest", str(directory)]
     if subprocess.run(command, capture_output=True).returncode != 0:
@@ -136,10 +144,11 @@ def fetched(directory: Path) -> Path | None:
     return archive.with_name(archive.name.removesuffix(".tar.gz")) / "src"
 
 
-def environment(data: Path, claude: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+def make_environment(data: Path, claude: Path) -> dict[str, str]:
+    """Return the environment of a command with its own data and Claude directory."""
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return {
-        **kept,
+        **inherited,
         "HOME": str(data),
         "SEGUE_DATA_DIR": str(data),
         "CLAUDE_CONFIG_DIR": str(claude),
@@ -152,112 +161,124 @@ async def main() -> int:
     files = 500 if bench.quick else 10_000
     rounds = 5 if bench.quick else 15
     with scratch() as directory:
-        made = searched(count, Words())
-        path = await built(bench, f"searched-{count}", directory, made, count)
+        sessions = searched(count, Words())
+        path = await built(bench, f"searched-{count}", directory, sessions, count)
         data = directory / "data"
         data.mkdir()
         (data / "segue.db").symlink_to(path)
-        alone = environment(data, directory / "nothing")
-        listed = await starts(bench, alone, count, rounds)
-        keystrokes(bench, alone, path, count)
-        await peers(bench, directory, files, rounds, listed)
+        env = make_environment(data, directory / "nothing")
+        list_seconds = await measure_starts(bench, env, count, rounds)
+        measure_keystrokes(bench, env, path, count)
+        await compare_peer(bench, directory, files, rounds, list_seconds)
     return bench.finish()
 
 
-async def starts(bench: Bench, env: dict[str, str], count: int, rounds: int) -> float:
-    """The seconds that a list takes."""
+async def measure_starts(bench: Bench, env: dict[str, str], count: int, rounds: int) -> float:
+    """Measure cold starts; return the seconds of `segue list`."""
     cases = {
-        "floor": run(FLOOR, env),
-        "list": run([COMMAND, "list", "--format", "json"], env),
-        "version": run([COMMAND, "--version"], env),
+        "baseline": run_case(BASELINE, env),
+        "list": run_case([COMMAND, "list", "--format", "json"], env),
+        "version": run_case([COMMAND, "--version"], env),
     }
     times = await interleaved(cases, rounds, warm=2)
-    floor = times["floor"].median
-    bench.row("the floor: import click, msgspec, sqlite3", median=floor * 1e3, ratio=1.0)
+    baseline = times["baseline"].median
+    bench.row("the baseline: import click, msgspec, sqlite3", median=baseline * 1e3, ratio=1.0)
     version = times["version"].median
-    bench.row("segue --version", median=version * 1e3, ratio=version / floor)
-    listed = times["list"].median
-    ok = listed <= 2 * floor
-    what = f"segue list --format json, {count:,} sessions"
-    bench.row(what, "2x the floor", ok, median=listed * 1e3, ratio=listed / floor)
+    bench.row("segue --version", median=version * 1e3, ratio=version / baseline)
+    list_seconds = times["list"].median
+    ok = list_seconds <= 2 * baseline
+    label = f"segue list --format json, {count:,} sessions"
+    bench.row(
+        label, "2x the baseline", ok, median=list_seconds * 1e3, ratio=list_seconds / baseline
+    )
 
-    first, floors = [], []
+    first_screens, baselines = [], []
     for _ in range(rounds):
         start = time.perf_counter()
-        subprocess.run(FLOOR, env=env, check=True)
-        floors.append(time.perf_counter() - start)
+        subprocess.run_case(BASELINE, env=env, check=True)
+        baselines.append(time.perf_counter() - start)
         start = time.perf_counter()
-        picker = Picker(env)
-        picker.drawn()
-        first.append(time.perf_counter() - start)
+        picker = PickerProcess(env)
+        picker.wait_for_screen()
+        first_screens.append(time.perf_counter() - start)
         picker.close()
-    over = statistics.median(first) - statistics.median(floors)
-    median = statistics.median(first) * 1e3
-    what = f"the picker's first screen, {count:,} sessions"
-    bench.row(what, "200 ms over the floor", over <= 0.2, median=median)
-    bench.note(f"the first screen is there {over * 1e3:.0f} ms after the floor has ended")
-    return listed
+    over = statistics.median(first_screens) - statistics.median(baselines)
+    median = statistics.median(first_screens) * 1e3
+    label = f"the picker's first screen, {count:,} sessions"
+    bench.row(label, "200 ms over the baseline", over <= 0.2, median=median)
+    bench.note(f"the first screen appears {over * 1e3:.0f} ms later than the baseline ends")
+    return list_seconds
 
 
-def said(path: Path) -> list[str]:
-    """The first letters of some messages, from all over the store: they are all to be found."""
+def typed_texts(path: Path) -> list[str]:
+    """Return the first letters of some messages, so that each search has a match."""
     with closing(sqlite3.connect(path)) as store:
         sql = "SELECT body FROM events WHERE type = 'user_message' AND key % 997 = 0 LIMIT ?"
-        bodies = [json.loads(body) for (body,) in store.execute(sql, (TYPED,))]
-    return [body["content"][0]["text"][:12] for body in bodies]
+        bodies = [json.loads(body) for (body,) in store.execute(sql, (TYPED_MESSAGES,))]
+    return [body["content"][0]["text"][:TYPED_CHARACTERS] for body in bodies]
 
 
-def keystrokes(bench: Bench, env: dict[str, str], path: Path, count: int) -> None:
-    picker = Picker(env)
-    picker.drawn()
-    typed: list[tuple[float, float]] = []
-    for words in said(path):
-        typed += [picker.press(key) for key in words]
+def measure_keystrokes(bench: Bench, env: dict[str, str], path: Path, count: int) -> None:
+    picker = PickerProcess(env)
+    picker.wait_for_screen()
+    presses: list[tuple[float, float]] = []
+    for words in typed_texts(path):
+        presses += [picker.press(key) for key in words]
         picker.press("\x15")
     moves = [picker.press("\x1b[B") for _ in range(60)]
     picker.close()
-    found = spread([first for first, _ in typed])
-    what = f"a keystroke's search on the screen, {count:,} sessions"
-    bench.row(what, "30 ms", found["95%"] <= 30, **found)
-    bench.row("the same, with the preview, the screen full", **spread([last for _, last in typed]))
-    bench.row("a step down the list, with its preview", **spread([last for _, last in moves]))
+    first_times = spread([first for first, _ in presses])
+    label = f"first matches after a keystroke, {count:,} sessions"
+    bench.row(label, "30 ms", first_times["95%"] <= 30, **first_times)
+    bench.row(
+        "the complete screen after a keystroke, with the preview",
+        **spread([last for _, last in presses]),
+    )
+    bench.row("moving down one row, with the preview", **spread([last for _, last in moves]))
 
 
-def spread(took: list[float]) -> dict[str, float]:
-    """What is usual and what is slow, in ms."""
-    took.sort()
-    return {"median": statistics.median(took) * 1e3, "95%": took[int(len(took) * 0.95)] * 1e3}
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Return the median and the 95th percentile in ms."""
+    seconds.sort()
+    return {
+        "median": statistics.median(seconds) * 1e3,
+        "95%": seconds[int(len(seconds) * 0.95)] * 1e3,
+    }
 
 
-async def peers(bench: Bench, directory: Path, files: int, rounds: int, listed: float) -> None:
-    source = fetched(directory)
+async def compare_peer(
+    bench: Bench, directory: Path, files: int, rounds: int, list_seconds: float
+) -> None:
+    """Compare `segue list` with a script that uses claude-agent-sdk."""
+    source = download_sdk(directory)
     if source is None:
-        bench.note(f"{SDK} could not be fetched: not compared")
+        bench.note(f"{SDK} could not be downloaded: not compared")
         return
     home = directory / "claude"
-    transcripts(home, files)
+    write_transcripts(home, files)
     data = directory / "indexed"
     data.mkdir()
-    env = environment(data, home)
+    env = make_environment(data, home)
     ours = [COMMAND, "list", "--format", "json"]
-    subprocess.run(ours, env=env, check=True, stdout=subprocess.DEVNULL)  # makes the index
+    subprocess.run(ours, env=env, check=True, stdout=subprocess.DEVNULL)  # creates the index
     peer = {**env, "PYTHONPATH": str(source)}
     cases = {
-        "peer": run([sys.executable, "-c", PEER], peer),
-        "ours": run(ours, env),
+        "peer": run_case([sys.executable, "-c", PEER], peer),
+        "ours": run_case(ours, env),
     }
     times = await interleaved(cases, max(3, rounds // 3), warm=1)
-    theirs, own = times["peer"].median, times["ours"].median
-    bench.note(
-        f"the script takes {theirs / listed:.1f}x as long as `segue list` on the store above"
+    peer_seconds, own_seconds = times["peer"].median, times["ours"].median
+    ratio = peer_seconds / list_seconds
+    bench.note(f"the script takes {ratio:.1f}x as long as `segue list` on the store above")
+    bench.row(
+        f"claude_agent_sdk.list_sessions(limit=20), {files:,} sessions", median=peer_seconds * 1e3
     )
-    bench.row(f"claude_agent_sdk.list_sessions(limit=20), {files:,} sessions", median=theirs * 1e3)
     bench.row(
         "segue list --format json, the same files",
         "a tenth of that",
-        theirs >= 10 * own,
-        median=own * 1e3,
-        ratio=own / theirs,
+        peer_seconds >= 10 * own_seconds,
+        median=own_seconds * 1e3,
+        ratio=own_seconds / peer_seconds,
     )
 
 
