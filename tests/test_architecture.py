@@ -67,7 +67,6 @@ KNOWN_INTERFACE_IMPORTS = {
         "event_loop",
         "factory.data_dir",
         "interfaces.acp",
-        "interfaces.rest.app",
         "sources.claude.exchange.event_codec",
         "sources.claude.sdk.locate",
         "sources.claude.format.paths",

@@ -12,17 +12,7 @@ import httpx2
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from segue.hub import Hub
-    from segue.model.principal import Principal
-
 LOCAL_URL = "http://localhost"
-
-
-def create_rest_app(hub: Hub, principal: Principal | None) -> ASGIApp:
-    """Return the REST application, for one principal or for the principals of request keys."""
-    from segue.interfaces.rest.app import RestApp
-
-    return RestApp(hub, principal=principal)
 
 
 class _ResponseBody(httpx2.AsyncByteStream):

@@ -142,7 +142,9 @@ class ApiCall:
         self, stack: AsyncExitStack, key: str | None, token: str | None, common: dict[str, Any]
     ) -> ApiClient:
         """Return a client of the local store: for the local user, or for a key's workspace."""
-        from .local_transport import LOCAL_URL, LocalTransport, create_rest_app
+        from segue.server.local import create_local_app
+
+        from .local_transport import LOCAL_URL, LocalTransport
 
         hub = await stack.enter_async_context(await self._target.open())
         if self._operation.method != "GET":
@@ -152,7 +154,7 @@ class ApiCall:
         if not key and not token:
             principal = self._target.principal
             await self._resolve_session(hub)
-        transport = LocalTransport(create_rest_app(hub, principal))
+        transport = LocalTransport(create_local_app(hub, principal))
         client = ApiClient(LOCAL_URL, key=key, token=token, transport=transport, **common)
         return await stack.enter_async_context(client)
 
