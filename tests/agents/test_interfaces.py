@@ -86,7 +86,7 @@ async def prompt_in_terminal(cwd: Path, data: Path) -> None:
                 answered = True
                 terminal.write(b"1\n")
     plain = re.sub(rb"\x1b\[\d*m", b"", shown)
-    assert await child.turns.wait() == 0 and b"Two lines, as you can see." in plain, shown
+    assert await child.wait() == 0 and b"Two lines, as you can see." in plain, shown
 
 
 async def prompt_over_rest(api: Api, session: str) -> list[dict[str, Any]]:
