@@ -74,7 +74,7 @@ async def test_a_prompt_without_the_sdk_names_the_package_to_install() -> None:
 async def test_a_turn_of_an_imported_session_without_the_sdk_fails_with_the_package_name() -> None:
     async with await segue.open_hub() as hub:
         await hub.turns.run(segue.LOCAL, ID, "/say more")
-        agent = await hub.records.agent_of("local", "claude")
+        agent = hub.records.agent_of("local", "claude")
         await hub.editor.configure(segue.LOCAL, ID, ConfigChanged(agent=agent))
         await hub.config.set("local", "claude.continue", "true")
         assert await hub.turns.run(segue.LOCAL, ID, "more") == "error"
@@ -138,7 +138,7 @@ async def test_claude_code_resumes_imported_sessions_and_starts_new_ones(
     async with await segue.open_hub() as hub:
         await hub.config.set("local", "claude.continue", "true")
         await hub.turns.run(segue.LOCAL, ID, "more")
-        agent = await hub.records.agent_of("local", "claude")
+        agent = hub.records.agent_of("local", "claude")
         new = await hub.editor.create(segue.LOCAL, agent=agent)
         await hub.turns.run(segue.LOCAL, new.id, "begin")
     resumed, started = calls

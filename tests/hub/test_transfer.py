@@ -107,7 +107,6 @@ async def test_no_session_is_imported_without_its_agent(
         agent = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
         session = await hub.editor.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
-        await hub.records.prepare("other")
         with monkeypatch.context() as patch:
             patch.setattr(hub.store, "put_record", full)
             with pytest.raises(StoreFull):

@@ -83,7 +83,7 @@ class Api:
             return ids.format_id(
                 "agent", (await self.hub.records.built_in_agent(self.workspace)).id
             )
-        return ids.format_id("env", await self.hub.records.built_in_environment(self.workspace))
+        return ids.format_id("env", self.hub.records.built_in_environment(self.workspace))
 
     async def say(self, session: str, text: str) -> list[dict[str, Any]]:
         """Send a message, and wait for the turn to rest."""

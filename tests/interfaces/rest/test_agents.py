@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from segue.agents.demo import DemoAgent
-from segue.model import ids
+from segue.model import clock, ids
 from segue.model.record import Record
 from tests.interfaces.rest.api import open_api
 
@@ -192,10 +192,10 @@ async def test_agents_are_listed_newest_first_the_archived_on_request(tmp_path: 
         async def names(**params: Any) -> list[str]:
             return [each["name"] for each in (await api.ok("GET", "/v1/agents", **params))["data"]]
 
-        assert await names() == ["segue", "2", "0"]
-        assert await names(include_archived="true") == ["segue", "2", "1", "0"]
-        assert await names(**{"created_at[lte]": made[2]["created_at"]}) == ["2", "0"]
-        assert await names(**{"created_at[gte]": made[2]["created_at"]}) == ["segue", "2"]
+        assert await names() == ["2", "0", "segue"]
+        assert await names(include_archived="true") == ["2", "1", "0", "segue"]
+        assert await names(**{"created_at[lte]": made[2]["created_at"]}) == ["2", "0", "segue"]
+        assert await names(**{"created_at[gte]": made[2]["created_at"]}) == ["2"]
         await api.fails(400, "POST", path, {"name": "x"})
         body = {"agent": made[1]["id"], "environment_id": await api.environment()}
         assert "archived" in await api.fails(400, "POST", "/v1/sessions", body)
@@ -209,6 +209,35 @@ async def test_the_built_in_records_are_listed_and_stay(tmp_path: Path) -> None:
         assert (environment["name"], environment["config"]["type"]) == ("local", "cloud")
         await api.fails(400, "POST", f"/v1/agents/{agent['id']}/archive")
         await api.fails(400, "DELETE", f"/v1/environments/{environment['id']}")
+
+
+async def test_reading_the_built_in_records_does_not_store_them(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        agent = await api.ok("GET", f"/v1/agents/{await api.built_in('agents')}")
+        environment = await api.ok("GET", f"/v1/environments/{await api.built_in('environments')}")
+        await api.ok("GET", "/v1/agents")
+        await api.ok("GET", f"/v1/agents/{agent['id']}/versions")
+        for kind in ("agent", "environment"):
+            assert await api.hub.store.records("local", kind) == []
+        session = await api.session()
+        assert session["agent"]["version"] == agent["version"]
+        for kind, shown in (("agent", agent), ("environment", environment)):
+            (stored,) = await api.hub.store.records("local", kind)
+            assert clock.to_rfc3339(stored.created_at) == shown["created_at"]
+
+
+async def test_the_built_in_records_are_stored_when_they_are_changed(tmp_path: Path) -> None:
+    async with open_api(tmp_path) as api:
+        await api.hub.config.set("local", "model", "anthropic:claude-opus-4-8")
+        path = f"/v1/agents/{await api.built_in('agents')}"
+        assert (await api.ok("GET", path))["version"] == 2
+        changed = await api.ok("POST", path, {"system": "Be brief.", "version": 2})
+        assert (changed["version"], changed["system"]) == (3, "Be brief.")
+        versions = (await api.ok("GET", f"{path}/versions"))["data"]
+        assert [version["version"] for version in versions] == [3, 2, 1]
+        path = f"/v1/environments/{await api.built_in('environments')}"
+        assert (await api.ok("POST", path, {"name": "here"}))["name"] == "here"
+        assert (await api.ok("GET", path))["name"] == "here"
 
 
 async def test_an_environment_is_changed_in_parts_and_deleted(tmp_path: Path) -> None:

@@ -1,8 +1,14 @@
-"""Records that sessions refer to, and those that a workspace has from the start."""
+"""Versioned records of a workspace: agents, environments and the like, built-in ones included.
+
+Every workspace has a built-in agent and environment, and one agent for each source that can
+continue sessions. They are computed, so that reading them writes nothing. They are stored when a
+session, a deployment or another agent refers to them, and when they are changed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -16,63 +22,85 @@ from segue.model.record import Record
 from segue.sources.base import agent_id as source_agent_id
 from segue.store.base import Store
 
-_BATCH = 200
-# Where the built-in agent's record has the model that was configured when its version was made.
+BATCH_SIZE = 200
+# The field in which a version of the built-in agent has the model that was configured for it.
 CONFIGURED = "configured"
+# When the built-in records were created, for every workspace.
+BUILT_IN_SINCE = clock.from_rfc3339("2026-01-01T00:00:00Z")
 
 
 class Records:
-    """Agents, environments and the like: versioned, scoped by workspace.
+    """Create, read, change and delete versioned records, scoped by workspace.
 
-    `agents` are those of other tools, by workspace and id.
+    `source_agents` has the agents of other tools by workspace and id.
     """
 
     def __init__(
-        self, store: Store, agents: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
+        self, store: Store, source_agents: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
     ) -> None:
         self._store = store
-        self._agents = agents or {}
-        self._ready: set[str] = set()
+        self._source_agents = source_agents or {}
+        self._built_in: dict[str, dict[tuple[str, str], Record]] = {}
+        self._stored_built_in: set[tuple[str, str, str, int]] = set()
 
     async def create(
         self, workspace: str, kind: str, body: dict[str, Any], id: str | None = None
     ) -> Record:
+        """Store the first version of a record."""
         return await self._store.put_record(new(workspace, kind, body, id))
 
     async def put(self, *records: Record, drop: Sequence[Record] = ()) -> None:
-        """Several changes, all or none; Conflict if somebody else changed one of them first."""
+        """Store new versions and delete records, all or none.
+
+        Raises Conflict if one of them was changed since it was read.
+        """
         await self._store.put_records(records, drop)
 
     async def get(self, workspace: str, kind: str, id: str, version: int | None = None) -> Record:
-        found = await self._store.get_record(workspace, kind, id, version)
-        if found is None:
-            which = f"no {kind} {id}" if version is None else f"no version {version} of {kind} {id}"
-            raise NotFound(which)
-        return found
+        """Return a version of a record, by default the newest. Raises NotFound without it."""
+        record = await self.find(workspace, kind, id, version)
+        if record is None:
+            raise NotFound(
+                f"no {kind} {id}" if version is None else f"no version {version} of {kind} {id}"
+            )
+        return record
 
-    async def find(self, workspace: str, kind: str, id: str) -> Record | None:
-        """The newest version, if there is one."""
-        return await self._store.get_record(workspace, kind, id)
+    async def find(
+        self, workspace: str, kind: str, id: str, version: int | None = None
+    ) -> Record | None:
+        """Return a version of a record, by default the newest, or None."""
+        first = self._first_versions(workspace).get((kind, id))
+        stored = await self._store.get_record(workspace, kind, id, version)
+        if first is None or (stored is not None and version is not None):
+            return stored
+        newest = stored if version is None else await self._store.get_record(workspace, kind, id)
+        current = await self._current(newest or first)
+        matches = (record for record in (current, first) if version in (None, record.version))
+        return next(matches, None)
 
-    async def update(self, record: Record, body: dict[str, Any], *, only: bool = False) -> Record:
-        """The next version; Conflict if somebody else made one since `record` was read.
+    async def update(
+        self, record: Record, body: dict[str, Any], *, drop_earlier: bool = False
+    ) -> Record:
+        """Store the next version of a record.
 
-        With `only`, the earlier ones are forgotten.
+        `drop_earlier` deletes the earlier versions. Raises Conflict if the record was changed
+        since it was read.
         """
+        await self._store_built_in(record.workspace, record.kind, record.id, record.version)
         changed = replace(record, body=body, version=record.version + 1, updated_at=clock.now())
-        return await self._store.put_record(changed, drop_earlier=only)
+        return await self._store.put_record(changed, drop_earlier=drop_earlier)
 
     async def amend(self, record: Record) -> Record:
-        """The record in the place of its newest version, of which nothing is kept."""
+        """Replace the newest version of a record by `record`, which has the same number."""
         return await self._store.put_record(record, amend=True)
 
     async def supersede(self, record: Record) -> Record:
-        """The record, changed, as the next and only version; Conflict as with `update`."""
+        """Store a changed record as its next and only version. Raises Conflict as `update` does."""
         following = replace(record, version=record.version + 1)
         return await self._store.put_record(following, drop_earlier=True)
 
     async def archive(self, record: Record) -> Record:
-        """The newest version as an archived one, whichever that is by then."""
+        """Archive the newest version of a record, whatever its number is by then."""
         while record.archived_at is None:
             now = clock.now()
             archived = replace(record, archived_at=now, updated_at=now)
@@ -82,14 +110,15 @@ class Records:
                 record = await self.get(record.workspace, record.kind, record.id)
         return record
 
-    async def retire(self, record: Record, emptied: Mapping[str, Any] | None = None) -> Record:
-        """Archive a record of which one version is kept, with what is `emptied` in its body.
+    async def retire(self, record: Record, cleared: Mapping[str, Any] | None = None) -> Record:
+        """Archive a record of which only one version is stored.
 
-        It is the next one, so nobody who read the record before brings it back by a change.
+        `cleared` replaces fields of its body. The archived record is the next version, so a
+        concurrent change of the version before it fails and does not restore the record.
         """
         while record.archived_at is None:
             now = clock.now()
-            body = {**record.body, **(emptied or {})}
+            body = {**record.body, **(cleared or {})}
             retired = replace(record, body=body, archived_at=now)
             try:
                 return await self.supersede(replace(retired, updated_at=now))
@@ -98,17 +127,17 @@ class Records:
         return record
 
     async def delete(self, record: Record) -> None:
-        """Forget a record, all versions of it; what referred to it keeps an id that names nothing.
+        """Delete all versions of a record, even if it is changed at the same time.
 
-        Whoever changes it meanwhile loses.
+        Ids of the record that are stored elsewhere stay, and refer to nothing.
         """
-        found: Record | None = record
-        while found is not None:
+        newest: Record | None = record
+        while newest is not None:
             try:
-                await self._store.put_records([], drop=[found])
+                await self._store.put_records([], drop=[newest])
                 return
             except Conflict:
-                found = await self._store.get_record(record.workspace, record.kind, record.id)
+                newest = await self._store.get_record(record.workspace, record.kind, record.id)
 
     async def list(
         self,
@@ -119,24 +148,39 @@ class Records:
         archived: bool = False,
         limit: int = 50,
     ) -> tuple[Record, ...]:
-        """The newest versions, newest record first, from after a position."""
+        """Return the newest version of each record, newest record first, after a position."""
         rows = await self._store.records(
             workspace, kind, after=after, archived=archived, limit=limit
         )
-        return tuple(rows)
+        built_in = [
+            first for first in self._first_versions(workspace).values() if first.kind == kind
+        ]
+        if not built_in:
+            return tuple(rows)
+        by_id = {row.id: row for row in rows}
+        for first in built_in:
+            if first.id in by_id:
+                by_id[first.id] = await self._current(by_id[first.id])
+            elif after is None or _position(first) < after:
+                stored = await self._store.get_record(workspace, kind, first.id)
+                if stored is None:
+                    by_id[first.id] = await self._current(first)
+        return tuple(sorted(by_id.values(), key=_position, reverse=True)[:limit])
 
     async def all(self, workspace: str, kind: str) -> AsyncIterator[Record]:
-        """Every record of a kind, archived ones too, newest first."""
+        """Yield every record of a kind, archived ones included, newest first."""
         after: Position | None = None
-        while rows := await self.list(workspace, kind, after=after, archived=True, limit=_BATCH):
+        while rows := await self.list(
+            workspace, kind, after=after, archived=True, limit=BATCH_SIZE
+        ):
             for record in rows:
                 yield record
-            after = Position(rows[-1].created_at, rows[-1].id)
+            after = _position(rows[-1])
 
     async def versions(
         self, record: Record, *, below: int | None = None, limit: int = 50
     ) -> tuple[Record, ...]:
-        """A record's versions, newest first, from below a number."""
+        """Return the versions of a record with numbers lower than `below`, newest first."""
         top = record.version if below is None else min(below - 1, record.version)
         return tuple(
             [
@@ -145,102 +189,128 @@ class Records:
             ]
         )
 
+    # Built-in records.
+
     async def built_in_agent(self, workspace: str) -> AgentRef:
-        """The agent of sessions that name none: the configured model, or the demo agent."""
-        record = await self.built_in(workspace)
+        """Return the agent of sessions that name none: the configured model or the demo agent."""
+        record = await self.get(workspace, "agent", agent_id(workspace))
         return AgentRef(id=record.id, version=record.version)
 
-    async def built_in(self, workspace: str) -> Record:
-        """The built-in agent's record, which shows the model that is configured."""
-        await self.prepare(workspace)
-        record = await self.get(workspace, "agent", agent_id(workspace))
-        model = (await self._store.settings(workspace)).get("model")
-        while record.body.get(CONFIGURED) != model:
-            # A version shows one model, whatever is configured later.
-            try:
-                record = await self.update(record, {**record.body, CONFIGURED: model})
-            except Conflict:  # another process was quicker
-                record = await self.get(workspace, "agent", record.id)
-        return record
+    def built_in_environment(self, workspace: str) -> str:
+        """Return the id of the environment of sessions that name none: this machine."""
+        return environment_id(workspace)
 
-    async def agent_of(self, workspace: str, source: str) -> AgentRef:
-        """The agent whose sessions a source has."""
-        await self.prepare(workspace)
+    def agent_of(self, workspace: str, source: str) -> AgentRef:
+        """Return the agent whose sessions a source has."""
         return AgentRef(id=source_agent_id(workspace, source))
 
     def author(self, workspace: str, source: str) -> AgentRef | None:
-        """The same for a copy of such a session, in which the configured agent answers."""
+        """Return the agent of a copy of a source's session, in which the configured agent answers.
+
+        Returns None if the source has no agent.
+        """
         id = source_agent_id(workspace, source)
-        known = (workspace, id) in self._agents
+        known = (workspace, id) in self._source_agents
         return AgentRef(id=id, overrides={"kind": "default"}) if known else None
 
     def is_usual(self, workspace: str, ref: AgentRef) -> bool:
-        """Whether an agent is that of sessions that name none."""
+        """Return whether an agent is that of sessions that name none."""
         return ref.id == agent_id(workspace)
 
     def is_built_in(self, record: Record) -> bool:
-        """Whether an agent was there from the start."""
-        own = record.id == agent_id(record.workspace)
-        return own or (record.workspace, record.id) in self._agents
+        """Return whether a record is built in."""
+        return (record.kind, record.id) in self._first_versions(record.workspace)
+
+    async def store_built_in(
+        self, workspace: str, agent: AgentRef | None, environment_id: str | None = None
+    ) -> None:
+        """Store an agent and an environment that are about to be referred to, if built in."""
+        if agent is not None:
+            await self._store_built_in(workspace, "agent", agent.id, agent.version)
+        if environment_id is not None:
+            await self._store_built_in(workspace, "environment", environment_id, 1)
+
+    def _first_versions(self, workspace: str) -> dict[tuple[str, str], Record]:
+        """Return the first version of each built-in record of a workspace, by kind and id."""
+        records = self._built_in.get(workspace)
+        if records is None:
+            bodies: dict[tuple[str, str], dict[str, Any]] = {
+                ("agent", agent_id(workspace)): {"name": "segue", "spec": {"kind": "default"}},
+                ("environment", environment_id(workspace)): {"name": "local"},
+            }
+            for (owner, id), body in self._source_agents.items():
+                if owner == workspace:
+                    bodies["agent", id] = dict(body)
+            records = self._built_in[workspace] = {
+                (kind, id): replace(
+                    new(workspace, kind, body, id),
+                    created_at=BUILT_IN_SINCE,
+                    updated_at=BUILT_IN_SINCE,
+                )
+                for (kind, id), body in bodies.items()
+            }
+        return records
+
+    async def _current(self, record: Record) -> Record:
+        """Return the current version of a built-in record.
+
+        A version of the built-in agent shows one model: a newly configured model is a new version.
+        """
+        if record.id != agent_id(record.workspace):
+            return record
+        model = (await self._store.settings(record.workspace)).get("model")
+        if record.body.get(CONFIGURED) == model:
+            return record
+        return replace(record, body={**record.body, CONFIGURED: model}, version=record.version + 1)
+
+    async def _store_built_in(self, workspace: str, kind: str, id: str, version: int) -> None:
+        """Store a built-in record up to a version; do nothing for other records."""
+        first = self._first_versions(workspace).get((kind, id))
+        if first is None or (workspace, kind, id, version) in self._stored_built_in:
+            return
+        stored = await self._store.get_record(workspace, kind, id)
+        while stored is None or stored.version < version:
+            following = first if stored is None else await self._current(stored)
+            if stored is not None and following.version == stored.version:
+                return  # the version does not exist
+            try:
+                stored = await self._store.put_record(replace(following, updated_at=clock.now()))
+            except Conflict:  # another process has stored it
+                stored = await self._store.get_record(workspace, kind, id)
+        self._stored_built_in.add((workspace, kind, id, version))
+
+    # Agents by name.
 
     async def agent_named(self, workspace: str, name: str) -> str:
-        """The id of the agent of that name, the newest if there are several; else the name."""
+        """Return the id of the newest agent with a name, or the name if there is none."""
         wanted = name.casefold()
-        await self.prepare(workspace)
         async for record in self.all(workspace, "agent"):
             if str(record.body.get("name", "")).casefold() == wanted:
                 return record.id
         return name
 
     async def agent_names(self, workspace: str, agents: Iterable[str]) -> dict[str, str]:
-        """What the agents of these ids are called, of those that are known."""
+        """Return the names of agents by id, without agents that do not exist."""
         names: dict[str, str] = {}
         for id in sorted(set(agents)):
-            body = self._agents.get((workspace, id))
-            if body is None and (record := await self._store.get_record(workspace, "agent", id)):
+            body = self._source_agents.get((workspace, id))
+            if body is None and (record := await self.find(workspace, "agent", id)):
                 body = record.body
             if body is not None:
                 names[id] = str(body.get("name") or id[:8])
         return names
 
     async def program(self, workspace: str, name: str, spec: dict[str, Any]) -> AgentRef:
-        """The agent that a program brings along; its kind may be known only where that runs."""
+        """Store the agent of a program, which may be the only one that can run it."""
         id = program_id(workspace, name)
-        await self._ensure(workspace, "agent", id, {"name": name, "spec": spec})
+        if await self._store.get_record(workspace, "agent", id) is None:
+            with suppress(Conflict):  # another process has stored it
+                await self.create(workspace, "agent", {"name": name, "spec": spec}, id)
         return AgentRef(id=id)
-
-    async def built_in_environment(self, workspace: str) -> str:
-        """The environment of sessions that name none: this machine."""
-        await self.prepare(workspace)
-        return environment_id(workspace)
-
-    async def prepare(self, workspace: str) -> None:
-        """See to it that the records are there that every workspace has."""
-        if workspace in self._ready:
-            return
-        built_in: list[tuple[str, str, dict[str, Any]]] = [
-            ("agent", agent_id(workspace), {"name": "segue", "spec": {"kind": "default"}}),
-            ("environment", environment_id(workspace), {"name": "local"}),
-            *(
-                ("agent", id, dict(body))
-                for (where, id), body in self._agents.items()
-                if where == workspace
-            ),
-        ]
-        for kind, id, body in built_in:
-            await self._ensure(workspace, kind, id, body)
-        self._ready.add(workspace)
-
-    async def _ensure(self, workspace: str, kind: str, id: str, body: dict[str, Any]) -> None:
-        if await self._store.get_record(workspace, kind, id) is None:
-            try:
-                await self.create(workspace, kind, body, id)
-            except Conflict:
-                return  # another process was quicker
 
 
 def new(workspace: str, kind: str, body: dict[str, Any], id: str | None = None) -> Record:
-    """The first version of a record."""
+    """Return the first version of a record, not yet stored."""
     now = clock.now()
     return Record(
         workspace=workspace,
@@ -253,15 +323,23 @@ def new(workspace: str, kind: str, body: dict[str, Any], id: str | None = None) 
     )
 
 
+def _position(record: Record) -> Position:
+    return Position(record.created_at, record.id)
+
+
 @lru_cache(1024)
 def program_id(workspace: str, name: str) -> str:
+    """Return the id of a program's agent."""
     return ids.derived_id("segue", "program", workspace, name)
 
 
+@lru_cache(1024)
 def agent_id(workspace: str) -> str:
+    """Return the id of a workspace's built-in agent."""
     return ids.derived_id("segue", "agent", workspace)
 
 
 @lru_cache(1024)
 def environment_id(workspace: str) -> str:
+    """Return the id of a workspace's built-in environment."""
     return ids.derived_id("segue", "environment", workspace)

@@ -109,7 +109,7 @@ class Work:
                     continue
                 fresh = {name: item.body[name] for name in ("session", "metadata", "ttl")}
                 body = {**fresh, "state": "queued", "polled_at": now}
-                return await self._records.update(item, body, only=True)
+                return await self._records.update(item, body, drop_earlier=True)
             except Conflict:
                 continue
         return None
@@ -135,7 +135,7 @@ class Work:
             raise Conflict(f"the work is {body['state']}, and not to be acknowledged")
         now = clock.now()
         taken = {**body, "state": "starting", "acknowledged_at": now}
-        return await self._records.update(item, taken, only=True)
+        return await self._records.update(item, taken, drop_earlier=True)
 
     async def beat(self, item: Record, expected: str | None, ttl: int | None) -> Record:
         """Hold an item for a while longer; HeartbeatRefused unless the last one was `expected`.
@@ -152,7 +152,7 @@ class Work:
             beaten = {"started_at": now, **body, "state": "active", "latest_heartbeat_at": now}
             try:
                 beaten["ttl"] = ttl or body["ttl"]
-                return await self._records.update(item, beaten, only=True)
+                return await self._records.update(item, beaten, drop_earlier=True)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)
         lease = {
@@ -178,7 +178,7 @@ class Work:
             try:
                 if not force and body["state"] in ("starting", "active"):
                     asked = {**body, "state": "stopping", "stop_requested_at": now}
-                    return await self._records.update(item, asked, only=True)
+                    return await self._records.update(item, asked, drop_earlier=True)
                 return await self._stop(item, now)
             except Conflict:
                 item = await self._records.get(item.workspace, item.kind, item.id)

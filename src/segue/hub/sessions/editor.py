@@ -80,11 +80,14 @@ class SessionEditor:
             created_fields.setdefault("git_branch", directories.branch(cwd))
         workspace = principal.workspace
         real_cwd = directories.real(cwd)
+        agent = agent or await self._records.built_in_agent(workspace)
+        environment_id = environment_id or self._records.built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, environment_id)
         created = Created(
             cwd=directories.absolute(cwd),
             real_cwd=None if real_cwd == cwd else real_cwd,
-            agent=agent or await self._records.built_in_agent(workspace),
-            environment_id=environment_id or await self._records.built_in_environment(workspace),
+            agent=agent,
+            environment_id=environment_id,
             **created_fields,
         )
         drafts: list[AnyBody] = [created]
@@ -151,6 +154,8 @@ class SessionEditor:
 
     async def configure(self, principal: Principal, id: str, change: ConfigChanged) -> Session:
         """Change a session's mode, options, roots or agent."""
+        if isinstance(change.agent, AgentRef):
+            await self._records.store_built_in(principal.workspace, change.agent)
         session, _ = await self.change(principal, id, lambda _: [change])
         return session
 

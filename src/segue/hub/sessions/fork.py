@@ -107,14 +107,16 @@ class SessionForker:
         cwd = directories.absolute(cwd) if cwd else parent.cwd
         real_cwd = directories.real(cwd)
         agent = parent.agent if source is None else None
-        environment_id = parent.environment_id
+        agent = agent or await self._records.built_in_agent(workspace)
+        environment_id = parent.environment_id or self._records.built_in_environment(workspace)
+        await self._records.store_built_in(workspace, agent, environment_id)
         return Created(
             cwd=cwd,
             real_cwd=None if real_cwd == cwd else real_cwd,
             roots=parent.roots,
             origin=origin,
-            agent=agent or await self._records.built_in_agent(workspace),
-            environment_id=environment_id or await self._records.built_in_environment(workspace),
+            agent=agent,
+            environment_id=environment_id,
             memory_store_ids=parent.memory_store_ids,
             vault_ids=parent.vault_ids,
             resources=parent.resources,

@@ -33,7 +33,6 @@ class ImportedAgents(NamedTuple):
         cls, records: Records, workspace: str, exported: Sequence[Record]
     ) -> Self:
         """Select the records that can be imported, without their unsafe settings."""
-        await records.prepare(workspace)
         skipped = {
             record.id for record in exported if record.kind != "agent" or not _is_safe(record)
         }
@@ -59,7 +58,9 @@ class ImportedAgents(NamedTuple):
         if known := await self.records.find(self.workspace, "agent", ref.id):
             version = min(version, known.version)
         elif not any((record.id, record.version) == (ref.id, version) for record in self.new):
-            return await self.records.built_in_agent(self.workspace)
+            ref = await self.records.built_in_agent(self.workspace)
+            await self.records.store_built_in(self.workspace, ref)
+            return ref
         return AgentRef(id=ref.id, version=version, overrides=_safe_settings(ref.overrides))
 
 

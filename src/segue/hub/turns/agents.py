@@ -17,7 +17,6 @@ from segue.hub.workdir.prepare import Rooms
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
-from segue.model.record import Record
 from segue.model.session import Session
 from segue.sources.base import agent_id
 from segue.store.base import Lease, Store
@@ -78,6 +77,7 @@ class SessionAgents:
         if ref is not None and self._records.is_usual(session.workspace, ref):
             current = await self._records.built_in_agent(session.workspace)
             if current.version != ref.version:
+                await self._records.store_built_in(session.workspace, current)
                 changed = ConfigChanged(agent=replace(ref, version=current.version))
                 await self._store.change(
                     session.workspace,
@@ -101,9 +101,7 @@ class SessionAgents:
         if agent.id == agent_id(workspace, CLAUDE) and not answers:
             own = {name: value for name, value in agent.overrides.items() if name != "model"}
             return {**own, "config": config, "kind": "default"}
-        record: Record | None = await self._store.get_record(
-            workspace, "agent", agent.id, agent.version
-        )
+        record = await self._records.find(workspace, "agent", agent.id, agent.version)
         if record is None:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
         spec = record.body.get("spec", {"kind": "default"})

@@ -301,7 +301,7 @@ class TurnService:
                 await agent.check()
         session = await self._sync.import_again(principal, session)
         if by_claude:
-            ref = await self._records.agent_of(principal.workspace, CLAUDE)
+            ref = self._records.agent_of(principal.workspace, CLAUDE)
             session = await self._editor.configure(principal, id, ConfigChanged(agent=ref))
         return session
 

@@ -81,7 +81,7 @@ class Outputs:
         if before is None:
             id = ids.derived_id("output", session.id, path)
             return await self._records.create(session.workspace, kind(session.id), body, id)
-        changed = await self._records.update(before, body, only=True)
+        changed = await self._records.update(before, body, drop_earlier=True)
         await self._forget(session, before)
         return changed
 

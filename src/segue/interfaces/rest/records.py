@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar
 
-from segue.hub.resources.records import agent_id
 from segue.model import clock, ids
 from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.query import Position
@@ -64,17 +63,13 @@ async def find(
     request: RestRequest, kind: str, given: str, version: int | None = None, *, field: str = ""
 ) -> Record:
     """The record of that id. `field` is where the request names it, for the error."""
-    await request.hub.records.prepare(request.workspace)
     sort = _sort(kind)
     id = ids.parse(given, PREFIXES[sort])
     where = f"{field}: " if field else ""
     newest = None
     if id is not None:
         try:
-            if (kind, id) == ("agent", agent_id(request.workspace)):
-                newest = await request.hub.records.built_in(request.workspace)
-            else:
-                newest = await request.hub.records.get(request.workspace, kind, id)
+            newest = await request.hub.records.get(request.workspace, kind, id)
         except NotFound:
             newest = None
     if newest is None:
@@ -107,7 +102,6 @@ async def page(
     archived: bool = False,
 ) -> Page[T]:
     """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
-    await request.hub.records.built_in(request.workspace)
     limit = min(most, request.params.limit(20, 100)) if clamp else request.params.limit(20, most)
     window = request.params.window()
     after: Position | None = None
@@ -143,12 +137,12 @@ async def change(
     edit: Callable[[Record], dict[str, Any]],
     *,
     expected: int | None = None,
-    only: bool = False,
+    drop_earlier: bool = False,
 ) -> Record:
     """The record after `edit`, which is called again if another change came first.
 
     With `expected`, only while that is its version. An edit that changes nothing makes no version.
-    With `only`, the earlier versions are forgotten.
+    `drop_earlier` deletes the earlier versions.
     """
     for _ in range(20):
         if record.archived_at is not None:
@@ -161,7 +155,7 @@ async def change(
         if body == record.body:
             return record
         try:
-            return await request.hub.records.update(record, body, only=only)
+            return await request.hub.records.update(record, body, drop_earlier=drop_earlier)
         except Conflict:
             record = await request.hub.records.get(request.workspace, record.kind, record.id)
     raise Conflict(f"{_sort(record.kind)} {spell(record)} is being changed by others")

@@ -81,7 +81,9 @@ class Agents:
 
     async def resolve(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw:
         """The agent of a session; the built-in one for sessions that have none."""
-        ref = ref or await self._hub.records.built_in_agent(workspace)
+        if ref is None:
+            # Not cached: the version is not stored yet, so a newly configured model changes it.
+            return msgspec.Raw(codec.encode(await self.snapshot(workspace, None)))
         found = self.kept(workspace, ref)
         if found is None:
             found = msgspec.Raw(codec.encode(await self.snapshot(workspace, ref)))
@@ -94,8 +96,7 @@ class Agents:
         self, workspace: str, ref: AgentRef | None, *, roster: bool = True
     ) -> dict[str, Any]:
         """The same as a dict; without `roster`, as a member of one."""
-        built_in = await self._hub.records.built_in_agent(workspace)  # with which the others exist
-        ref = ref or built_in
+        ref = ref or await self._hub.records.built_in_agent(workspace)
         try:
             record = await self._hub.records.get(workspace, "agent", ref.id, ref.version)
             found = _settings(record)
@@ -227,6 +228,8 @@ async def _coordinator(
             if record.body.get("multiagent"):
                 raise InvalidInput("multiagent.agents: a member cannot itself have multiagent set")
             pinned, number = record.id, record.version
+            ref = AgentRef(id=pinned, version=number)
+            await request.hub.records.store_built_in(request.workspace, ref)
         if pinned in members:
             raise InvalidInput("multiagent.agents: members must be distinct")
         members[pinned] = {"type": "agent", "id": ids.format_id("agent", pinned), "version": number}

@@ -317,7 +317,7 @@ async def update(request: RestRequest) -> Credential:
         return body
 
     # Earlier versions would keep the old secrets.
-    return show(await records.change(request, await _find(request), edit, only=True))
+    return show(await records.change(request, await _find(request), edit, drop_earlier=True))
 
 
 async def retrieve(request: RestRequest) -> Credential:

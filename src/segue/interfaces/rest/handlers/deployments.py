@@ -218,6 +218,9 @@ async def _checked(request: RestRequest, given: Create, id: str) -> dict[str, An
     """A deployment as it is stored, if a session could be made with it now."""
     made_with = await sessions.prepare(request, _setup(given))
     await send.openings(request, given.initial_events)
+    await request.hub.records.store_built_in(
+        request.workspace, made_with.agent, made_with.environment_id
+    )
     kept = msgspec.to_builtins(given)
     del kept["schedule"]
     tokens = {

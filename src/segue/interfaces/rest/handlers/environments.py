@@ -162,6 +162,6 @@ async def _find(request: RestRequest) -> Record:
 
 async def _own(request: RestRequest) -> Record:
     record = await _find(request)
-    if record.id == await request.hub.records.built_in_environment(request.workspace):
+    if request.hub.records.is_built_in(record):
         raise InvalidInput("the built-in environment cannot be archived or deleted")
     return record

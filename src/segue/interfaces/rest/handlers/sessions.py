@@ -90,11 +90,11 @@ class Update(requests.Body, frozen=True):
 
 async def one(request: RestRequest, session: Session) -> SessionOut:
     agent = await request.app.agents.resolve(request.workspace, session.agent)
-    return show(session, agent, session.environment_id or await _here(request), clock.now())
+    return show(session, agent, session.environment_id or _here(request), clock.now())
 
 
-async def _here(request: RestRequest) -> str:
-    return await request.hub.records.built_in_environment(request.workspace)
+def _here(request: RestRequest) -> str:
+    return request.hub.records.built_in_environment(request.workspace)
 
 
 class SessionPage(requests.Page[SessionOut], frozen=True):
@@ -115,7 +115,7 @@ async def list_(request: RestRequest) -> dict[str, Any]:
         None if token is None else paging.strip_prefix(token),
         bind_filters=False,
     )
-    now, here = clock.now(), await _here(request)
+    now, here = clock.now(), _here(request)
     agents, kept = request.app.agents, request.app.session_encoder
     shown = []
     for session in page.sessions:

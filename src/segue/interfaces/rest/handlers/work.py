@@ -151,7 +151,7 @@ async def update(request: RestRequest) -> WorkOut:
         metadata = agent_settings.metadata(current.body["metadata"], given.metadata)
         return {**current.body, "metadata": metadata}
 
-    return show(await records.change(request, await _find(request), edit, only=True))
+    return show(await records.change(request, await _find(request), edit, drop_earlier=True))
 
 
 async def retrieve(request: RestRequest) -> WorkOut:
