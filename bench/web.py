@@ -252,7 +252,7 @@ class Answer:
 async def sign_in(data: Path, port: int) -> str:
     """A browser's cookie."""
     async with await open_hub(data, sources="none") as hub:
-        token = await hub.logins.enter(await hub.logins.invite(LOCAL))
+        token = await hub.logins.use_link(await hub.logins.create_link(LOCAL))
     return f"segue-{port}={token}"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segue.hub.sessions.titles import MAX_TITLE, title_from
+from segue.hub.sessions.titles import MAX_TITLE_LENGTH, title_from_prompt
 from segue.model.content import Image, as_content
 
 
@@ -25,19 +25,19 @@ from segue.model.content import Image, as_content
     ],
 )
 def test_the_first_meaningful_line_is_the_title(prompt: str, title: str | None) -> None:
-    assert title_from(as_content(prompt)) == title
+    assert title_from_prompt(as_content(prompt)) == title
 
 
 def test_a_long_line_is_cut_at_a_word() -> None:
-    title = title_from(as_content("word " * 40))
-    assert title is not None and len(title) <= MAX_TITLE
+    title = title_from_prompt(as_content("word " * 40))
+    assert title is not None and len(title) <= MAX_TITLE_LENGTH
     assert title.endswith("word…")
 
 
 def test_a_long_word_is_cut_anywhere() -> None:
-    title = title_from(as_content("x" * 500))
-    assert title == "x" * (MAX_TITLE - 1) + "…"
+    title = title_from_prompt(as_content("x" * 500))
+    assert title == "x" * (MAX_TITLE_LENGTH - 1) + "…"
 
 
 def test_a_prompt_without_words_gives_none() -> None:
-    assert title_from((Image(data="aaaa"),)) is None
+    assert title_from_prompt((Image(data="aaaa"),)) is None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .access.config import Config
     from .access.diagnostics import Diagnostics
     from .access.keys import Keys
-    from .access.logins import Visits
+    from .access.logins import Logins
     from .access.shares import Shares
     from .history.reader import HistoryReader
     from .resources.credentials import Credentials
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .turns.service import TurnService
     from .workdir.mounts import Mounts
     from .workdir.outputs import Outputs
-    from .workdir.prepare import Rooms
+    from .workdir.prepare import WorkDirectories
 
 
 class Hub:
@@ -269,13 +269,13 @@ class Hub:
         return Outputs(self.records, self.files)
 
     @cached_property
-    def workdirs(self) -> Rooms:
+    def workdirs(self) -> WorkDirectories:
         """Session directories: prepared before a turn, collected after it."""
         from .workdir.mounts import WORK
-        from .workdir.prepare import Rooms
+        from .workdir.prepare import WorkDirectories
 
         work = self.data_dir / WORK
-        return Rooms(
+        return WorkDirectories(
             self.store, work, self.records, self.mounts, self.memories, self.skills, self.outputs
         )
 
@@ -296,11 +296,11 @@ class Hub:
         return Keys(self.store)
 
     @cached_property
-    def logins(self) -> Visits:
+    def logins(self) -> Logins:
         """Browser logins."""
-        from .access.logins import Visits
+        from .access.logins import Logins
 
-        return Visits(self.records, self.keys)
+        return Logins(self.records, self.keys)
 
     @cached_property
     def shares(self) -> Shares:

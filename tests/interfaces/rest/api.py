@@ -75,7 +75,7 @@ class Api:
         body = {"agent": await self.built_in("agents"), **fields}
         body.setdefault("environment_id", await self.built_in("environments"))
         made = await self.ok("POST", "/v1/sessions", body)
-        await self.hub.workdirs.ready()  # for whoever looks into its directory
+        await self.hub.workdirs.wait_mounted()  # for whoever looks into its directory
         return made
 
     async def built_in(self, kind: str) -> str:

@@ -202,8 +202,8 @@ async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
 async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segue.hub.workdir.outputs.MOST", 2)
-    monkeypatch.setattr("segue.hub.workdir.outputs.MAX_BYTES", 9)
+    monkeypatch.setattr("segue.hub.workdir.outputs.MAX_OUTPUTS", 2)
+    monkeypatch.setattr("segue.hub.workdir.outputs.MAX_OUTPUT_BYTES", 9)
     async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
         session = (await api.session())["id"]
 

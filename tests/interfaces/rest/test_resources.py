@@ -99,17 +99,17 @@ async def test_a_token_is_sealed_replaced_and_forgotten(tmp_path: Path, reposito
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
         resource = found.resources[0]
-        assert await api.hub.mounts.token(found, resource) == TOKEN
+        assert await api.hub.mounts.get_token(found, resource) == TOKEN
         changed = await api.ok("POST", path, {"authorization_token": "ghp_another_one"})
         assert changed["updated_at"] > changed["created_at"]
-        assert await api.hub.mounts.token(found, resource) == "ghp_another_one"
+        assert await api.hub.mounts.get_token(found, resource) == "ghp_another_one"
         stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("segue.db*"))
         for secret in (TOKEN, "ghp_another_one"):
             assert secret.encode() not in stored
             assert secret not in str(await api.ok("GET", f"/v1/sessions/{session['id']}"))
             assert secret not in str(await api.events(session["id"]))
         assert (await api.ok("DELETE", path))["type"] == "session_resource_deleted"
-        assert await api.hub.mounts.token(found, resource) is None
+        assert await api.hub.mounts.get_token(found, resource) is None
         assert (await api.ok("GET", f"/v1/sessions/{session['id']}"))["resources"] == []
         assert (directory(session) / "workspace/project/file").exists()  # there may be work in it
 
@@ -122,7 +122,7 @@ async def test_a_clone_succeeds_once_its_origin_does(tmp_path: Path, repository:
         hidden.rename(repository)
         path = f"/v1/sessions/{session['id']}/resources/{session['resources'][0]['id']}"
         await api.ok("POST", path, {"authorization_token": TOKEN})
-        await api.hub.workdirs.ready()
+        await api.hub.workdirs.wait_mounted()
         assert (directory(session) / "workspace/project/file").read_text() == "main"
 
 
@@ -244,9 +244,9 @@ async def test_a_deployment_keeps_its_token_sealed(tmp_path: Path, repository: P
         path = f"/v1/deployments/{deployment['id']}"
         await api.ok("POST", path, {"name": "e"})
         run = await api.ok("POST", f"{path}/run")
-        await api.hub.workdirs.ready()
+        await api.hub.workdirs.wait_mounted()
         session = await api.hub.sessions.get(api.principal, ids.parse(run["session_id"]) or "")
-        assert await api.hub.mounts.token(session, session.resources[0]) == TOKEN
+        assert await api.hub.mounts.get_token(session, session.resources[0]) == TOKEN
         assert (Path(session.cwd) / "workspace/project/file").exists()
         stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("segue.db*"))
         assert TOKEN.encode() not in stored

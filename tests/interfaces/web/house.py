@@ -112,7 +112,7 @@ class House:
     ) -> Page:
         """A new browser, signed in, at a page."""
         page = await self.stranger(**options)
-        token = await self.hub.logins.invite(principal)
+        token = await self.hub.logins.create_link(principal)
         await page.goto(f"{self.url}/login?token={token}&next={path}")
         return page
 

@@ -44,7 +44,7 @@ class Site:
         return answer
 
     async def sign_in(self, principal: Principal = LOCAL) -> None:
-        token = await self.hub.logins.invite(principal)
+        token = await self.hub.logins.create_link(principal)
         answer = await self.client.get("/login", params={"token": token})
         assert answer.status_code == 303, answer.text
         await self.get("/")

@@ -115,7 +115,7 @@ async def test_where_the_server_keeps_its_data_is_nobody_elses_business(tmp_path
         await site.get("/")
         for each in (session, chosen):
             await site.post(f"/s/{each.id}/share")
-            secret = await site.hub.shares.secret(team, each.id)
+            secret = await site.hub.shares.get_secret(team, each.id)
             pages.append(await site.get(f"/shared/team/{each.id}/{secret}"))
         assert [page for page in pages if str(tmp_path) in page] == []
         assert "Started in courier" in pages[-1] and "/home/me" not in pages[-1]

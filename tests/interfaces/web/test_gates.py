@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.hub.access.logins import LINK, STAY
+from segue.hub.access.logins import LINK_LIFETIME, LOGIN_LIFETIME
 from segue.interfaces.web import request
 from segue.model import clock
 from segue.model.content import Text
@@ -33,7 +33,7 @@ async def test_signing_in_leads_to_the_page_that_was_asked_for(
 
 async def test_a_login_link_works_once(tmp_path: Path) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        token = await site.hub.logins.invite(LOCAL)
+        token = await site.hub.logins.create_link(LOCAL)
         assert (await site.client.head("/login", params={"token": token})).status_code == 200
         first = await site.client.get("/login", params={"token": token})
         assert first.status_code == 303 and first.headers["location"] == "/"
@@ -62,15 +62,15 @@ async def test_a_forged_token_does_not_sign_in(tmp_path: Path, token: str) -> No
 
 async def test_links_and_browsers_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_site(tmp_path) as site:
-        token = await site.hub.logins.invite(LOCAL)
+        token = await site.hub.logins.create_link(LOCAL)
         now = clock.now()
-        monkeypatch.setattr(clock, "now", lambda: now + LINK + clock.SECOND)
+        monkeypatch.setattr(clock, "now", lambda: now + LINK_LIFETIME + clock.SECOND)
         await site.get("/")
         kept = dict(site.client.cookies)
         site.client.cookies.clear()
         assert "expired" in await site.get(f"/login?token={token}", 401)
         site.client.cookies.update(kept)
-        monkeypatch.setattr(clock, "now", lambda: now + STAY + clock.SECOND)
+        monkeypatch.setattr(clock, "now", lambda: now + LOGIN_LIFETIME + clock.SECOND)
         assert "expired" in await site.get("/", 401)
 
 
@@ -176,7 +176,7 @@ async def test_a_form_without_its_csrf_token_is_refused(tmp_path: Path, token: s
 )
 async def test_signing_in_never_redirects_to_another_site(tmp_path: Path, going: str) -> None:
     async with open_site(tmp_path, signed_in=False) as site:
-        token = await site.hub.logins.invite(LOCAL)
+        token = await site.hub.logins.create_link(LOCAL)
         answer = await site.client.get("/login", params={"token": token, "next": going})
         assert answer.headers["location"] == "/"
 

@@ -138,7 +138,7 @@ async def opened_at(house: House, moment: int) -> Page:
 
 async def _open_at(house: House, page: Page, moment: int) -> None:
     await page.clock.install(time=moment / clock.SECOND)
-    await page.goto(f"{house.url}/login?token={await house.hub.logins.invite(LOCAL)}&next=/")
+    await page.goto(f"{house.url}/login?token={await house.hub.logins.create_link(LOCAL)}&next=/")
 
 
 @desktop

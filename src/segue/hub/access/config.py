@@ -13,13 +13,13 @@ from segue.store.base import Store
 class Setting(NamedTuple):
     """One thing that can be configured, and how its value is written."""
 
-    about: str
+    description: str
     example: str
     kind: type[str] | type[int] | type[bool] = str
     choices: tuple[str, ...] = ()
     check: Callable[[str, str], None] | None = None  # InvalidInput for what cannot be meant
 
-    def read(self, name: str, text: str) -> Any:
+    def parse(self, name: str, text: str) -> Any:
         """The value that somebody wrote."""
         text = text.strip()
         if self.choices and text not in self.choices:
@@ -123,7 +123,7 @@ class Config:
 
     async def set(self, workspace: str, name: str, text: str) -> Any:
         """Set one from text; its value."""
-        value = _known(name).read(name, text)
+        value = _known(name).parse(name, text)
         await self._store.set_setting(workspace, name, value)
         return value
 

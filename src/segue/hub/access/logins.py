@@ -18,20 +18,20 @@ from segue.model.record import Record
 
 from .keys import Keys
 
-LINK = 3600 * clock.SECOND  # for which a login link waits to be used
-STAY = 30 * clock.DAY  # for which a browser stays signed in
+LINK_LIFETIME = 3600 * clock.SECOND  # for which a login link waits to be used
+LOGIN_LIFETIME = 30 * clock.DAY  # for which a browser stays signed in
 
 _KIND = "visit"
 
 
-class Visits:
+class Logins:
     """The login links and browsers of a store."""
 
     def __init__(self, records: Records, keys: Keys) -> None:
         self._records = records
         self._keys = keys
 
-    async def invite(self, principal: Principal) -> str:
+    async def create_link(self, principal: Principal) -> str:
         """A token that lets one browser in, once, as this principal."""
         import secrets
 
@@ -39,20 +39,24 @@ class Visits:
         body = {
             "state": "link",
             "digest": _digest(secret),
-            "until": clock.now() + LINK,
+            "until": clock.now() + LINK_LIFETIME,
             "local": principal.local,
             "key_id": principal.key_id,
         }
         record = await self._records.create(principal.workspace, _KIND, body)
         return _token(record, secret)
 
-    async def enter(self, token: str) -> str:
+    async def use_link(self, token: str) -> str:
         """Use a login link's token: the secret of the browser that came with it."""
         record, _ = await self._open(token, "link")
         import secrets
 
         secret = secrets.token_urlsafe(32)
-        used = {"state": "browser", "digest": _digest(secret), "until": clock.now() + STAY}
+        used = {
+            "state": "browser",
+            "digest": _digest(secret),
+            "until": clock.now() + LOGIN_LIFETIME,
+        }
         try:
             record = await self._records.update(record, record.body | used)
         except Conflict:
@@ -63,21 +67,21 @@ class Visits:
 
     async def sign_in(self, key: str) -> str:
         """Let a browser in by an API key; its secret."""
-        return await self.enter(await self.invite(await self._keys.authenticate(key)))
+        return await self.use_link(await self.create_link(await self._keys.authenticate(key)))
 
-    async def who(self, token: str) -> Principal:
+    async def authenticate(self, token: str) -> Principal:
         """Whom a browser's secret stands for, as long as the key it came with is valid."""
         _, principal = await self._open(token, "browser")
         return principal
 
-    async def ends(self, token: str) -> int:
+    async def expires_at(self, token: str) -> int:
         """When a browser is signed out by itself: its visit ends then, or its key."""
         record, principal = await self._open(token, "browser")
         key = principal.key_id and await self._key(principal.workspace, principal.key_id)
         until = int(record.body["until"])
         return min(until, key.expires_at) if key and key.expires_at is not None else until
 
-    async def leave(self, token: str) -> None:
+    async def sign_out(self, token: str) -> None:
         """Sign a browser out."""
         record, _ = await self._open(token, "browser")
         await self._records.delete(record)

@@ -19,7 +19,7 @@ class Shares:
     def __init__(self, records: Records) -> None:
         self._records = records
 
-    async def secret(self, principal: Principal, id: str) -> str | None:
+    async def get_secret(self, principal: Principal, id: str) -> str | None:
         """What a session's link ends with, if it is shared."""
         record = await self._record(principal.workspace, id)
         return record.body["secret"] if record else None
@@ -47,7 +47,7 @@ class Shares:
         if record is not None:
             await self._records.update(record, record.body | {"secret": None})
 
-    async def reader(self, workspace: str, id: str, secret: str) -> Principal:
+    async def authenticate(self, workspace: str, id: str, secret: str) -> Principal:
         """Who reads by a link: somebody of the workspace, to be shown this session alone."""
         record = await self._record(workspace, id)
         known = record.body["secret"] if record else None

@@ -19,7 +19,7 @@ from segue.store.base import Store
 
 from . import directories
 from .lookup import SessionLookup, SourceSet
-from .pagination import MAX_LIMIT, Page, Pager
+from .pagination import MAX_PAGE_SIZE, Page, Pager
 from .resolve import SessionResolver
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class SessionCatalog:
         until = (clock.now() if now is None else now) // clock.DAY
         since = until - days + 1
         stats = UsageStats(since=since, until=until)
-        query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_LIMIT)
+        query = Query(archived="include", active_after=since * clock.DAY - 1, limit=MAX_PAGE_SIZE)
         async for sessions in self._pages(principal, query):
             stats.add(sessions)
         return stats

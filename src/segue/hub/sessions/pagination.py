@@ -21,7 +21,7 @@ from segue.model.session import Session
 from segue.sources.base import Source
 from segue.store.base import Store
 
-MAX_LIMIT = 1000
+MAX_PAGE_SIZE = 1000
 
 
 class Page(NamedTuple):
@@ -111,8 +111,8 @@ class Pager:
 
         `bind_filters` makes cursors good for the same filters only.
         """
-        if query.limit > MAX_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {MAX_LIMIT}, not {query.limit}")
+        if query.limit > MAX_PAGE_SIZE:
+            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE_SIZE}, not {query.limit}")
         key = await self._store.cursor_key()
         filters = cursors.fingerprint(query) if bind_filters else b""
         cursor: Cursor | None = None

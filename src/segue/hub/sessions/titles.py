@@ -6,7 +6,7 @@ import re
 
 from segue.model.content import Content, plain_text
 
-MAX_TITLE = 80
+MAX_TITLE_LENGTH = 80
 # Lines that say nothing by themselves: mark-up, fences, rules.
 _EMPTY = re.compile(r"^\W*$|^```|^<[a-zA-Z!/?][^>]*>$")
 _COMMAND = re.compile(r"^/[a-z]")
@@ -14,7 +14,7 @@ _LEAD = re.compile(r"^(?:[#>*\-\s]|\d+[.)]\s)+")
 _SPACES = re.compile(r"\s+")
 
 
-def title_from(content: Content) -> str | None:
+def title_from_prompt(content: Content) -> str | None:
     """The first meaningful line of a prompt, cut at a word; None if it has none.
 
     A command (`/help`) gives the title only where nothing else does.
@@ -37,10 +37,10 @@ def clean(line: str) -> str:
 
 
 def _cut(line: str) -> str:
-    if len(line) <= MAX_TITLE:
+    if len(line) <= MAX_TITLE_LENGTH:
         return line
-    head = line[: MAX_TITLE - 1]
+    head = line[: MAX_TITLE_LENGTH - 1]
     word = head.rfind(" ")
-    if word > MAX_TITLE // 2:
+    if word > MAX_TITLE_LENGTH // 2:
         head = head[:word]
     return head.rstrip(" ,;:.-") + "…"

@@ -13,7 +13,7 @@ from segue.hub.access.config import Config
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import Work
 from segue.hub.sessions.lookup import SourceSet
-from segue.hub.workdir.prepare import Rooms
+from segue.hub.workdir.prepare import WorkDirectories
 from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
@@ -38,7 +38,7 @@ class SessionAgents:
         records: Records,
         config: Config,
         work_queue: Work,
-        workdirs: Callable[[], Rooms],
+        workdirs: Callable[[], WorkDirectories],
     ) -> None:
         self._store = store
         self._sources = sources
@@ -57,7 +57,7 @@ class SessionAgents:
         """Build the agent of a session; raises NoAgent if its kind is unknown here."""
         spec = await self.spec(session, overrides or {})
         if spec.get("skills"):
-            spec["skills"] = await self._workdirs().equip(session, spec["skills"])
+            spec["skills"] = await self._workdirs().install_skills(session, spec["skills"])
         if await self._work_queue.elsewhere(session):
             # A worker puts the skills that it fetches at these paths.
             skills = [

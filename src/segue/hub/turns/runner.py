@@ -13,7 +13,7 @@ import msgspec
 from segue.agents.base import Agent, Answer, Keyring, StreamKind, Tools, Turn, streamed_draft
 from segue.hub.history.follow import LiveUpdates, Name
 from segue.hub.sessions.directories import OUTPUTS
-from segue.hub.sessions.titles import title_from
+from segue.hub.sessions.titles import title_from_prompt
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import codec, ids
 from segue.model.errors import Conflict, LeaseLost, NotFound, SegueError
@@ -44,7 +44,7 @@ from .inbox import RESUME, Prompt, Result
 
 if TYPE_CHECKING:
     from segue.hub.resources.credentials import Credentials
-    from segue.hub.workdir.prepare import Rooms
+    from segue.hub.workdir.prepare import WorkDirectories
 
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
@@ -82,7 +82,7 @@ class TurnServices(Protocol):
     """What a turn finds around it, imported by the turn that needs it."""
 
     @property
-    def workdirs(self) -> Rooms: ...
+    def workdirs(self) -> WorkDirectories: ...
     @property
     def credentials(self) -> Credentials: ...
 
@@ -198,7 +198,7 @@ class Running:
         session = self.session
         try:
             if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
-                return await self._services.workdirs.leave(session)
+                return await self._services.workdirs.collect(session)
         except Exception as error:
             return [Failed(message=f"what the turn made could not be kept: {_describe(error)}")]
         return []
@@ -207,7 +207,9 @@ class Running:
         """The agent's answer, once the session's directory is as it should be."""
         if self.session.at_budget:
             return "budget_reached"
-        if self.session.resources and (wrong := await self._services.workdirs.enter(self.session)):
+        if self.session.resources and (
+            wrong := await self._services.workdirs.prepare(self.session)
+        ):
             await turn.emit(*wrong)
         return await self._agent.run(turn)
 
@@ -360,10 +362,10 @@ class Running:
         return self._services.credentials.keyring(self.session, private=private)
 
     async def outputs(self) -> str | None:
-        return await self._services.workdirs.outputs(self.session)
+        return await self._services.workdirs.outputs_directory(self.session)
 
     def mounts(self) -> tuple[str, ...]:
-        return self._services.workdirs.paths(self.session)
+        return self._services.workdirs.mount_paths(self.session)
 
     async def append(self, drafts: Sequence[AnyBody | Draft]) -> list[Event]:
         if not drafts:
@@ -496,7 +498,7 @@ def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Dra
         return [Draft(id=turn_id, body=running)]
     bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
     untitled = session.title is None and session.title_by is None
-    if untitled and (title := title_from(prompt.content)):
+    if untitled and (title := title_from_prompt(prompt.content)):
         bodies.append(InfoChanged(title=title, by="auto"))
     if session.archived_at is not None:
         bodies.append(InfoChanged(archived=False))

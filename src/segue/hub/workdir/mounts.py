@@ -60,7 +60,7 @@ class Mounts:
                 await self._put_file(_inside(root, resource["mount_path"]), file)
         elif resource.get("url", "").startswith(self._sources):
             place = _inside(root, resource["mount_path"])
-            token = await self.token(session, resource)
+            token = await self.get_token(session, resource)
             return await clone(resource["url"], place, resource.get("checkout"), token)
         return None
 
@@ -85,24 +85,24 @@ class Mounts:
             root = self._work / session.id
             if session.cwd == str(root):
                 _inside(root, resource["mount_path"]).unlink(missing_ok=True)
-        elif token := await self._sealed(session, resource):
+        elif token := await self._token_record(session, resource):
             await self._records.delete(token)
 
-    async def keep_token(self, session: Session, resource: dict[str, Any], token: str) -> None:
+    async def store_token(self, session: Session, resource: dict[str, Any], token: str) -> None:
         """Seal the token that a repository is reached with, in the place of one from before."""
         body = {"token": self._secrets.seal(token, session.workspace, _TOKEN, resource["id"])}
-        if before := await self._sealed(session, resource):
+        if before := await self._token_record(session, resource):
             await self._records.delete(before)
         await self._records.create(session.workspace, _TOKEN, body, ids.parse(resource["id"]))
 
-    def made(self, session: Session) -> bool:
+    def owns_directory(self, session: Session) -> bool:
         """Whether segue made its directory: for it, or for the session that it was forked from."""
         place = Path(session.cwd)
         if place.parent != self._work or ids.parse(place.name) != place.name:
             return False
         return session.fork is not None or place.name == session.id
 
-    def beside(self, session: Session) -> Path:
+    def state_path(self, session: Session) -> Path:
         """The file that says what was done in the directory that segue made for a session."""
         place = Path(session.cwd)
         return place.with_name(f"{place.name}.json")
@@ -112,7 +112,7 @@ class Mounts:
 
         All of it stays while another session is at work in the same directory, as a fork is.
         """
-        if not self.made(session) and not session.resources:
+        if not self.owns_directory(session) and not session.resources:
             return
         here = Query(directories=(session.directory,), archived="include", limit=1)
         bins = Query(directories=(session.directory,), trash=True, limit=1)
@@ -121,21 +121,21 @@ class Mounts:
                 return
         for resource in session.resources:
             await self.unmount(session, resource)
-        if self.made(session):
+        if self.owns_directory(session):
             await asyncio.to_thread(shutil.rmtree, session.cwd, ignore_errors=True)
-            self.beside(session).unlink(missing_ok=True)
+            self.state_path(session).unlink(missing_ok=True)
 
     async def _file(self, session: Session, resource: dict[str, Any]) -> Record | None:
         id = ids.parse(resource["file_id"], "file") or ""
         return await self._store.get_record(session.workspace, KIND, id)
 
-    async def _sealed(self, session: Session, resource: dict[str, Any]) -> Record | None:
+    async def _token_record(self, session: Session, resource: dict[str, Any]) -> Record | None:
         id = ids.parse(str(resource.get("id"))) or ""
         return await self._store.get_record(session.workspace, _TOKEN, id)
 
-    async def token(self, session: Session, resource: dict[str, Any]) -> str | None:
+    async def get_token(self, session: Session, resource: dict[str, Any]) -> str | None:
         """The token that a repository is reached with."""
-        sealed = await self._sealed(session, resource)
+        sealed = await self._token_record(session, resource)
         if sealed is None:
             return None
         return self._secrets.open(sealed.body["token"], session.workspace, _TOKEN, resource["id"])

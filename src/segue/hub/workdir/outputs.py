@@ -23,8 +23,8 @@ from segue.model import ids
 from segue.model.record import Record
 from segue.model.session import Session
 
-MAX_BYTES = 500 * 1024 * 1024
-MOST = 500
+MAX_OUTPUT_BYTES = 500 * 1024 * 1024
+MAX_OUTPUTS = 500
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -44,7 +44,7 @@ class Outputs:
         self._records = records
         self._files = files
 
-    async def of(self, session: Session) -> list[Record]:
+    async def for_session(self, session: Session) -> list[Record]:
         """A record for each path, oldest first; its `file` is the id of what was there last."""
         found = [each async for each in self._records.all(session.workspace, kind(session.id))]
         return found[::-1]
@@ -52,18 +52,18 @@ class Outputs:
     async def collect(self, session: Session, root: Path) -> list[str]:
         """Keep what is new since the last time; what of what is there is not kept, and why."""
         seen = await asyncio.to_thread(_scan, root)
-        known = {each.body["path"]: each for each in await self.of(session)}
+        known = {each.body["path"]: each for each in await self.for_session(session)}
         wrong: list[str] = []
-        full = f"/{PLACE}: at most {MOST} files are kept"
+        full = f"/{PLACE}: at most {MAX_OUTPUTS} files are kept"
         for path, at in sorted(seen.items()):
             before = known.get(path)
             if before is not None and _Seen(before.body["size"], before.body["mtime"]) == at:
                 continue
-            if before is None and len(known) >= MOST:
+            if before is None and len(known) >= MAX_OUTPUTS:
                 wrong += [] if full in wrong else [full]
                 continue
-            if at.size > MAX_BYTES:
-                wrong.append(f"/{PLACE}{path}: longer than {MAX_BYTES} bytes, and not kept")
+            if at.size > MAX_OUTPUT_BYTES:
+                wrong.append(f"/{PLACE}{path}: longer than {MAX_OUTPUT_BYTES} bytes, and not kept")
                 continue
             with suppress(ToolError, OSError):  # it is gone again
                 known[path] = await self._keep(session, root, path, at, before)
@@ -92,12 +92,12 @@ class Outputs:
 
     async def discard(self, session: Session) -> None:
         """Everything that a purged session has made."""
-        for output in await self.of(session):
+        for output in await self.for_session(session):
             await self._forget(session, output)
             await self._records.delete(output)
 
 
-def ready(root: Path) -> str | None:
+def make_outputs_directory(root: Path) -> str | None:
     """The place in a session's directory, made if need be; None where a link leads out of it."""
     roots = PathGuard([str(root)], strict=True)
     top = str(root / PLACE)
@@ -110,7 +110,7 @@ def ready(root: Path) -> str | None:
 
 
 async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
-    left = MAX_BYTES
+    left = MAX_OUTPUT_BYTES
     while left > 0 and (data := await asyncio.to_thread(file.read, min(PART, left))):
         left -= len(data)
         yield data

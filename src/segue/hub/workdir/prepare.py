@@ -35,7 +35,7 @@ from segue.store.base import Store
 
 from .memory_sync import Kept, Mounted, remember
 from .mounts import Mounts
-from .outputs import Outputs, ready
+from .outputs import Outputs, make_outputs_directory
 
 SKILLS = "skills"
 TOPS = ("/mnt", "/uploads", "/workspace")  # where things are mounted that do not say where
@@ -53,7 +53,7 @@ class Done(msgspec.Struct, kw_only=True):
     placed: dict[str, list[str]] = {}  # directory → paths of a skill's files in it
 
 
-class Rooms:
+class WorkDirectories:
     """The directories that segue made for sessions."""
 
     def __init__(
@@ -81,38 +81,38 @@ class Rooms:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def begin(self, session: Session, again: str | None = None) -> None:
-        """Mount, meanwhile, what has not been tried, and `again` a resource that has.
+    def begin_mounting(self, session: Session, *, retry: str | None = None) -> None:
+        """Mount, meanwhile, what has not been tried, and `retry` a resource that has.
 
         What cannot be had is told as an event of the session.
         """
         if self._own(session) and any(each["type"] != "memory_store" for each in session.resources):
-            task = asyncio.get_running_loop().create_task(self._begin(session, again))
+            task = asyncio.get_running_loop().create_task(self._begin(session, retry))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def ready(self) -> None:
+    async def wait_mounted(self) -> None:
         """Wait for what was begun in this process."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _begin(self, session: Session, again: str | None) -> None:
+    async def _begin(self, session: Session, retry: str | None) -> None:
         with suppress(NotFound, OSError):  # the session was deleted meanwhile
             async with self._alone(session):
-                if again is not None:
-                    await self._note(session, partial(_untried, again))
+                if retry is not None:
+                    await self._note(session, partial(_untried, retry))
                 for wrong in await self._mount(session):
                     await self._store.change(session.workspace, session.id, _telling(wrong))
 
-    async def add(self, session: Session, resource: dict[str, Any]) -> None:
+    async def mount(self, session: Session, resource: dict[str, Any]) -> None:
         """Mount one more thing now; InvalidInput if it cannot be where it says."""
         await self._mounts.mount(session, resource)
         if self._own(session):
             await self._note(session, partial(_tried, resource["id"]))
 
-    async def enter(self, session: Session) -> list[Failed]:
+    async def prepare(self, session: Session) -> list[Failed]:
         """Make the directory ready for a turn; what of it was not possible."""
-        if not session.resources or not self._mounts.made(session):
+        if not session.resources or not self._mounts.owns_directory(session):
             return []
         try:
             os.makedirs(session.cwd, mode=0o700, exist_ok=True)
@@ -122,9 +122,9 @@ class Rooms:
         except (SegueError, OSError) as error:
             return [Failed(message=f"the session's directory could not be made ready: {error}")]
 
-    async def leave(self, session: Session) -> list[Failed]:
+    async def collect(self, session: Session) -> list[Failed]:
         """Take what a turn has made and changed; what of it was not possible."""
-        if not self._mounts.made(session):
+        if not self._mounts.owns_directory(session):
             return []
         async with self._alone(session, wait=False) as alone:
             if not alone:  # a clone is under way: the next turn sees to it, and this one ends
@@ -141,20 +141,20 @@ class Rooms:
             await self._note(session, partial(_collected, wrong))
         return [Failed(message=each) for each in wrong if each not in told]
 
-    async def outputs(self, session: Session) -> str | None:
+    async def outputs_directory(self, session: Session) -> str | None:
         """Where the session's agent leaves what people are to have; None if there is no place."""
         if not self._own(session):
             return None
-        return await asyncio.to_thread(ready, self._work / session.id)
+        return await asyncio.to_thread(make_outputs_directory, self._work / session.id)
 
-    def paths(self, session: Session) -> tuple[str, ...]:
+    def mount_paths(self, session: Session) -> tuple[str, ...]:
         """The absolute paths that begin in the session's directory, if segue made that."""
-        if not self._mounts.made(session):
+        if not self._mounts.owns_directory(session):
             return ()
         named = (str(each["mount_path"]) for each in session.resources if "mount_path" in each)
         return (*TOPS, *(path for path in named if not is_below(path, TOPS)))
 
-    async def equip(
+    async def install_skills(
         self, session: Session, named: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """The skills that a session's agent names, with where they are and what they are for.
@@ -260,11 +260,11 @@ class Rooms:
             yield alone
 
     async def _read(self, session: Session) -> Done:
-        return await asyncio.to_thread(_written, self._mounts.beside(session))
+        return await asyncio.to_thread(_written, self._mounts.state_path(session))
 
     async def _note(self, session: Session, change: Callable[[Done], object]) -> None:
         """Write down that something was done, unless the directory is gone."""
-        place = self._mounts.beside(session)
+        place = self._mounts.state_path(session)
 
         def write() -> None:
             if not os.path.isdir(session.cwd):

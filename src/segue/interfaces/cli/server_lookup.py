@@ -18,7 +18,7 @@ PROBE_SECONDS = 2.0
 
 async def login_link(hub: Hub, principal: Principal, url: str) -> str:
     """Return a link that signs one browser in, once."""
-    return f"{url}/login?token={await hub.logins.invite(principal)}"
+    return f"{url}/login?token={await hub.logins.create_link(principal)}"
 
 
 def open_link(link: str, *, browser: bool = True) -> None:

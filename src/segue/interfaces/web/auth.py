@@ -49,7 +49,7 @@ class WebAuth:
         token = request.cookies.get(cookie_name(request))
         if token is None:
             raise Unauthorized("You are not signed in.")
-        return await self._hub.logins.who(token), token
+        return await self._hub.logins.authenticate(token), token
 
 
 def check_same_site(request: Request) -> None:

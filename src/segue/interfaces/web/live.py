@@ -89,7 +89,7 @@ async def stream(request: WebRequest) -> Response:
         session = await request.hub.sessions.get(request.principal, session_id)
         view_of = partial(transcript.view_of, request)
         parts.append(_session(request, session, _last_seq(request), view_of))
-    expires_at = partial(request.hub.logins.ends, request.token)
+    expires_at = partial(request.hub.logins.expires_at, request.token)
     return _respond(request, parts, ExpiringAccess(expires_at, LOGIN_CHECK_SECONDS))
 
 

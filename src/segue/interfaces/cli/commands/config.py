@@ -24,7 +24,7 @@ def _complete_setting(
     context: click.Context, parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
     return [
-        CompletionItem(name, help=setting.about)
+        CompletionItem(name, help=setting.description)
         for name, setting in SETTINGS.items()
         if name.startswith(prefix)
     ]
@@ -107,7 +107,7 @@ def list_(target: Target, every: bool, format: str | None) -> None:
     config = target.run(lambda hub, principal: hub.config.all(principal.workspace))
     if format is not None:
         rows = [
-            {"name": name, "value": config.get(name), "about": setting.about}
+            {"name": name, "value": config.get(name), "about": setting.description}
             for name, setting in SETTINGS.items()
             if every or name in config
         ]
@@ -122,7 +122,7 @@ def list_(target: Target, every: bool, format: str | None) -> None:
         elif every:
             lines.append(f"{name} (not set; for example {setting.example})")
         if every:
-            lines += wrap(f"    {setting.about}", terminal_columns())
+            lines += wrap(f"    {setting.description}", terminal_columns())
     show_text("".join(f"{line}\n" for line in lines))
 
 

@@ -163,7 +163,7 @@ async def _scoped(request: RestRequest, scope: str, limit: int) -> FilePage:
         return _page([], None)
     mounted = (each for each in session.resources if each["type"] == "file")
     names = {Position(0, ids.parse(each["id"]) or ""): each["file_id"] for each in mounted}
-    for each in await request.hub.outputs.of(session):
+    for each in await request.hub.outputs.for_session(session):
         names[Position(each.created_at, each.id)] = ids.format_id("file", each.body["file"])
     of = f"scope:{session.id}"
     ordered = sorted(names)

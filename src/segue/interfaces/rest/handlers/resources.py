@@ -181,8 +181,8 @@ async def mount(request: RestRequest, session: Session, tokens: dict[str, str]) 
     """Begin to put everything in its place; the session's first turn waits for that."""
     for resource in session.resources:
         if token := tokens.get(resource.get("id", "")):
-            await request.hub.mounts.keep_token(session, resource, token)
-    request.hub.workdirs.begin(session)
+            await request.hub.mounts.store_token(session, resource, token)
+    request.hub.workdirs.begin_mounting(session)
 
 
 def _repository(resource: Repository) -> dict[str, Any]:
@@ -262,7 +262,7 @@ async def add(request: RestRequest) -> dict[str, Any]:
         return (*before, made)
 
     try:
-        await request.hub.workdirs.add(session, made)
+        await request.hub.workdirs.mount(session, made)
         await request.hub.editor.set_resources(request.principal, session.id, edit)
     except Exception:
         await request.hub.mounts.unmount(session, made)
@@ -277,7 +277,7 @@ async def update(request: RestRequest) -> dict[str, Any]:
     _check_live(session)
     if found["type"] != "github_repository":
         raise InvalidInput("authorization_token: only a repository has one")
-    await request.hub.mounts.keep_token(session, found, given.authorization_token)
+    await request.hub.mounts.store_token(session, found, given.authorization_token)
     changed = {**found, "updated_at": clock.to_rfc3339(clock.now())}
 
     def edit(before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
@@ -285,7 +285,7 @@ async def update(request: RestRequest) -> dict[str, Any]:
 
     session = await request.hub.editor.set_resources(request.principal, session.id, edit)
     # With the new token a clone may succeed that failed before.
-    request.hub.workdirs.begin(session, again=found["id"])
+    request.hub.workdirs.begin_mounting(session, retry=found["id"])
     return changed
 
 

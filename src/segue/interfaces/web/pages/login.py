@@ -16,7 +16,7 @@ async def login(request: WebRequest) -> Response:
         return request.render_page("login.html", words="", next=_inside(request.param("next")))
     answer = RedirectResponse(_inside(request.param("next")), 303)
     try:
-        secret = await request.hub.logins.enter(token)
+        secret = await request.hub.logins.use_link(token)
     except Unauthorized:
         if await _is_in(request):  # by this very link, perhaps, opened a second time
             return answer
@@ -46,7 +46,7 @@ async def sign_in(request: WebRequest) -> Response:
 
 
 async def sign_out(request: WebRequest) -> Response:
-    await request.hub.logins.leave(request.token)
+    await request.hub.logins.sign_out(request.token)
     answer = request.redirect("/login")
     answer.delete_cookie(cookie_name(request.http), path="/")
     return answer

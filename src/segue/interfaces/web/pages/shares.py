@@ -20,7 +20,7 @@ from . import agents, listing, transcript
 async def page(request: WebRequest) -> Response:
     """Where one sees whether a session is shared, and changes it."""
     session = await request.session()
-    secret = await request.hub.shares.secret(request.principal, session.id)
+    secret = await request.hub.shares.get_secret(request.principal, session.id)
     base = str(request.http.base_url).rstrip("/")
     link = base + _base(session, secret) if secret else ""
     values: dict[str, Any] = {"session": session, "link": link, "base": f"/s/{session.id}"}
@@ -108,7 +108,7 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
 
 async def _reader(request: WebRequest) -> Principal:
     id = ids.parse(request.path_params["id"]) or ""
-    return await request.hub.shares.reader(
+    return await request.hub.shares.authenticate(
         request.path_params["workspace"], id, request.path_params["secret"]
     )
 

@@ -390,7 +390,7 @@ async def test_skills_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
             api.principal, ids.parse((await api.session())["id"]) or ""
         )
         for _ in range(2):
-            known = await api.hub.workdirs.equip(session, named)
+            known = await api.hub.workdirs.install_skills(session, named)
             places = [Path(each["path"]) for each in known]
             assert [each.read_bytes() for each in places] == texts
             assert [each.parent.name for each in places] == ["greeting", "greeting-2"]
@@ -416,13 +416,13 @@ async def test_what_a_skill_s_newer_version_dropped_is_gone(
         top = Path(session.cwd) / "skills/greeting"
         ref = {"type": "custom", "skill_id": made["id"]}
         monkeypatch.setattr("segue.hub.resources.skills.unpacked", noted)
-        await api.hub.workdirs.equip(session, [{**ref, "version": "1"}])
+        await api.hub.workdirs.install_skills(session, [{**ref, "version": "1"}])
         assert (top / "scripts/run.sh").exists() and (top / "a/b.txt").exists()
         # What is not the skill's own stays.
         (top / "scripts/mine").write_text("x")
         (top / "link").unlink()
         (top / "link").symlink_to("scripts/mine")
-        await api.hub.workdirs.equip(session, [{**ref, "version": "2"}])
+        await api.hub.workdirs.install_skills(session, [{**ref, "version": "2"}])
         files = sorted(str(each.relative_to(top)) for each in top.rglob("*"))
         assert files == ["SKILL.md", "scripts", "scripts/mine"]
         # Archives are unpacked where nobody waits for it.
@@ -555,7 +555,7 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
         await asyncio.sleep(0.05)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         go.touch()
-        await api.hub.workdirs.ready()
+        await api.hub.workdirs.wait_mounted()
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
 
 
