@@ -219,7 +219,7 @@ def test_target_options_may_precede_the_command(
         (("show",), "missing argument 'SESSION'. Run `segue show --help` for usage."),
         (("show", "x", "--agent"), "requires an argument. Run `segue show --help` for usage."),
         (("trash", "list", "--workspace"), "an argument. Run `segue trash list --help` for usage."),
-        (("show", "012"), "no session '012' (of an id, at least 4 characters are needed);"),
+        (("show", "012"), "no session matches '012' (an id prefix needs at least 4 characters);"),
         (("new", "--tagg", "x"), "Run `segue new --help` for usage."),
         (("list", "--format", "xml"), "'xml' is not one of 'json', 'jsonl', 'yaml', 'csv', 'raw'."),
         (("keys", "lst"), "Did you mean 'list'?"),
@@ -375,7 +375,7 @@ def test_jsonl_is_an_alias_of_the_segue_format(run: Run) -> None:
         (b"<html>\n<p>hello</p>\n", "neither a segue export nor a Claude Code transcript"),
         (b"{}\n", "neither a segue export nor a Claude Code transcript"),
         (b"\x89PNG\r\n\x1a\n\x00\xff", "neither a segue export nor a Claude Code transcript"),
-        (b'{"segue":1,"sess\n', "line 1 is not of a segue export: it is no whole JSON\n"),
+        (b'{"segue":1,"sess\n', "line 1 is not from a segue export: it is not valid JSON\n"),
     ],
 )
 def test_import_rejects_files_that_are_not_sessions(
