@@ -22,7 +22,7 @@ ALLOWED = {
     "event_loop": set(),
     "gc_pause": set(),
     "store": {"model", "sqlite_wal"},
-    "sources": {"model", "gc_pause", "sqlite_wal"},
+    "sources": {"model", "event_loop", "gc_pause", "sqlite_wal"},
     "agents": {"model", "acp"},
     "encryption": {"model"},
     "http": {"model"},
@@ -95,10 +95,6 @@ KNOWN_INTERFACE_IMPORTS = {
 
 # Modules of the core and of interfaces that know Claude Code by name.
 KNOWN_TO_NAME_CLAUDE = {
-    "hub/history/reader.py",
-    "hub/turns/agents.py",
-    "hub/sync/importer.py",
-    "hub/sync/mirror.py",
     "interfaces/cli/command_list.py",  # `segue claude` is a command
     "interfaces/cli/commands/claude.py",  # and this is it
     "interfaces/cli/commands/exchange.py",

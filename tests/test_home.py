@@ -67,7 +67,8 @@ async def test_an_index_of_another_format_goes_once_and_is_left_to_those_who_use
 ) -> None:
     async def indices() -> list[str]:
         async with await open_hub(tmp_path / "data") as hub:
-            await hub.sources[0].refresh()
+            (source,) = hub.sources
+            await source.refresh()
         return sorted(each.name for each in (tmp_path / "data").glob("claude-*"))
 
     with monkeypatch.context() as before:

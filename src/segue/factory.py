@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from segue.hub import Hub
-    from segue.sources.base import Source
+    from segue.sources.base import Progress, Source
 
 SOURCES = "SEGUE_SOURCES"
 GITHUB = "https://github.com/"
@@ -46,19 +45,18 @@ async def open_hub(
     *,
     sources: str | Sequence[Source] | None = None,
     lasting: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Hub:
-    """The hub over the store in a data directory, or over a PostgreSQL database.
+    """Open the hub over the store in a data directory, or over a PostgreSQL database.
 
     Without arguments: the default data directory, or `SEGUE_DATABASE_URL` where that is set.
-    `sources` are other tools' sessions to show beside segue's own: `"claude"`, `"none"`, or sources
-    of your own. Left out, `SEGUE_SOURCES` says it, else they are Claude Code's with the embedded
-    store, and none with a database that others share. A `lasting` hub also has those of a tool that
-    is first used while it is open, which costs a moment at the start. `progress` hears how many
-    bytes a long reading of them has done, and has to do. `options` are the Hub's own:
-    `agent_registry`, `clone`, the last from `SEGUE_CLONE`, which has addresses with spaces between,
-    or else GitHub's.
+    `sources` are other tools' sessions to show with segue's own: names of the source registry with
+    commas between, `"none"`, or Source objects. By default `SEGUE_SOURCES` names them, else all
+    with the embedded store, and none with a database that others share. A `lasting` hub also opens
+    sources whose tools are first used later, which costs a moment at the start. `progress` is
+    called with the bytes that a long reading has read and has to read. `options` are those of
+    `Hub`: `agent_registry`, `clone` … `SEGUE_CLONE` has URL prefixes with spaces between.
     """
     from segue.hub import Hub
     from segue.store import open_store
@@ -67,10 +65,20 @@ async def open_hub(
     url = database_url or os.environ.get("SEGUE_DATABASE_URL") or None
     options.setdefault("clone", os.environ.get("SEGUE_CLONE", GITHUB).split())
     if sources is None:
-        sources = os.environ.get(SOURCES) or ("none" if url else "claude")
+        sources = os.environ.get(SOURCES) or default_sources(url)
     if isinstance(sources, str):
-        sources = _sources(sources, where, lasting, progress)
+        sources = _open_sources(sources, where, progress, unused=lasting)
     return Hub(await open_store(where, url), where, sources=sources, database_url=url, **options)
+
+
+def default_sources(database_url: str | None) -> str:
+    """Return the names of the sources that are open by default.
+
+    Those are all with the embedded store, and none with a database that others share.
+    """
+    from segue.sources import registry
+
+    return registry.NONE if database_url else ",".join(registry.names())
 
 
 def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path:
@@ -81,34 +89,15 @@ def _index_dir(directory: Path, environ: Mapping[str, str] = os.environ) -> Path
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "segue"
 
 
-def _sources(
-    names: str, directory: Path, unused: bool, progress: Callable[[int, int], None] | None
+def _open_sources(
+    names: str, directory: Path, progress: Progress | None, *, unused: bool
 ) -> list[Source]:
-    """The sources of these names, if their tools were ever used here or `unused` ones count."""
-    from segue.model.errors import InvalidInput
+    """Open the named sources whose tools were used here, or with `unused` all of them."""
+    from segue.sources import registry
 
-    found: list[Source] = []
+    opened = []
     for name in dict.fromkeys(part.strip() for part in names.split(",")):
-        if name == "claude":
-            from hashlib import blake2b
-
-            from segue.sources.claude.format.paths import ClaudeHome
-
-            home = ClaudeHome.current()
-            if unused or os.path.isdir(home.projects):
-                from segue.sources.claude.source import ClaudeSource
-                from segue.sources.index.database import FORMAT
-
-                # One index a home: another one is another user's, or a copy to look into. And one
-                # a format, for an older program that still runs would make its own in its place.
-                mark = blake2b(os.fsencode(home.root), digest_size=4).hexdigest()
-                index = _index_dir(directory) / f"claude-{mark}-{FORMAT}.index"
-                if not index.exists():
-                    for each in index.parent.glob(f"claude-{mark}*"):
-                        if not each.name.startswith(index.name):
-                            with suppress(OSError):
-                                each.unlink()
-                found.append(ClaudeSource(index, home, progress=progress))
-        elif name not in ("none", ""):
-            raise InvalidInput(f"there is no source {name!r}: `claude`, or `none`")
-    return found
+        if name not in (registry.NONE, ""):
+            index_dir = _index_dir(directory)
+            opened.append(registry.get(name).open(index_dir, unused=unused, progress=progress))
+    return [source for source in opened if source is not None]

@@ -177,10 +177,10 @@ async def test_a_prompt_from_the_transcript_directory_finds_the_transcript(
     transcript.with_suffix("").mkdir()  # the directory of the session's subagents
     monkeypatch.chdir(transcript.parent)
     async with await segue.open_hub() as hub:
-        lines = [line async for line in hub.sync.claude_transcript(segue.LOCAL, ID)]
+        lines = [line async for line in hub.sync.transcript(segue.LOCAL, ID, "claude")]
         assert b"".join(lines) == transcript.read_bytes()
         assert await hub.turns.run(segue.LOCAL, ID, "/say more") == "end_turn"
-        assert (await hub.sync.import_claude(segue.LOCAL, ID))[1] == 0
+        assert (await hub.sync.import_session(segue.LOCAL, ID, "claude"))[1] == 0
 
 
 async def test_claude_code_answers_only_the_local_user() -> None:

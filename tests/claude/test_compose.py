@@ -36,7 +36,7 @@ def exported(within: Within, *bodies: Any) -> list[Any]:
     """The messages that Claude Code would go on from."""
 
     async def work(hub: Hub) -> None:
-        await hub.sync.export_claude(LOCAL, await made(hub, *bodies))
+        await hub.sync.write(LOCAL, await made(hub, *bodies), "claude")
 
     within(work)
     return [(each.type, each.message["content"]) for each in claude.get_session_messages(S2)]
@@ -189,7 +189,7 @@ def test_a_session_that_went_out_and_was_continued_comes_back_with_what_is_new(
     last = claude.get_session_messages(S2)[-1].uuid
     with path.open("ab") as file:
         file.write(as_line(user("u9", last, "On", sessionId=S2)))
-    session, count = within(lambda hub: hub.sync.import_claude(LOCAL, S2))
+    session, count = within(lambda hub: hub.sync.import_session(LOCAL, S2, "claude"))
     assert (session.id, session.source, count) == (S2, "segue", 1)
 
 

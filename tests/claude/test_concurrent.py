@@ -79,9 +79,9 @@ async def test_what_claude_code_writes_meanwhile_is_in_no_change_s_way(home: Hom
         assert [each for each in uuids(path) if each[0] == "w"] == [f"w{n}" for n in range(count)]
         assert (await hub.sessions.get(LOCAL, S)).messages == 2 + count
         # And what was taken over is what was there.
-        session, _ = await hub.sync.import_claude(LOCAL, S)
+        session, _ = await hub.sync.import_session(LOCAL, S, "claude")
         assert session.messages == 2 + count
-        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
         assert copied == path.read_bytes()
 
 
@@ -91,13 +91,13 @@ async def test_imports_while_claude_code_writes_miss_and_repeat_nothing(home: Ho
     async with opened(home) as (hub, _):
         with writing(path, count) as writer:
             while writer.poll() is None:
-                session, new = await hub.sync.import_claude(LOCAL, S)
+                session, new = await hub.sync.import_session(LOCAL, S, "claude")
                 taken += new
                 events = [event async for event in hub.history.read(LOCAL, S)]
                 assert events[-1].seq == session.last_seq == len(events)
-        taken += (await hub.sync.import_claude(LOCAL, S))[1]
+        taken += (await hub.sync.import_session(LOCAL, S, "claude"))[1]
         assert taken == len(path.read_bytes().splitlines())
-        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
         assert copied == path.read_bytes()
 
 

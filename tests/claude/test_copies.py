@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from segue import LOCAL, Hub, claude, errors
-from segue.hub.sync import importer as transcripts_of_hub
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, Event, UserMessage
 from segue.model.session import Session
-from segue.sources.claude.exchange import bundle
+from segue.sources.claude.exchange import pull
+from segue.sources.claude.format import safe_io
 from tests.claude.entries import (
     Home,
     S,
@@ -49,7 +49,7 @@ def test_what_followed_its_project_is_there_in_the_store_too(
         assert (await opened_session(hub, S)).cwd == new
         await hub.turns.run(LOCAL, S, "/say more")
         assert (await opened_session(hub, S)).cwd == new
-        session, count = await hub.sync.import_claude(LOCAL, S)
+        session, count = await hub.sync.import_session(LOCAL, S, "claude")
         assert (session.cwd, count) == (new, 0)
 
     within(through)
@@ -61,15 +61,15 @@ def test_a_copy_follows_files_that_move_later(home: Home, within: Within, tmp_pa
     again.mkdir()
 
     async def through(hub: Hub) -> None:
-        await hub.sync.import_claude(LOCAL, S)
+        await hub.sync.import_session(LOCAL, S, "claude")
         claude.relocate_session(S, str(again))
-        session, count = await hub.sync.import_claude(LOCAL, S)
+        session, count = await hub.sync.import_session(LOCAL, S, "claude")
         assert (session.id, session.cwd, count) == (S, str(again), 1)
-        assert await hub.sync.import_claude(LOCAL, S) == (session, 0)
+        assert await hub.sync.import_session(LOCAL, S, "claude") == (session, 0)
         path = next(home.projects.rglob(f"{S}.jsonl"))
         held = path.read_bytes()
         path.unlink()
-        assert await hub.sync.export_claude(LOCAL, S) == str(path)
+        assert (await hub.sync.write(LOCAL, S, "claude")).path == str(path)
         assert path.read_bytes() == held
 
     within(through)
@@ -115,31 +115,35 @@ async def test_a_copy_comes_with_what_claude_code_said_since(home: Home) -> None
         assert await heard(hub) == conversation  # what is half said waits
 
 
-async def test_what_a_copy_has_is_looked_for_once(
+async def test_opening_an_unchanged_copy_reads_no_events_and_no_bytes(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.talk(say="at first")
     async with opened(home) as (hub, _):
-        await hub.sync.import_claude(LOCAL, S)
-        looks = []
-        events = hub.store.events
+        await hub.sync.import_session(LOCAL, S, "claude")
+        reads: list[Any] = []
+        events, open_for_reading = hub.store.events, safe_io.open_for_reading
 
         async def counted(*name: str, **options: Any) -> list[Event]:
-            looks.append(options)
+            reads.append(options)
             return await events(*name, **options)
 
+        def counted_open(path: str) -> Any:
+            reads.append(path)
+            return open_for_reading(path)
+
         monkeypatch.setattr(hub.store, "events", counted)
+        monkeypatch.setattr(safe_io, "open_for_reading", counted_open)
         for _ in range(3):
             await opened_session(hub, S)
-        # From the end, where it is: a history may be long.
-        assert [each["backward"] for each in looks] == [True]
+        assert reads == []
 
 
 async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home.talk(say="at first")
-    read = transcripts_of_hub._of
+    read = pull.pull_appended
     async with opened(home) as (hub, _):
         await hub.turns.run(LOCAL, S, "/say here")
         other = Hub(hub.store, hub.data_dir)  # which knows nothing of the file
@@ -149,14 +153,14 @@ async def test_a_turn_that_begins_while_a_file_is_read_is_left_whole(
             asked = await other.turns.submit(LOCAL, S, "/ask May I?")
             assert await other.turns.wait_started(LOCAL, S, asked)
 
-        def slowly(session: Session) -> bundle.SessionBundle:
+        def slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
             asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
-            return read(session)
+            return read(path, position)
 
         at = "2026-02-02T00:00:00Z"
         append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(transcripts_of_hub, "_of", slowly)
+            meanwhile.setattr(pull, "pull_appended", slowly)
             async with asyncio.timeout(60):
                 # With the prompt of the turn that began, without the file's new messages.
                 assert (await opened_session(hub, S)).messages == 5
@@ -174,10 +178,10 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
 ) -> None:
     path = home.talk(say="at first")
     reading, go = threading.Event(), threading.Event()
-    read = transcripts_of_hub._of
+    read = pull.pull_appended
 
-    def slowly(session: Session) -> bundle.SessionBundle:
-        found = read(session)
+    def slowly(path: str, position: pull.SessionPosition) -> pull.PulledLines:
+        found = read(path, position)
         reading.set()
         assert go.wait(60)
         return found
@@ -186,7 +190,7 @@ async def test_what_is_being_read_for_another_comes_before_the_next_turn(
         await hub.turns.run(LOCAL, S, "/say here")
         at = "2026-02-02T00:00:00Z"
         append(path, said("u2", "a1", "and 2", at), assistant("a2", "u2", timestamp=at))
-        monkeypatch.setattr(transcripts_of_hub, "_of", slowly)
+        monkeypatch.setattr(pull, "pull_appended", slowly)
         gone, other = (asyncio.ensure_future(opened_session(hub, S)) for _ in range(2))
         await asyncio.to_thread(reading.wait, 60)
         gone.cancel()
@@ -207,14 +211,14 @@ def test_a_fork_of_what_moved_is_written_to_its_own_project(
     place = str(tmp_path) if elsewhere else new
 
     async def through(hub: Hub) -> None:
-        await hub.sync.import_claude(LOCAL, S)
+        await hub.sync.import_session(LOCAL, S, "claude")
         fork = await hub.editor.fork(LOCAL, S, cwd=place if elsewhere else None)
         assert fork.cwd == place
-        path = Path(await hub.sync.export_claude(LOCAL, fork.id))
+        path = Path((await hub.sync.write(LOCAL, fork.id, "claude")).path)
         assert path.parent.name == claude.project_key_for_directory(place)
         (found,) = [each for each in claude.list_sessions(place) if each.session_id == fork.id]
         assert found.cwd == place
-        again, count = await hub.sync.import_claude(LOCAL, fork.id)
+        again, count = await hub.sync.import_session(LOCAL, fork.id, "claude")
         assert (again.cwd, count) == (place, 0)
 
     within(through)

@@ -222,10 +222,10 @@ async def change(hub: Hub, id: str, path: Path, listed: bool) -> None:
         await read(hub, id)
         await hub.editor.restore(LOCAL, id)
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip(BLANK_BYTES)]
-    if taken := await tried(hub.sync.import_claude(LOCAL, str(path))):
+    if taken := await tried(hub.sync.import_session(LOCAL, str(path), "claude")):
         await read(hub, taken[0].id)
-        assert (await hub.sync.import_claude(LOCAL, str(path)))[1] == 0
-        copied = [line async for line in hub.sync.claude_transcript(LOCAL, taken[0].id)]
+        assert (await hub.sync.import_session(LOCAL, str(path), "claude"))[1] == 0
+        copied = [line async for line in hub.sync.transcript(LOCAL, taken[0].id, "claude")]
         assert copied == [line + b"\n" for line in lines]
         await hub.editor.purge(LOCAL, taken[0].id)
 

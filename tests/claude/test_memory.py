@@ -20,7 +20,7 @@ def peak():
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 async def main():
     async with await open_hub(tempfile.mkdtemp(), sources="claude") as hub:
-        await hub.sync.import_claude(LOCAL, small)
+        await hub.sync.import_session(LOCAL, small, "claude")
         await hub.sessions.get(LOCAL, id)  # whose index is held to its own bounds elsewhere
         counts, before = [], peak()
         counts.append(len([1 async for _ in hub.history.conversation(LOCAL, id)]))
@@ -31,16 +31,16 @@ async def main():
                 file.write(line)
             file.seek(0)
             counts.append((await hub.exchange.import_session(LOCAL, file, new_id=True)).messages)
-        _, new = await hub.sync.import_claude(LOCAL, id)
+        _, new = await hub.sync.import_session(LOCAL, id, "claude")
         counts.append(new)
-        _, new = await hub.sync.import_claude(LOCAL, id)
+        _, new = await hub.sync.import_session(LOCAL, id, "claude")
         counts.append(new)
         n = 0
         async for _ in hub.history.read(LOCAL, id):
             n += 1
         counts.append(n)
         os.environ["CLAUDE_CONFIG_DIR"] = tempfile.mkdtemp()
-        path = await hub.sync.export_claude(LOCAL, id)
+        path = (await hub.sync.write(LOCAL, id, "claude")).path
         counts.append(os.path.getsize(path))
         print(*counts, (peak() - before) // 1024)
 asyncio.run(main())

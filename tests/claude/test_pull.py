@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from segue.model.event import Draft, ModelCalled
+from segue.model.event import Draft, Event, ModelCalled
+from segue.model.principal import LOCAL
 from segue.sources.claude.exchange import pull
 from segue.sources.claude.exchange.bundle import TranscriptLines, read_bundle
 from segue.sources.claude.exchange.event_codec import drafts_from_lines, drop_used_ids
 from segue.sources.claude.exchange.pull import (
+    CONTEXT_BYTES,
     NeedsFullImport,
     SessionPosition,
     position_of,
@@ -33,7 +35,7 @@ from tests.claude.entries import (
     title,
     user,
 )
-from tests.claude.house import append, delegated, transcripts
+from tests.claude.house import append, delegated, opened, transcripts
 
 TIME = 1_700_000_000_000_000
 
@@ -357,3 +359,38 @@ def test_pull_gives_the_events_of_a_full_import(homes: Path, version: str, tmp_p
             used = {id for id in known if id is not None}
             drafts = drop_used_ids(pulled_drafts(S, pulled, TIME), used)
             assert list(drafts) == [d for is_new, d in full_drafts(lines, count) if is_new]
+
+
+async def test_pull_into_a_long_imported_session_reads_only_what_was_added(
+    home: Home, tmp_path: Path, bytes_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 30_000
+    path = home.write(
+        [
+            user(f"u{number}", f"u{number - 1}" if number else None, "word " * 20)
+            for number in range(count)
+        ]
+    )
+    async with opened(home) as (hub, _):
+        await hub.sync.import_session(LOCAL, S, "claude")
+        await hub.sessions.list(LOCAL)  # indexes the transcript
+        events, rows = hub.store.events, 0
+
+        async def counted(*name: str, **options: Any) -> list[Event]:
+            nonlocal rows
+            batch = await events(*name, **options)
+            rows += len(batch)
+            return batch
+
+        monkeypatch.setattr(hub.store, "events", counted)
+        added = [user("new", f"u{count - 1}", "added"), assistant("answer", "new")]
+        append(path, *added)
+        bytes_read()
+        await hub.sync.ensure_current(LOCAL, S)
+        session = await hub.sessions.get(LOCAL, S)
+        assert session.messages == count + 2
+        # The index and the pull each read the appended lines and a window before them.
+        assert bytes_read() < 8 * CONTEXT_BYTES < os.path.getsize(path) / 10
+        assert rows == 0
+        await hub.sync.ensure_current(LOCAL, S)
+        assert bytes_read() == 0

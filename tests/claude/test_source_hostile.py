@@ -67,8 +67,8 @@ async def test_an_odd_file_is_copied_and_changed_or_refused(home: Home, make) ->
     async with opened(home) as hub:
         listed = [one.id for one in (await hub.sessions.list(LOCAL, Query(limit=50))).sessions]
         for work in (
-            hub.sync.import_claude(LOCAL, str(elsewhere)),
-            hub.sync.import_claude(LOCAL, str(path)),
+            hub.sync.import_session(LOCAL, str(elsewhere), "claude"),
+            hub.sync.import_session(LOCAL, str(path), "claude"),
             hub.editor.fork(LOCAL, S, in_store=True),
         ):
             with suppress(SegueError):

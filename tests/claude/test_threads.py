@@ -199,7 +199,7 @@ async def test_damage_in_an_agent_s_transcript_costs_its_line_alone(home: Home) 
 async def test_an_imported_session_keeps_its_agents(home: Home) -> None:
     path, _file = delegated(home)
     async with opened(home) as (hub, _):
-        await hub.sync.import_claude(LOCAL, S)
+        await hub.sync.import_session(LOCAL, S, "claude")
         path.unlink()
         shutil.rmtree(path.with_suffix(""))
         session = await hub.sessions.get(LOCAL, S)
@@ -225,7 +225,7 @@ async def copied(tmp_path: Path, home: Path, id: str, thread: str) -> list[AnyBo
     """What an agent did, as an imported copy of its session tells it."""
     async with Hub(MemoryStore(), tmp_path) as hub:
         (path,) = (home / "projects").glob(f"*/{id}.jsonl")
-        await hub.sync.import_claude(LOCAL, str(path))
+        await hub.sync.import_session(LOCAL, str(path), "claude")
         return [event.body async for event in hub.history.thread_events(LOCAL, id, thread)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import threading
@@ -15,11 +16,10 @@ from click.testing import CliRunner, Result
 import segue as segue_python
 from segue import LOCAL, Hub, Principal, Query, claude, errors
 from segue.agents.permission import verdict
-from segue.hub.sync.mirror import Mirror
 from segue.interfaces.cli.main import segue
 from segue.model.content import plain_text
 from segue.model.event import AgentMessage, UserMessage
-from segue.sources.claude.exchange import bundle, event_codec
+from segue.sources.claude.exchange import event_codec
 from segue.store.memory import MemoryStore
 from tests.claude.entries import (
     S2,
@@ -52,12 +52,13 @@ def test_every_session_of_a_home_comes_back_byte_for_byte(
 
     async def through() -> None:
         store = MemoryStore()
-        mirror, hub = Mirror(store, "local"), Hub(store, tmp_path)
+        hub = Hub(store, tmp_path)
         for path in paths:
-            session, count = await mirror.take(bundle.read_bundle(str(path)))
+            session, count = await hub.sync.import_session(LOCAL, str(path), "claude")
             assert count > 0
-            assert await mirror.take(bundle.read_bundle(str(path))) == (session, 0)
-            await hub.sync.export_claude(LOCAL, session.id)
+            again = await hub.sync.import_session(LOCAL, str(path), "claude")
+            assert again == (session, 0)
+            await hub.sync.write(LOCAL, session.id, "claude")
 
     asyncio.run(through())
     made, theirs = contents(tmp_path), contents(homes / version)
@@ -84,9 +85,9 @@ def test_damaged_lines_come_back_as_they_were(home: Home, within: Within) -> Non
         b'{"type":"user","uuid":"u1","message":{"content":"the same id again"}}',
     ]
     path = home.write(odd)
-    within(lambda hub: hub.sync.import_claude(LOCAL, str(path)))
+    within(lambda hub: hub.sync.import_session(LOCAL, str(path), "claude"))
     path.unlink()
-    written = within(lambda hub: hub.sync.export_claude(LOCAL, S))
+    written = within(lambda hub: hub.sync.write(LOCAL, S, "claude")).path
     assert Path(written).read_bytes().split(b"\n") == [*odd, b""]
 
 
@@ -95,11 +96,11 @@ def test_an_imported_session_is_the_stores_and_another_import_adds_what_is_new(
 ) -> None:
     lines = [user("u1", None, "hi", cwd="/w"), assistant("a1", "u1"), title("One"), title("One")]
     home.write(lines)
-    session, count = within(lambda hub: hub.sync.import_claude(LOCAL, S))
+    session, count = within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     assert (session.id, session.cwd, session.title, count) == (S, "/w", "One", 4)
-    assert within(lambda hub: hub.sync.import_claude(LOCAL, S))[1] == 0
+    assert within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))[1] == 0
     home.write([*lines, title("Two"), user("u2", "a1", "more")])
-    session, count = within(lambda hub: hub.sync.import_claude(LOCAL, S))
+    session, count = within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     assert (session.title, session.messages, count) == ("Two", 3, 2)
 
     async def found(hub: Hub) -> list[str]:
@@ -120,7 +121,7 @@ async def test_a_copy_stays_claude_codes_and_the_configured_agent_answers_in_it(
         [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
         assert listed.agent is not None
         if not by_prompt:
-            await hub.sync.import_claude(LOCAL, S)
+            await hub.sync.import_session(LOCAL, S, "claude")
             await hub.config.set("local", "claude.continue", "true")  # which is for the original
         await hub.turns.run(LOCAL, S, "/say from here")
         [copy] = (await hub.sessions.list(LOCAL, Query(agent_id=listed.agent.id))).sessions
@@ -149,7 +150,7 @@ async def test_a_persons_prompts_are_turns_there_and_in_a_copy(home: Home) -> No
     )
     async with opened(home) as (hub, _):
         [listed] = (await hub.sessions.list(LOCAL, Query())).sessions
-        copy, _ = await hub.sync.import_claude(LOCAL, S)
+        copy, _ = await hub.sync.import_session(LOCAL, S, "claude")
         assert listed.turns == copy.turns == 2
         await hub.turns.run(LOCAL, S, "/say from here")
         assert (await hub.sessions.get(LOCAL, S)).turns == 3
@@ -163,12 +164,12 @@ def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
     asked = [UserMessage(content=text("three")), AgentMessage(content=text("four"))]
 
     async def work(hub: Hub) -> list[Any]:
-        await hub.sync.import_claude(LOCAL, S)
+        await hub.sync.import_session(LOCAL, S, "claude")
         await hub.editor.append(LOCAL, S, *asked[:1])
         await hub.editor.set_title(LOCAL, S, "Named")
         await hub.editor.append(LOCAL, S, *asked[1:])
         home.write([*begun, user("u2", "a1", "five")])
-        assert (await hub.sync.import_claude(LOCAL, S))[1] == 1
+        assert (await hub.sync.import_session(LOCAL, S, "claude"))[1] == 1
         return await segue_python.get_session_messages(S, store=hub)
 
     def told(messages: list[Any]) -> list[str]:
@@ -178,9 +179,9 @@ def test_what_was_said_here_stays_in_the_conversation_when_claude_code_goes_on(
     whole_way = ["one", "two", "three", "four", "five"]
     assert told(within(work)) == whole_way
     path.unlink()
-    within(lambda hub: hub.sync.export_claude(LOCAL, S))
+    within(lambda hub: hub.sync.write(LOCAL, S, "claude"))
     assert told(claude.get_session_messages(S)) == whole_way
-    assert within(lambda hub: hub.sync.import_claude(LOCAL, S))[1] == 0
+    assert within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))[1] == 0
 
 
 def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> None:
@@ -189,7 +190,7 @@ def test_what_was_mirrored_is_not_imported_again(home: Home, within: Within) -> 
     async def work(hub: Hub) -> int:
         store = claude.SegueSessionStore(store=hub.store)
         await store.append({"project_key": "-w", "session_id": S}, lines[:2])
-        _, count = await hub.sync.import_claude(LOCAL, S)
+        _, count = await hub.sync.import_session(LOCAL, S, "claude")
         return count
 
     home.write(lines)
@@ -201,14 +202,15 @@ def test_imports_at_the_same_time_take_each_line_once(home: Home, within: Within
     home.write(lines[:3])
 
     async def work(hub: Hub) -> Any:
-        await hub.sync.import_claude(LOCAL, S)
+        await hub.sync.import_session(LOCAL, S, "claude")
         home.write(lines)
-        took = await asyncio.gather(*(hub.sync.import_claude(LOCAL, S) for _ in range(5)))
+        took = await asyncio.gather(
+            *(hub.sync.import_session(LOCAL, S, "claude") for _ in range(5))
+        )
         assert sorted(count for _, count in took) == [0, 0, 0, 0, 4]
-        session = await hub.sessions.get(LOCAL, S)
-        return [line async for line in hub.sync.mirror(LOCAL).lines(session)]
+        return [line async for line in hub.sync.transcript(LOCAL, S, "claude")]
 
-    assert [line.entries[0] for line in within(work)] == lines
+    assert [json.loads(line) for line in within(work)] == lines
 
 
 def test_a_file_from_elsewhere_is_imported_by_what_it_says(
@@ -217,9 +219,9 @@ def test_a_file_from_elsewhere_is_imported_by_what_it_says(
     path = home.talk(cwd="/some/where")
     copy = tmp_path / "mailed.jsonl"
     shutil.move(path, copy)
-    session, _ = within(lambda hub: hub.sync.import_claude(LOCAL, str(copy)))
+    session, _ = within(lambda hub: hub.sync.import_session(LOCAL, str(copy), "claude"))
     assert (session.id, session.cwd) == (S, "/some/where")
-    written = within(lambda hub: hub.sync.export_claude(LOCAL, S))
+    written = within(lambda hub: hub.sync.write(LOCAL, S, "claude")).path
     assert Path(written).parent.name == "-some-where"
 
 
@@ -232,8 +234,8 @@ def test_a_session_is_listed_once_whether_imported_or_not(home: Home, within: Wi
 
     assert within(listed) == [(S, "claude", "claude")]
     with pytest.raises(errors.Conflict, match="already"):
-        within(lambda hub: hub.sync.export_claude(LOCAL, S))
-    within(lambda hub: hub.sync.import_claude(LOCAL, S))
+        within(lambda hub: hub.sync.write(LOCAL, S, "claude"))
+    within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     assert within(listed) == [(S, "segue", "claude")]
 
 
@@ -257,7 +259,7 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
 
     async def work(hub: Hub) -> str:
         fork = await hub.editor.fork(LOCAL, S, in_store=True)
-        await hub.sync.export_claude(LOCAL, fork.id)
+        await hub.sync.write(LOCAL, fork.id, "claude")
         return fork.id
 
     fork = within(work)
@@ -269,9 +271,9 @@ def test_a_fork_into_the_store_of_a_session_in_files_is_written_out_as_its_own(
 def test_only_the_local_user_has_files_read_and_written(home: Home, within: Within) -> None:
     home.talk()
     with pytest.raises(errors.Unauthorized):
-        within(lambda hub: hub.sync.import_claude(Principal(workspace="local"), S))
+        within(lambda hub: hub.sync.import_session(Principal(workspace="local"), S, "claude"))
     with pytest.raises(errors.Unauthorized):
-        within(lambda hub: hub.sync.export_claude(Principal(workspace="local"), S))
+        within(lambda hub: hub.sync.write(Principal(workspace="local"), S, "claude"))
 
 
 @pytest.mark.parametrize(
@@ -288,21 +290,21 @@ def test_what_is_no_transcript_is_refused(
 ) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(errors.InvalidInput, match=why):
-        within(lambda hub: hub.sync.import_claude(LOCAL, str(tmp_path / "file")))
+        within(lambda hub: hub.sync.import_session(LOCAL, str(tmp_path / "file"), "claude"))
 
 
 @pytest.mark.parametrize("named", [S, "nothing", "/", "\0"])
 def test_what_is_not_there_is_not_found(home: Home, within: Within, named: str) -> None:
     with pytest.raises(errors.NotFound):
-        within(lambda hub: hub.sync.import_claude(LOCAL, named))
+        within(lambda hub: hub.sync.import_session(LOCAL, named, "claude"))
 
 
 def test_an_export_never_writes_over_a_transcript(home: Home, within: Within) -> None:
     path = home.talk()
     before = path.read_bytes()
-    within(lambda hub: hub.sync.import_claude(LOCAL, S))
+    within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     with pytest.raises(errors.Conflict, match="already"):
-        within(lambda hub: hub.sync.export_claude(LOCAL, S))
+        within(lambda hub: hub.sync.write(LOCAL, S, "claude"))
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
@@ -313,13 +315,13 @@ def test_an_export_that_was_cut_short_can_be_done_again(home: Home, within: With
     agent.parent.mkdir(parents=True)
     agent.write_bytes(as_line(user("x", None)))
     agent.with_suffix(".meta.json").write_text('{"agentType":"x"}')
-    within(lambda hub: hub.sync.import_claude(LOCAL, S))
+    within(lambda hub: hub.sync.import_session(LOCAL, S, "claude"))
     path.unlink()  # which an export writes last
-    assert within(lambda hub: hub.sync.export_claude(LOCAL, S)) == str(path)
+    assert within(lambda hub: hub.sync.write(LOCAL, S, "claude")).path == str(path)
     path.unlink()
     agent.write_bytes(as_line(user("another", None)))
     with pytest.raises(errors.Conflict, match="another file exists already"):
-        within(lambda hub: hub.sync.export_claude(LOCAL, S))
+        within(lambda hub: hub.sync.write(LOCAL, S, "claude"))
     assert not path.exists()
     assert b"another" in agent.read_bytes()
 
@@ -331,7 +333,7 @@ def test_a_path_that_leads_out_of_the_session_is_not_written(home: Home, within:
         for subpath in ("../../evil", "/evil", "subagents/agent-1", "a/./b", ""):
             key = {"project_key": "-w", "session_id": S, "subpath": subpath}
             await store.append(key, [user("x", None)])
-        return await hub.sync.export_claude(LOCAL, S)
+        return (await hub.sync.write(LOCAL, S, "claude")).path
 
     written = Path(within(work))
     below = sorted(str(path.relative_to(home.projects)) for path in home.root.rglob("*.jsonl"))
@@ -350,7 +352,7 @@ def test_a_name_that_leads_out_of_the_home_is_not_written(
         extra = {"claude": {"project": "-w", "session": S, field: name}}
         session = await hub.editor.create(LOCAL, cwd="/w", extra=extra)
         await hub.editor.append(LOCAL, session.id, UserMessage(content=text("hello")))
-        return await hub.sync.export_claude(LOCAL, session.id)
+        return (await hub.sync.write(LOCAL, session.id, "claude")).path
 
     with pytest.raises(errors.InvalidInput, match="cannot be used as a file name"):
         within(work)
@@ -421,7 +423,7 @@ async def test_a_transcript_is_read_beside_the_event_loop(
 
     monkeypatch.setattr(event_codec, "creation_drafts", noted)
     async with opened(home) as (hub, _):
-        await hub.sync.import_claude(LOCAL, forked)
+        await hub.sync.import_session(LOCAL, forked, "claude")
     assert readers and threading.current_thread() not in readers
 
 
@@ -438,12 +440,13 @@ async def test_a_fork_that_is_imported_counts_what_it_added_itself(home: Home) -
     path.write_bytes(before)
     async with opened(home) as (hub, _):
         read = await hub.sessions.get(LOCAL, forked)
-        session, _ = await hub.sync.import_claude(LOCAL, forked)
+        session, _ = await hub.sync.import_session(LOCAL, forked, "claude")
         assert session.fork is not None and session.fork.session == S
         assert session.usage.input_tokens == read.usage.input_tokens == 5
         assert session.messages == read.messages == 3 and session.days == read.days
         assert (
-            b"".join([line async for line in hub.sync.claude_transcript(LOCAL, forked)]) == before
+            b"".join([line async for line in hub.sync.transcript(LOCAL, forked, "claude")])
+            == before
         )
 
 
@@ -455,8 +458,8 @@ async def test_a_transcript_allows_nothing_here(home: Home, mode: str) -> None:
     async with opened(home) as (hub, _):
         assert (await hub.sessions.get(LOCAL, S)).mode is None
         assert (await hub.editor.fork(LOCAL, S, in_store=True)).mode is None
-        session, _ = await hub.sync.import_claude(LOCAL, S)
+        session, _ = await hub.sync.import_session(LOCAL, S, "claude")
         for kind in ("execute", "edit"):
             assert verdict(session, "any", kind, "auto") == "ask"
-        copied = b"".join([line async for line in hub.sync.claude_transcript(LOCAL, S)])
+        copied = b"".join([line async for line in hub.sync.transcript(LOCAL, S, "claude")])
         assert copied == path.read_bytes()  # and is what it was

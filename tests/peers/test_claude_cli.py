@@ -356,8 +356,8 @@ def test_mirrored_entries_equal_the_written_ones(cli: Claude) -> None:
         entry for entry in kept if entry["type"] in ("user", "assistant", "system")
     ] == conversation
     # Whatever the mirror did not get, an import does.
-    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
-    assert cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))[1] == 0
+    cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
+    assert cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))[1] == 0
 
 
 def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
@@ -383,7 +383,7 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
             ToolCall(call_id="call:3", name="Bash", input={"command": "sleep 9"}),
             Interrupted(),
         )
-        await hub.sync.export_claude(LOCAL, session.id)
+        await hub.sync.write(LOCAL, session.id, "claude")
         return session.id
 
     id = cli.within(make)
@@ -406,7 +406,7 @@ def test_claude_code_resumes_a_session_that_segue_created(cli: Claude) -> None:
     assert remembered(cli, "the summary") and remembered(cli, "The answer.")
     assert not remembered(cli, "forgotten")
     # What it has added comes back, and nothing else.
-    session, added = cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
+    session, added = cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
     assert (session.id, session.title, session.source) == (id, "Mine", "segue")
     assert added > 1
 
@@ -437,9 +437,9 @@ def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claud
     cli.say("second words", resume=id)
     (path,) = Path(os.environ["CLAUDE_CONFIG_DIR"]).rglob(f"{id}.jsonl")
     before = path.read_bytes()
-    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
+    cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
     claude.delete_session(id)
-    assert cli.within(lambda hub: hub.sync.export_claude(LOCAL, id)) == str(path)
+    assert cli.within(lambda hub: hub.sync.write(LOCAL, id, "claude")).path == str(path)
     assert path.read_bytes() == before
     assert cli.say("third words", resume=id) == id
     assert remembered(cli, "This session is being continued") and remembered(cli, "second words")
@@ -447,11 +447,11 @@ def test_claude_code_resumes_a_session_that_was_imported_and_exported(cli: Claud
 
 def test_claude_code_resumes_a_fork_of_the_store(cli: Claude) -> None:
     id = cli.say("first words")
-    cli.within(lambda hub: hub.sync.import_claude(LOCAL, id))
+    cli.within(lambda hub: hub.sync.import_session(LOCAL, id, "claude"))
 
     async def fork(hub: Hub) -> str:
         made = await hub.editor.fork(LOCAL, id, title="Forked")
-        await hub.sync.export_claude(LOCAL, made.id)
+        await hub.sync.write(LOCAL, made.id, "claude")
         return made.id
 
     forked = cli.within(fork)

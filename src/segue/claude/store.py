@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from segue.hub import Hub
-from segue.hub.sync.mirror import Key, Mirror
 from segue.model.principal import Principal, check_workspace
-from segue.sources.claude.format.paths import project_key, resolve_directory
+from segue.sources.claude.format.paths import SOURCE, project_key, resolve_directory
 
+from .mirror import TranscriptKey, TranscriptMirror
 from .protocol import (
     SessionKey,
     SessionListSubkeysKey,
@@ -84,7 +84,7 @@ class SegueSessionStore(SessionStore):
         mirror = await self._mirror()
         return [
             {
-                "session_id": known.name,
+                "session_id": known.native_id,
                 "mtime": known.session.updated_at // 1000,
                 "data": known.summary,
             }
@@ -95,25 +95,30 @@ class SegueSessionStore(SessionStore):
         await (await self._mirror()).delete(_key(key))
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        return await (await self._mirror()).paths(Key(key["project_key"], key["session_id"]))
+        return await (await self._mirror()).paths(
+            TranscriptKey(key["project_key"], key["session_id"])
+        )
 
     async def import_session(self, session: str) -> int:
         """Import a Claude Code session and return the number of new lines.
 
         `session` is its id or the path of its transcript. A repeated import adds what is new.
         """
-        _, count = await (await self._open_hub()).sync.import_claude(self._principal, session)
-        return count
+        hub = await self._open_hub()
+        return (await hub.sync.import_session(self._principal, session, SOURCE)).new_lines
 
     async def export_session(self, session_id: str) -> str:
         """Write a session of the store where Claude Code can resume it. Return the path.
 
         Raise `segue.errors.Conflict` if its transcript exists: it is never overwritten.
         """
-        return await (await self._open_hub()).sync.export_claude(self._principal, session_id)
+        hub = await self._open_hub()
+        return (await hub.sync.write(self._principal, session_id, SOURCE)).path
 
-    async def _mirror(self) -> Mirror:
-        return (await self._open_hub()).sync.mirror(self._principal)
+    async def _mirror(self) -> TranscriptMirror:
+        hub = await self._open_hub()
+        agent = hub.records.author(self._principal.workspace, SOURCE)
+        return TranscriptMirror(hub.store, self._principal.workspace, agent)
 
     async def _open_hub(self) -> Hub:
         from segue.factory import data_dir, open_hub
@@ -135,5 +140,5 @@ def _own_directory_for(project: str) -> str | None:
     return directory if project_key(directory) == project else None
 
 
-def _key(key: SessionKey) -> Key:
-    return Key(key["project_key"], key["session_id"], key.get("subpath") or "")
+def _key(key: SessionKey) -> TranscriptKey:
+    return TranscriptKey(key["project_key"], key["session_id"], key.get("subpath") or "")

@@ -175,7 +175,6 @@ class Hub:
             self.sync,
             self.editor,
             self.records,
-            self.config,
             self.work_queue,
         )
 
@@ -209,9 +208,9 @@ class Hub:
         from .resources.records import Records
 
         agents = {
-            (source.workspace, agent_id(source.workspace, source.name)): source.agent
+            (source.workspace, agent_id(source.workspace, source.name)): source.agent_record
             for source in self.sources
-            if source.agent is not None
+            if source.agent_record is not None
         }
         return Records(self.store, agents)
 

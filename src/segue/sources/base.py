@@ -1,43 +1,64 @@
-"""What a source offers the hub.
+"""What the hub needs from another tool's sessions.
 
-A source belongs to one workspace. It answers the same questions as a store about sessions it did
-not make, and takes the changes that its own format can hold; `can` says which. The rest lives in
-the store's overlay, which the hub hands over so that lists and filters see it.
+One package per tool implements `Source`, and `SourceDefinition` for the registry. A source belongs
+to one workspace. It answers the same questions as a store about sessions that the tool made, and
+writes the edits that the tool's own format can hold; `edits` says which. The other edits are in the
+store's overlay, which the hub passes to the source so that lists and filters see them.
+
+`Transcripts` is how sessions pass between the tool's files and the store. A source without it
+cannot be imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from segue.model import ids
+from segue.model.checkpoint import Checkpoint
 from segue.model.cursor import ChangePoint
-from segue.model.event import Event, InfoChanged
+from segue.model.event import AgentRef, AnyBody, Draft, Event, InfoChanged
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
 
-# `trash` is deleting that can be taken back, `delete` for good; the others say it themselves.
-Ability = Literal["title", "tag", "archive", "trash", "delete", "fork"]
+# `trash` can be undone, `delete` is permanent.
+Edit = Literal["title", "tag", "archive", "trash", "delete", "fork"]
+Progress = Callable[[int, int], None]  # bytes read, bytes to read
 
 
 def agent_id(workspace: str, source: str) -> str:
-    """The id of the agent whose sessions a source has."""
+    """Return the id of the agent whose sessions a source has."""
     return ids.derived_id("segue", "source", workspace, source)
 
 
 class Source(Protocol):
-    """Sessions of another tool."""
+    """Sessions that another tool keeps in its own files."""
 
-    name: str
+    name: str  # used in flags, fields and the registry
+    label: str  # shown to people
     workspace: str
-    can: frozenset[Ability]
-    # What every workspace that has the source knows of its agent; None where sessions name none.
-    agent: Mapping[str, Any] | None
+    edits: frozenset[Edit]
+    # The record of the agent whose sessions these are; None if its sessions name no agent.
+    agent_record: Mapping[str, Any] | None
+
+    @property
+    def transcripts(self) -> Transcripts | None:
+        """How sessions are imported and written; None if the source can do neither."""
+        ...
 
     async def close(self) -> None: ...
     async def refresh(self, cwd: str | None = None) -> None:
-        """See what the tool did meanwhile; the hub asks for it before the first page of a list.
+        """Notice what the tool has changed; the hub calls this before the first page of a list.
 
         `cwd` is the directory whose sessions are wanted, if not all are.
         """
@@ -45,13 +66,13 @@ class Source(Protocol):
 
     async def get(self, id: str) -> Session | None: ...
     async def in_id_range(self, low: str, high: str, limit: int) -> list[Session]:
-        """As `Store.between`."""
+        """Do what `Store.in_id_range` does."""
         ...
 
     async def page(
         self, query: Query, after: Position | None = None, backward: bool = False
     ) -> list[Session]:
-        """As `Store.page`."""
+        """Do what `Store.page` does."""
         ...
 
     async def change_point(self) -> ChangePoint: ...
@@ -68,19 +89,19 @@ class Source(Protocol):
         limit: int = 1000,
         backward: bool = False,
     ) -> list[Event]:
-        """As `Store.events`; `seq` is the position in the file."""
+        """Do what `Store.events` does; `seq` is the position in the file."""
         ...
 
     def conversation(self, id: str) -> AsyncIterator[Event]:
-        """The part of the history that led to the newest message: what a reader is shown."""
+        """Yield the events of the active branch."""
         ...
 
     async def threads(self, id: str) -> list[Thread]:
-        """The agents that a session started, in the order of their beginning."""
+        """Return the subagents that a session started, in the order of their start."""
         ...
 
     def thread(self, id: str, thread: str) -> AsyncIterator[Event]:
-        """What one of them did; their places are its own. NotFound when there is none."""
+        """Yield the events of a thread, which have a seq of their own; raises NotFound."""
         ...
 
     async def locate(self, id: str, event_id: str) -> int | None: ...
@@ -90,25 +111,213 @@ class Source(Protocol):
     async def occurrences(
         self, id: str, terms: Sequence[Term], before: int | None, limit: int
     ) -> list[int]:
-        """As `Store.occurrences`."""
+        """Do what `Store.occurrences` does."""
         ...
 
     async def ranked(self, query: Query) -> list[tuple[Session, Event | None, float]]: ...
     async def change(self, id: str, info: InfoChanged) -> None:
-        """Write a change into the tool's own files; only what `can` names is ever asked."""
+        """Write an edit to the tool's own files; the hub asks only for those in `edits`."""
         ...
 
     async def delete(self, id: str) -> None: ...
     async def fork(
         self, id: str, new_id: str, *, at: int | None, cwd: str | None, title: str | None
     ) -> Session:
-        """A new session in the tool's own files, with the history up to the event `at`."""
+        """Create a session in the tool's own files, with the history up to the event `at`."""
         ...
 
     async def overlay(self, patches: Mapping[str, Mapping[str, Any]]) -> None:
-        """What the overlay says of sessions here: title, tag, archived_at, deleted_at by id."""
+        """Apply the store's edits by session id: title, tag, archived_at, deleted_at."""
         ...
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Tell `listener` the ids of sessions that changed, until the returned call."""
+        """Call `listener` with the ids of sessions that change, until the returned call."""
+        ...
+
+
+@runtime_checkable
+class ListsOnly(Protocol):
+    """A source that knows its sessions' rows and has their history only after an import."""
+
+    async def import_session(self, session: Session) -> Session:
+        """Copy a session into the store and return the copy."""
+        ...
+
+
+class NeedsFullImport(Exception):
+    """A transcript does not continue at its checkpoint: the whole transcript must be compared."""
+
+
+class NativeSession(NamedTuple):
+    """A session that was written to a tool's files."""
+
+    id: str
+    path: str
+
+
+class ResumeCommand(NamedTuple):
+    """How to continue a session in its tool: a program with its arguments, and variables."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+
+
+class Batch(NamedTuple):
+    """Events to append to an imported session; `lines` is the number of their lines."""
+
+    drafts: list[AnyBody | Draft]
+    lines: int
+
+
+class Pulled(NamedTuple):
+    """What a tool has added to a session since a checkpoint, and the new checkpoint."""
+
+    batch: Batch
+    checkpoint: Checkpoint
+
+
+class Comparison(Protocol):
+    """Finds what a stored session lacks of its transcript."""
+
+    def add_event(self, event: Event) -> None:
+        """Add the next stored event."""
+        ...
+
+    def missing(self) -> Iterator[Batch]:
+        """Yield what is missing, after the last stored event was added."""
+        ...
+
+
+class SessionCopy(Protocol):
+    """A session as it was read from a tool's files."""
+
+    @property
+    def id(self) -> str:
+        """The id that the session has in the store."""
+        ...
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """How far the transcript was read."""
+        ...
+
+    @property
+    def overlay(self) -> tuple[str, Mapping[str, Any]] | None:
+        """A name and a patch that the store's overlay gets for the session."""
+        ...
+
+    @property
+    def derived_extra(self) -> Mapping[str, Any]:
+        """The `extra` of events that no line of the transcript says."""
+        ...
+
+    def events(self, agent: AgentRef | None) -> CopiedEvents:
+        """Return the whole history; the session begins with this agent."""
+        ...
+
+    def is_copy(self, session: Session) -> bool:
+        """Return whether a stored session with the same id was imported from this one."""
+        ...
+
+    def compare(self, session: Session) -> Comparison:
+        """Return a comparison with a stored session."""
+        ...
+
+
+class CopiedEvents(Protocol):
+    """A history that can be iterated several times; `lines` is known after the first time."""
+
+    lines: int
+
+    def __iter__(self) -> Iterator[Event]: ...
+
+
+FindEvent = Callable[[str], Awaitable[Event | None]]
+ReadEvents = Callable[[Sequence[str]], AsyncIterator[Event]]  # of some types, or all
+
+
+class Transcripts(Protocol):
+    """Pass sessions between a tool's files and the store."""
+
+    def read(self, reference: str) -> SessionCopy:
+        """Read a session by its native id or by the path of its transcript.
+
+        Raises NotFound if there is none, InvalidInput if the file is not a transcript.
+        """
+        ...
+
+    def read_session(self, session: Session) -> SessionCopy:
+        """Read the original of a session of the source or the store; raises NotFound."""
+        ...
+
+    async def pull(
+        self, session: Session, checkpoint: Checkpoint, find_event: FindEvent
+    ) -> Pulled | None:
+        """Read what was added to a session since a checkpoint; None if nothing was.
+
+        Raises NeedsFullImport if the transcript was replaced, truncated or rewritten, and
+        NotFound if it is gone.
+        """
+        ...
+
+    async def threads(self, session: Session, read_events: ReadEvents) -> dict[str, Thread]:
+        """Return the threads that a stored session carries, by a key of the source's own."""
+        ...
+
+    def thread_events(
+        self, session: Session, key: str, read_events: ReadEvents
+    ) -> AsyncIterator[Event]:
+        """Yield the events of a thread of a stored session."""
+        ...
+
+    def lines(self, session: Session, read_events: ReadEvents) -> AsyncIterator[bytes]:
+        """Yield a stored session as the lines of the tool's transcript."""
+        ...
+
+    def original_lines(self, session: Session) -> Iterable[bytes]:
+        """Return the lines of the transcript that the tool has; raises NotFound."""
+        ...
+
+    async def write(
+        self, session: Session, read_events: ReadEvents, scratch: Path
+    ) -> NativeSession:
+        """Write a stored session to the tool's files, so that the tool can resume it.
+
+        Temporary files go to `scratch`. Raises Conflict if the tool has a session with its id.
+        """
+        ...
+
+
+class SourceSetting(NamedTuple):
+    """A setting of a workspace that only this source or its agent uses."""
+
+    name: str
+    about: str
+    example: str
+    kind: type[str] | type[bool] = str
+
+
+class SourceDefinition(Protocol):
+    """What the registry knows of a tool. Its module imports nothing heavy."""
+
+    name: str
+    label: str
+    agent: str | None  # registry name of the agent that can answer in the tool's own files
+    answer_setting: str | None  # the setting by which that agent answers in them
+    settings: tuple[SourceSetting, ...]
+    symbol: str  # one character, in narrow lists
+
+    def open(self, index_dir: Path, *, unused: bool, progress: Progress | None) -> Source | None:
+        """Open the source; None if its tool was never used here, unless `unused` is set."""
+        ...
+
+    def transcripts(self) -> Transcripts:
+        """Return the tool's transcripts, which need no open source."""
+        ...
+
+    def resume_command(self, session: Session, *, local: bool) -> ResumeCommand:
+        """Return how to continue a session in the tool.
+
+        `local` says that the reader uses this machine, whose variables are then named.
+        """
         ...

@@ -341,7 +341,7 @@ async def test_the_cost_of_a_model_without_a_price_is_unknown(
 async def test_a_model_continues_a_claude_code_session(tmp_path: Path) -> None:
     first = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
     async with await segue.open_hub() as hub:
-        path = Path(await hub.sync.export_claude(segue.LOCAL, first.session_id))
+        path = Path((await hub.sync.write(segue.LOCAL, first.session_id, "claude")).path)
         await hub.editor.purge(segue.LOCAL, first.session_id)
     before = path.read_bytes()
     async with Provider() as provider:
@@ -363,7 +363,7 @@ async def test_the_session_functions_serve_native_and_claude_sessions_alike(
 ) -> None:
     native = await segue.prompt("/say Hello", model="demo", cwd=tmp_path)
     async with await segue.open_hub() as hub:
-        path = await hub.sync.export_claude(segue.LOCAL, native.session_id)
+        path = (await hub.sync.write(segue.LOCAL, native.session_id, "claude")).path
         await hub.editor.purge(segue.LOCAL, native.session_id)
     assert Path(path).exists()  # only Claude Code has the session now
     (info,) = await segue.list_sessions(tmp_path)

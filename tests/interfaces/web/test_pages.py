@@ -166,7 +166,7 @@ async def test_what_an_agent_did_is_a_fold_away_and_on_a_page_of_its_own(
             assert "data-jump" not in await site.get(f"/s/{S}/turns?q=kingfisher")
             assert await site.get(f"/s/{S}/agents?q=wombat") == ""
             await site.get(f"/s/{S}/agent/nobody", 404)
-            await site.hub.sync.import_claude(LOCAL, S)
+            await site.hub.sync.import_session(LOCAL, S, "claude")
 
 
 async def test_what_an_agent_did_goes_on_over_pages(
@@ -252,7 +252,7 @@ async def test_of_a_very_long_output_an_agents_page_has_the_beginning(
                     await site.get(path, 404)
             export = await site.get(f"/s/{S}/export.html")
             assert "the end" in export  # a file stands alone
-            await site.hub.sync.import_claude(LOCAL, S)
+            await site.hub.sync.import_session(LOCAL, S, "claude")
 
 
 def test_the_help_names_every_key() -> None:

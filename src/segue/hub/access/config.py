@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from segue.model.errors import InvalidInput
+from segue.sources import registry
 from segue.store.base import Store
 
 
@@ -81,16 +82,11 @@ SETTINGS: dict[str, Setting] = {
         "The size of the model's context in tokens, where it is not known.", "128000", int
     ),
     "model.max_turns": Setting("The most requests to the model for one prompt.", "100", int),
-    "claude.continue": Setting(
-        "Whether prompts to Claude Code's sessions are answered by Claude Code itself, which goes"
-        " on in its own file (needs claude-agent-sdk).",
-        "true",
-        bool,
-    ),
-    "claude.program": Setting(
-        "The Claude Code program, where it is not the one that comes with claude-agent-sdk.",
-        "/usr/local/bin/claude",
-    ),
+    **{
+        setting.name: Setting(setting.about, setting.example, setting.kind)
+        for definition in registry.definitions()
+        for setting in definition.settings
+    },
     "web.search": Setting(
         "The provider of web_search: searxng:ADDRESS, brave or tavily; off without one.",
         "searxng:https://search.example.org",

@@ -15,7 +15,8 @@ from segue.model.event import Delta, Event
 from segue.model.principal import Principal
 from segue.model.query import SearchHit
 from segue.model.session import Session, Thread
-from segue.sources.base import Source
+from segue.sources import registry
+from segue.sources.base import ReadEvents, Source
 from segue.store.base import Store
 
 if TYPE_CHECKING:
@@ -175,20 +176,22 @@ class HistoryReader:
                 yield event
             return
         threads = await self._imported_threads(session)
-        path = next((path for path, thread in threads.items() if thread.id == thread_id), None)
-        if path is None:
+        key = next((key for key, thread in threads.items() if thread.id == thread_id), None)
+        definition = registry.of_copy(session)
+        if key is None or definition is None:
             raise NotFound(f"session {id} has no thread {thread_id}", session=id)
-        from segue.hub.sync.mirror import Mirror
-
-        async for event in Mirror(self._store, session.workspace).thread(session, path):
+        transcripts = definition.transcripts()
+        async for event in transcripts.thread_events(session, key, self._reader(session)):
             yield event
 
     async def _imported_threads(self, session: Session) -> Mapping[str, Thread]:
-        if "claude" not in session.extra:
+        definition = registry.of_copy(session)
+        if definition is None:
             return {}
-        from segue.hub.sync.mirror import Mirror
+        return await definition.transcripts().threads(session, self._reader(session))
 
-        return await Mirror(self._store, session.workspace).threads(session)
+    def _reader(self, session: Session) -> ReadEvents:
+        return lambda types: self._lookup.read(session.workspace, session.id, None, types=types)
 
     async def ack(self, principal: Principal, id: str, seq: int) -> None:
         """Record, for all processes, that a client has received the events up to `seq`.

@@ -18,7 +18,7 @@ from segue.model.errors import Busy, InvalidInput, NotFound, ReadOnly
 from segue.model.event import AgentRef, AnyBody, ConfigChanged, Created, Draft, Event, InfoChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.sources.base import Ability, Source
+from segue.sources.base import Edit, Source
 from segue.store.base import EventDecider, Store
 
 from . import directories
@@ -26,7 +26,7 @@ from .fork import SessionForker
 from .lookup import SessionLookup, SourceSet
 
 # The edit of a source that each field of InfoChanged needs.
-_EDIT_OF_FIELD: dict[str, Ability] = {
+_EDIT_OF_FIELD: dict[str, Edit] = {
     "title": "title",
     "tag": "tag",
     "archived": "archive",
@@ -183,7 +183,7 @@ class SessionEditor:
         """
         session, source = await self._lookup.find(principal, id)
         if source is not None:
-            if "delete" not in source.can:
+            if "delete" not in source.edits:
                 raise ReadOnly(f"{source.name} sessions cannot be deleted from here", session=id)
             await source.delete(id)
             return
@@ -266,7 +266,7 @@ class SessionEditor:
             value = getattr(info, field)
             if isinstance(value, UnsetType):
                 continue
-            if edit in source.can:
+            if edit in source.edits:
                 native[field] = value
             elif field in ("archived", "deleted"):
                 overlay[f"{field}_at"] = clock.now() if value else None

@@ -52,7 +52,7 @@ class SessionForker:
         if source is not None and at is not None:
             await _require_event(source, id, at)
         new_id = new_id or ids.new_id()
-        if source is not None and "fork" in source.can and not in_store:
+        if source is not None and "fork" in source.edits and not in_store:
             new_cwd = None if cwd is None or directories.real(cwd) == parent.directory else cwd
             return await source.fork(id, new_id, at=at, cwd=new_cwd, title=title)
         created = await self._created(principal, parent, source, cwd, origin, last)

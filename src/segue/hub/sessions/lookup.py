@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from segue.model.errors import NotFound, ReadOnly
 from segue.model.event import Event
@@ -91,14 +91,21 @@ class SessionLookup:
         return session
 
     async def read(
-        self, workspace: str, id: str, source: Source | None, *, after: int = 0
+        self,
+        workspace: str,
+        id: str,
+        source: Source | None,
+        *,
+        after: int = 0,
+        types: Sequence[str] = (),
     ) -> AsyncIterator[Event]:
-        """Yield the events after a seq, reading one batch at a time."""
+        """Yield the events after a seq, of some types or of all, reading one batch at a time."""
+        options: dict[str, Any] = {"types": types, "limit": READ_BATCH}
         while True:
             if source is not None:
-                batch = await source.events(id, after=after, limit=READ_BATCH)
+                batch = await source.events(id, after=after, **options)
             else:
-                batch = await self._store.events(workspace, id, after=after, limit=READ_BATCH)
+                batch = await self._store.events(workspace, id, after=after, **options)
             for event in batch:
                 after = event.seq
                 yield event

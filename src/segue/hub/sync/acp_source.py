@@ -117,7 +117,7 @@ class OtherAgent(MemorySource):
             bodies.append(InfoChanged(title=row.title, by="agent"))
         await self.add(id, [Draft(body=body, at=at) for body in bodies])
 
-    async def take_in(self, session: Session) -> Session:
+    async def import_session(self, session: Session) -> Session:
         """Copy a session into the store, where it goes on; from then on the copy is what counts."""
         native = session.native_id or session.id
         told = await self._agent.read_history(session, native)

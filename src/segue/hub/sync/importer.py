@@ -3,42 +3,53 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from segue.event_loop import run_in_thread
 from segue.hub.resources.records import Records
 from segue.hub.sessions.lookup import SessionLookup, SourceSet
-from segue.model.errors import (
-    Busy,
-    Conflict,
-    InvalidInput,
-    NotFound,
-    SegueError,
-    StoreError,
-    Unauthorized,
-)
-from segue.model.event import Draft, InfoChanged, ModelCalled, Usage
+from segue.model.checkpoint import Checkpoint
+from segue.model.errors import Busy, Conflict, NotFound, SegueError, Unauthorized
+from segue.model.event import Draft, Drafts, Event, InfoChanged, ModelCalled, Usage
 from segue.model.principal import Principal
 from segue.model.session import Session
+from segue.sources import registry
+from segue.sources.base import (
+    ListsOnly,
+    NativeSession,
+    NeedsFullImport,
+    ReadEvents,
+    ResumeCommand,
+    SessionCopy,
+    Source,
+    Transcripts,
+)
 from segue.store.base import Store
-
-if TYPE_CHECKING:
-    from segue.sources.claude.exchange.bundle import SessionBundle
-
-    from .mirror import Mirror
 
 log = logging.getLogger("segue.sync")
 
-CLAUDE = "claude"
-T = TypeVar("T")
+
+class ImportResult(NamedTuple):
+    """An imported session, and how many lines of its transcript were new."""
+
+    session: Session
+    new_lines: int
+
+
+class _ConcurrentChange(Exception):
+    """The session changed between reading it and adding to it."""
 
 
 class SourceSync:
-    """Copy sessions between the store and the files of other tools."""
+    """Import sessions from sources and keep imported copies current.
+
+    A checkpoint per imported session records how far its transcript has been read, so a pull
+    costs what was added, not the whole history.
+    """
 
     def __init__(
         self,
@@ -53,225 +64,280 @@ class SourceSync:
         self._sources = sources
         self._lookup = lookup
         self._records = records
-        # The last seq in the source when an imported session was last compared with it.
-        self._synced_seq: dict[tuple[str, str], int] = {}
 
     async def ensure_current(self, principal: Principal, id: str) -> None:
-        """Pull what a tool has added to an imported session.
+        """Pull what a tool has added to an imported session since its checkpoint.
 
-        Does nothing for a session without a source, or while a turn runs in it.
+        Does nothing for a session without a source, while a turn runs in it, while the tool works
+        on it, or on a read-only store. A transcript that cannot be read is logged.
         """
         session = await self._store.get(principal.workspace, id)
         if session is not None:
             await self.pull(principal, session)
 
-    async def import_if_listed_only(self, principal: Principal, id: str) -> Session:
-        """Return a session; import it first if its agent lists it without its history."""
-        from .acp_source import OtherAgent
-
-        session, source = await self._lookup.find(principal, id)
-        return await source.take_in(session) if isinstance(source, OtherAgent) else session
-
-    def mirror(self, principal: Principal, row: Session | None = None) -> Mirror:
-        """The transcripts of the principal's workspace; `row` is what a source says of one."""
-        from .mirror import Mirror
-
-        author = self._records.author(principal.workspace, CLAUDE)
-        if author is not None and row is not None and row.agent is not None:
-            author = replace(author, overrides={**row.agent.overrides, **author.overrides})
-        return Mirror(self._store, principal.workspace, author)
-
-    async def import_claude(self, principal: Principal, named: str) -> tuple[Session, int]:
-        """A session of Claude Code's, by its id or its file, whole; and how many lines were new.
-
-        It keeps its id, so what is in the store stands before the files from now on. Importing
-        it again adds what the files have beyond that.
-        """
-        _local(principal)
-        return await self._take(principal, named, lambda: _read(named))
-
-    async def import_again(
-        self, principal: Principal, session: Session, *, require_idle: bool = False
-    ) -> Session:
-        """The same for a session of a source, which whoever sees it there may have copied."""
-        taken, _ = await self._take(
-            principal, session.id, lambda: _of(session), require_idle=require_idle
-        )
-        return taken
-
     async def pull(self, principal: Principal, session: Session) -> Session:
-        """A copy with what Claude Code said in the session since; not while either is at work."""
-        copied = session.origin == CLAUDE != session.source and session.state != "trashed"
-        if not copied or session.turn is not None:
+        """Return an imported session after a pull; see `ensure_current`."""
+        if session.turn is not None or session.state == "trashed" or self._store.read_only:
             return session
-        name = session.workspace, session.id
-        for source in await self._sources.in_workspace(principal.workspace):
-            there = await source.get(session.id) if source.name == CLAUDE else None
-            if there is None or there.status != "idle" or there.state == "trashed":
-                continue
-            if self._synced_seq.get(name) == there.last_seq:
-                continue
-            last = there.active_at
-            if not await self._store.events(*name, since=last, until=last, limit=1, backward=True):
-                try:
-                    session = await self.import_again(principal, session, require_idle=True)
-                except Busy:  # since a moment ago
-                    continue
-                except SegueError as error:
-                    log.info("session %s: its file was not read: %s", session.id, error.message)
-            # Whatever came of it, once is enough. Only now: who asks meanwhile, or after one who
-            # went away, must have what is there.
-            self._synced_seq[name] = there.last_seq
+        source = await self._source_of_copy(principal, session)
+        original = None if source is None else await source.get(session.id)
+        if source is None or original is None:
+            return session
+        if original.status != "idle" or original.state == "trashed":
+            return session
+        try:
+            return await self._pull(session, source)
+        except Busy:  # a turn began a moment ago
+            return session
+        except SegueError as error:
+            log.info("session %s: no pull from %s: %s", session.id, source.name, error.message)
+            return session
+
+    async def import_session(
+        self, principal: Principal, reference: str, source: str
+    ) -> ImportResult:
+        """Import a session by its native id or by the path of its transcript.
+
+        The session keeps its id, so the copy hides the source's session from then on. A repeated
+        import adds what is new. Raises NotFound if the source has no such session, Conflict if
+        another session uses its id.
+        """
+        _require_local(principal)
+        transcripts = registry.get(source).transcripts()
+        return await self._import(principal, reference, source, lambda: transcripts.read(reference))
+
+    async def import_from_source(self, principal: Principal, session: Session) -> Session:
+        """Import a session of a source, or again what its tool has added to the copy.
+
+        Raises NotFound if no source has it.
+        """
+        source = await self._source_of(principal, session)
+        if source is None or source.transcripts is None:
+            raise NotFound(f"no source has session {session.id}", session=session.id)
+        transcripts = source.transcripts
+        imported = await self._import(
+            principal, session.id, source.name, lambda: transcripts.read_session(session)
+        )
+        return imported.session
+
+    async def import_if_listed_only(self, principal: Principal, id: str) -> Session:
+        """Return a session; import it first if its source lists it without its history."""
+        session, source = await self._lookup.find(principal, id)
+        return await source.import_session(session) if isinstance(source, ListsOnly) else session
+
+    async def write(self, principal: Principal, id: str, source: str) -> NativeSession:
+        """Write a session of the store to a tool's files, so that the tool can resume it.
+
+        Raises Conflict if the tool has a session with this id: nothing is overwritten.
+        """
+        _require_local(principal)
+        session = await self._require_stored(principal, id)
+        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        transcripts = registry.get(source).transcripts()
+        return await transcripts.write(session, self._reader(session), self._data_dir)
+
+    async def transcript(self, principal: Principal, id: str, source: str) -> AsyncIterator[bytes]:
+        """Yield the lines of the transcript that `write` would write, or that the tool has."""
+        session, owner = await self._lookup.find(principal, id)
+        transcripts = registry.get(source).transcripts()
+        if owner is not None and owner.name == source:
+            for line in await run_in_thread(lambda: transcripts.original_lines(session)):
+                yield line
+            return
+        session = await self._require_stored(principal, id)
+        async for line in transcripts.lines(session, self._reader(session)):
+            yield line
+
+    def resume_command(self, principal: Principal, session: Session) -> ResumeCommand | None:
+        """Return how to continue a session in its tool; None if its owner has no such command."""
+        definition = registry.find(session.source)
+        if definition is None:
+            return None
+        return definition.resume_command(session, local=principal.local)
+
+    # Importing.
+
+    async def _import(
+        self, principal: Principal, id: str, source: str, read: Callable[[], SessionCopy]
+    ) -> ImportResult:
+        original = await self._original(principal, id)
+        copy = await run_in_thread(read)
+        agent = self._records.author(principal.workspace, source)
+        if agent is not None and original is not None and original.agent is not None:
+            agent = replace(agent, overrides={**original.agent.overrides, **agent.overrides})
+        while True:
+            stored = await self._stored_copy(principal.workspace, copy)
+            try:
+                if stored is not None:
+                    result = await self._add_missing(stored, copy)
+                else:
+                    events = await run_in_thread(lambda: copy.events(agent))
+                    await self._register(principal.workspace, copy)
+                    session = await self._store.load(
+                        principal.workspace, copy.id, events, checkpoint=copy.checkpoint
+                    )
+                    result = ImportResult(session, events.lines)
+                break
+            except (_ConcurrentChange, Conflict):
+                if await self._stored_copy(principal.workspace, copy) is None:
+                    raise
+        if original is None:
+            return result
+        return result._replace(session=await self._add_facts(original, result.session, copy))
+
+    async def _stored_copy(self, workspace: str, copy: SessionCopy) -> Session | None:
+        """Return the stored copy of a session.
+
+        Raises Conflict if another session uses its id, or if the copy is in the trash.
+        """
+        session = await self._store.get(workspace, copy.id)
+        if session is None:
+            return None
+        if not copy.is_copy(session):
+            raise Conflict(f"another session uses the id {copy.id}", session=copy.id)
+        if session.state == "trashed":
+            raise Conflict(f"session {copy.id} is in the trash; restore it first", session=copy.id)
         return session
 
-    async def _take(
-        self,
-        principal: Principal,
-        named: str,
-        read: Callable[[], SessionBundle],
-        *,
-        require_idle: bool = False,
-    ) -> tuple[Session, int]:
-        from segue.sources.claude.format.safe_io import UnreadableFile
+    async def _register(self, workspace: str, copy: SessionCopy) -> None:
+        if copy.overlay is not None:
+            name, patch = copy.overlay
+            await self._store.set_overlay(workspace, name, copy.id, dict(patch))
 
-        row = await self._row_there(principal, named)
+    async def _add_missing(self, session: Session, copy: SessionCopy) -> ImportResult:
+        """Compare a stored copy with its whole transcript, and add what is missing."""
+        comparison = copy.compare(session)
+        async for event in self._reader(session)(()):
+            comparison.add_event(event)
+        new_lines = 0
+        for batch in comparison.missing():
+            session = await self._append(session, batch.drafts)
+            new_lines += batch.lines
+        session = await self._append(session, [], copy.checkpoint)
+        return ImportResult(session, new_lines)
+
+    async def _add_facts(self, original: Session, stored: Session, copy: SessionCopy) -> Session:
+        """Add what the source's row knows and no line of the transcript says.
+
+        That is a title, and the usage and cost that the tool records elsewhere.
+        """
+        extra = dict(copy.derived_extra)
+        drafts: list[Draft] = []
+        if original.title != stored.title:
+            by = original.title_by or "auto"
+            drafts.append(Draft(body=InfoChanged(title=original.title, by=by, extra=extra)))
+        for model, usage in original.models.items():
+            rest = usage - stored.models.get(model, Usage())
+            if rest != Usage():
+                called = ModelCalled(model=model, usage=rest, extra=extra)
+                drafts.append(Draft(at=original.active_at, body=called))
+        if drafts:
+            stored, _ = await self._store.change(stored.workspace, stored.id, lambda _: drafts)
+        return stored
+
+    # Pulling.
+
+    async def _pull(self, session: Session, source: Source) -> Session:
+        transcripts = source.transcripts
+        if transcripts is None:
+            return session
+        compare_all = False
+        while True:
+            checkpoint = await self._store.checkpoint(session.workspace, session.id)
+            try:
+                if checkpoint is None or compare_all:
+                    return await self._pull_whole(session, transcripts)
+                return await self._pull_added(session, checkpoint, transcripts)
+            except NeedsFullImport as error:
+                # Unless a concurrent pull was faster: then the next try finds nothing new.
+                if await self._store.checkpoint(session.workspace, session.id) == checkpoint:
+                    log.info("session %s: comparing the whole transcript: %s", session.id, error)
+                    compare_all = True
+            except _ConcurrentChange:
+                pass
+            current = await self._store.get(session.workspace, session.id)
+            if current is None or current.turn is not None:
+                return current or session
+            session = current
+
+    async def _pull_added(
+        self, session: Session, checkpoint: Checkpoint, transcripts: Transcripts
+    ) -> Session:
+        async def find_event(event_id: str) -> Event | None:
+            seq = await self._store.locate(session.workspace, session.id, event_id)
+            if seq is None:
+                return None
+            events = await self._store.events(
+                session.workspace, session.id, after=seq - 1, before=seq + 1, limit=1
+            )
+            return events[0] if events else None
+
+        pulled = await transcripts.pull(session, checkpoint, find_event)
+        if pulled is None:
+            return session
+        return await self._append(session, pulled.batch.drafts, pulled.checkpoint)
+
+    async def _pull_whole(self, session: Session, transcripts: Transcripts) -> Session:
+        copy = await run_in_thread(lambda: transcripts.read_session(session))
+        if not copy.is_copy(session):
+            raise Conflict(f"another session uses the id {copy.id}", session=copy.id)
+        return (await self._add_missing(session, copy)).session
+
+    async def _append(
+        self, session: Session, drafts: Drafts, checkpoint: Checkpoint | None = None
+    ) -> Session:
+        """Append events and store the checkpoint, unless the session changed in between."""
+
+        def decide(row: Session) -> Drafts:
+            if row.turn is not None:
+                raise Busy(f"session {row.id} is in the middle of a turn", session=row.id)
+            if row.last_seq != session.last_seq:
+                raise _ConcurrentChange
+            return drafts
+
         try:
-            bundle = await _aside(read)
-            session, new = await self.mirror(principal, row).take(bundle, require_idle=require_idle)
-        except UnreadableFile:
-            raise NotFound(f"the file of {named} went while it was read") from None
-        return session if row is None else await self._told_apart(row, session), new
+            after, _ = await self._store.change(
+                session.workspace, session.id, decide, checkpoint=checkpoint
+            )
+        except NotFound:
+            raise _ConcurrentChange from None
+        return after
 
-    async def _row_there(self, principal: Principal, id: str) -> Session | None:
-        """The row of a session that only a source has."""
+    # Lookups.
+
+    async def _original(self, principal: Principal, id: str) -> Session | None:
+        """Return the row of a session that only a source has."""
         try:
             session, source = await self._lookup.find(principal, id)
         except NotFound:
             return None
         return None if source is None else session
 
-    async def _told_apart(self, row: Session, copy: Session) -> Session:
-        """A new copy with what its source knew from elsewhere than the lines of its history.
+    async def _source_of_copy(self, principal: Principal, session: Session) -> Source | None:
+        """Return the open source that a stored session was imported from."""
+        if session.origin == session.source:
+            return None
+        return await self._open_source(principal, session.origin)
 
-        That is a title, what the session's agents used, and what all of it cost.
-        """
-        from segue.sources.claude.exchange.event_codec import DERIVED
+    async def _source_of(self, principal: Principal, session: Session) -> Source | None:
+        """Return the open source that owns a session or that it was imported from."""
+        owner = await self._open_source(principal, session.source)
+        return owner or await self._open_source(principal, session.origin)
 
-        drafts: list[Draft] = []
-        if row.title != copy.title:
-            by = row.title_by or "auto"
-            drafts.append(Draft(body=InfoChanged(title=row.title, by=by, extra=DERIVED)))
-        for model, used in row.models.items():
-            rest = used - copy.models.get(model, Usage())
-            if rest != Usage():
-                called = ModelCalled(model=model, usage=rest, extra=DERIVED)
-                drafts.append(Draft(at=row.active_at, body=called))
-        if drafts:
-            copy, _ = await self._store.change(copy.workspace, copy.id, lambda _: drafts)
-        return copy
+    async def _open_source(self, principal: Principal, name: str | None) -> Source | None:
+        sources = await self._sources.in_workspace(principal.workspace)
+        return next((source for source in sources if source.name == name), None)
 
-    async def export_claude(self, principal: Principal, id: str) -> str:
-        """Write a session so that Claude Code can resume it; gives the transcript's path.
-
-        Conflict when Claude Code has a session of that id: nothing is written over.
-        """
-        import tempfile
-
-        _local(principal)
-        session = await self._stored(principal, id)
-        mirror = self.mirror(principal)
-        agents = await mirror.agents(session)
-        # Beside the data, where there is room for it: it need not fit into memory.
-        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=self._data_dir) as room:
-            path = os.path.join(room, "transcript")
-            with open(path, "wb") as file:
-                async for line in mirror.lines(session):
-                    file.write(line.data() + b"\n")
-
-            def write() -> str:
-                from segue.sources.claude.exchange import bundle, event_codec
-                from segue.sources.claude.format.paths import ClaudeHome
-
-                made = bundle.SessionBundle(
-                    event_codec.project_of(session),
-                    event_codec.native_session_id(session),
-                    bundle.TranscriptLines(path),
-                    agents,
-                )
-                try:
-                    return bundle.write_bundle(ClaudeHome.current(), made)
-                except FileExistsError as error:
-                    raise Conflict(str(error), session=id) from None
-                except ValueError as error:
-                    raise InvalidInput(str(error), session=id) from None
-                except OSError as error:
-                    raise StoreError(f"the transcript cannot be written: {error}") from error
-
-            return await _aside(write)
-
-    async def claude_transcript(self, principal: Principal, id: str) -> AsyncIterator[bytes]:
-        """The lines of the transcript that `export_claude` would write, or that Claude Code has."""
-        found, source = await self._lookup.find(principal, id)
-        if source is not None and source.name == CLAUDE:
-            for line in (await _aside(lambda: _of(found))).lines:
-                yield line.data() + b"\n"
-            return
-        session = await self._stored(principal, id)
-        async for line in self.mirror(principal).lines(session):
-            yield line.data() + b"\n"
-
-    async def _stored(self, principal: Principal, id: str) -> Session:
+    async def _require_stored(self, principal: Principal, id: str) -> Session:
         session, source = await self._lookup.find(principal, id)
         if source is not None:
-            raise Conflict(f"session {id} is in the files of {source.name} already", session=id)
+            raise Conflict(f"session {id} is in the files of {source.label} already", session=id)
         return session
 
+    def _reader(self, session: Session) -> ReadEvents:
+        return lambda types: self._lookup.read(session.workspace, session.id, None, types=types)
 
-def _local(principal: Principal) -> None:
+
+def _require_local(principal: Principal) -> None:
     if not principal.local:
-        raise Unauthorized("only the user of this machine may have its files read and written")
-
-
-def _read(named: str) -> SessionBundle:
-    """A session by its id or its file."""
-    from segue.sources.claude.format.paths import is_uuid
-
-    is_id = is_uuid(named) and not os.path.isfile(named)
-    return _at_home(named) if is_id else _in(named, named)
-
-
-def _of(session: Session) -> SessionBundle:
-    """A session by the name that Claude Code has for it, whatever lies in the current directory."""
-    from segue.sources.claude.exchange import event_codec
-
-    return _at_home(session.native_id or event_codec.native_session_id(session))
-
-
-def _at_home(name: str) -> SessionBundle:
-    from segue.sources.claude.format.paths import ClaudeHome
-    from segue.sources.claude.sdk import locate
-
-    place = locate.find_transcript(ClaudeHome.current(), name)
-    if place is None:
-        raise NotFound(f"Claude Code has no session {name}")
-    return _in(place.path, name)
-
-
-def _in(path: str, named: str) -> SessionBundle:
-    from segue.sources.claude.exchange import bundle
-    from segue.sources.claude.format import safe_io
-
-    try:
-        return bundle.read_bundle(path)
-    except safe_io.UnreadableFile:
-        raise NotFound(f"there is no file {named} to read") from None
-    except ValueError as error:
-        raise InvalidInput(f"{named}: {error}") from None
-
-
-async def _aside(work: Callable[[], T]) -> T:
-    """Do what waits for files beside the event loop."""
-    import asyncio
-
-    return await asyncio.to_thread(work)
+        raise Unauthorized("only the user of this machine may read and write its files")

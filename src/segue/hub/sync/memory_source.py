@@ -11,7 +11,7 @@ from segue.model.event import Drafts, Event, InfoChanged
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
-from segue.sources.base import Ability
+from segue.sources.base import Edit, Transcripts
 from segue.store.base import Signal
 from segue.store.memory import MemoryStore
 
@@ -20,12 +20,14 @@ class MemorySource:
     """Keeps another tool's sessions in a MemoryStore of its own, and hands them out as a source."""
 
     def __init__(
-        self, workspace: str = "local", name: str = "memory", can: Sequence[Ability] = ()
+        self, workspace: str = "local", name: str = "memory", edits: Sequence[Edit] = ()
     ) -> None:
         self.name = name
         self.workspace = workspace
-        self.can = frozenset(can)
-        self.agent: Mapping[str, Any] | None = None
+        self.edits = frozenset(edits)
+        self.label = name
+        self.agent_record: Mapping[str, Any] | None = None
+        self.transcripts: Transcripts | None = None
         self.kept = MemoryStore()
         self._applied: dict[str, Mapping[str, Any]] = {}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from segue.agents.base import Agent, HasOptions, OwnsSessions, Tools
-from segue.agents.registry import CLAUDE_CODE, AgentRegistry
+from segue.agents.registry import AgentRegistry
 from segue.hub.access.config import Config
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import Work
@@ -18,11 +18,9 @@ from segue.model.errors import InvalidInput, NoAgent
 from segue.model.event import AgentRef, ConfigChanged
 from segue.model.principal import Principal
 from segue.model.session import Session
-from segue.sources.base import agent_id
+from segue.sources import registry as source_registry
+from segue.sources.base import SourceDefinition
 from segue.store.base import Lease, Store
-
-CLAUDE = "claude"
-CONTINUE = "claude.continue"  # the setting by which Claude Code answers in its own sessions
 
 AgentSpec = dict[str, Any]
 
@@ -97,8 +95,10 @@ class SessionAgents:
     async def spec_of(self, workspace: str, agent: AgentRef) -> AgentSpec:
         """Return the specification of an agent: its record, the session's overrides, settings."""
         config = await self._config.all(workspace)
-        answers = is_claude_code(workspace, agent) and config.get(CONTINUE)
-        if agent.id == agent_id(workspace, CLAUDE) and not answers:
+        answering = source_registry.answering(workspace, agent)
+        answers = answering is not None and _is_enabled(answering, config)
+        if source_registry.of_agent(workspace, agent) is not None and not answers:
+            # The built-in agent answers in a copy of another tool's session.
             own = {name: value for name, value in agent.overrides.items() if name != "model"}
             return {**own, "config": config, "kind": "default"}
         record = await self._records.find(workspace, "agent", agent.id, agent.version)
@@ -106,6 +106,13 @@ class SessionAgents:
             raise NoAgent(f"agent {agent.id} does not exist in this workspace")
         spec = record.body.get("spec", {"kind": "default"})
         return {**record.body, "config": config, **spec, **agent.overrides}
+
+    async def answers_in_source(self, principal: Principal, source: str) -> bool:
+        """Return whether the user wants a tool's own agent to answer in the tool's files."""
+        definition = source_registry.find(source)
+        if definition is None or definition.agent is None or not principal.local:
+            return False
+        return _is_enabled(definition, await self._config.all(principal.workspace))
 
     async def connects_mcp(self, session: Session, agent: Agent | None = None) -> bool:
         """Return whether a session's agent, or `agent`, connects to MCP servers itself."""
@@ -144,9 +151,5 @@ class SessionAgents:
         return agent
 
 
-def is_claude_code(workspace: str, agent: AgentRef | None) -> bool:
-    """Whether Claude Code answers for the agent of a session of the store."""
-    if agent is None:
-        return False
-    own = CLAUDE_CODE if agent.id == agent_id(workspace, CLAUDE) else None
-    return agent.overrides.get("kind", own) == CLAUDE_CODE
+def _is_enabled(source: SourceDefinition, config: Mapping[str, Any]) -> bool:
+    return source.answer_setting is not None and bool(config.get(source.answer_setting))

@@ -10,14 +10,12 @@ from typing import Any
 from msgspec import to_builtins
 
 from segue.agents.base import Agent, SupportsCheck, Tools
-from segue.agents.registry import CLAUDE_CODE
-from segue.hub.access.config import Config
 from segue.hub.history.reader import HistoryReader
 from segue.hub.resources.records import Records
 from segue.hub.resources.work_queue import Work
 from segue.hub.sessions.editor import SessionEditor, require_idle
 from segue.hub.sessions.lookup import SessionLookup
-from segue.hub.sync.importer import CLAUDE, SourceSync
+from segue.hub.sync.importer import SourceSync
 from segue.hub.turns.end_turn import end_turn_events
 from segue.model import clock, ids
 from segue.model.content import Block, Text, as_content
@@ -36,10 +34,11 @@ from segue.model.event import (
 from segue.model.lifecycle import StopReason
 from segue.model.principal import Principal
 from segue.model.session import Session
+from segue.sources import registry
 from segue.store.base import Store
 
 from . import budgets
-from .agents import CONTINUE, SessionAgents, is_claude_code
+from .agents import SessionAgents
 from .engine import SessionLease, TurnEngine
 from .inbox import Prompt, Result, Said
 from .runner import resume
@@ -61,7 +60,6 @@ class TurnService:
         sync: SourceSync,
         editor: SessionEditor,
         records: Records,
-        config: Config,
         work_queue: Work,
     ) -> None:
         self.engine = engine
@@ -72,7 +70,6 @@ class TurnService:
         self._sync = sync
         self._editor = editor
         self._records = records
-        self._config = config
         self._work_queue = work_queue
 
     async def submit(
@@ -258,50 +255,53 @@ class TurnService:
     ) -> SessionLease:
         """Run a session's prompts in this process, with this agent and tools, until released.
 
-        A session of Claude Code is not imported before its first prompt.
+        A source's session is not imported before its first prompt, unless the tool's own agent
+        answers in it.
         """
         _, source = await self._lookup.find(principal, id)
-        unimported = source is not None and source.name == CLAUDE
-        if not unimported or await self._claude_answers(principal):
+        is_imported = source is None or source.transcripts is None
+        if is_imported or (source and await self._agents.answers_in_source(principal, source.name)):
             try:
                 await self.prepare_for_prompt(principal, id)
-                unimported = False
+                is_imported = True
             except NoAgent:
-                if not unimported:
+                if is_imported:
                     raise
         name = (principal.workspace, id)
-        return await self.engine.lease(name, agent, tools, stored=not unimported)
+        return await self.engine.lease(name, agent, tools, stored=is_imported)
 
     async def prepare_for_prompt(
         self, principal: Principal, id: str, *, overrides: dict[str, Any] | None = None
     ) -> Session:
         """Return the session as the store has it; import it first if a source owns it.
 
-        Claude Code's files stay as they are, unless the user wants Claude Code to answer: then it
-        continues in its own file. A caller with `overrides` for its turns does not want that.
-        Raises NoAgent, without importing, if no agent could answer.
+        The tool's files stay as they are, unless the user wants the tool's own agent to answer:
+        then it continues in its own file. A caller with `overrides` for its turns does not want
+        that. Raises NoAgent, without importing, if no agent could answer.
         """
         session, source = await self._lookup.find(principal, id)
         if session.state == "trashed":
             raise InvalidInput(f"session {id} is in the trash; restore it first", session=id)
         if source is None:
-            if is_claude_code(session.workspace, session.agent) and principal.local:
+            answering = registry.answering(session.workspace, session.agent)
+            if answering is not None and principal.local:
                 with suppress(NotFound):
-                    return await self._sync.import_again(principal, session)
+                    return await self._sync.import_from_source(principal, session)
             return await self._sync.pull(principal, session)
-        if source.name != CLAUDE:
+        if source.transcripts is None:
             await self._sync.import_if_listed_only(principal, id)
             return await self._lookup.find_stored(principal, id)
         require_idle(session)
-        by_claude = not overrides and await self._claude_answers(principal)
+        definition = registry.find(source.name)
+        in_source = not overrides and await self._agents.answers_in_source(principal, source.name)
         if not self.engine.has_own_agent((principal.workspace, id)):
-            kind = CLAUDE_CODE if by_claude else "default"
+            kind = definition.agent if in_source and definition is not None else "default"
             agent = await self._agents.from_spec(principal, {"kind": kind, **(overrides or {})})
             if isinstance(agent, SupportsCheck):
                 await agent.check()
-        session = await self._sync.import_again(principal, session)
-        if by_claude:
-            ref = self._records.agent_of(principal.workspace, CLAUDE)
+        session = await self._sync.import_from_source(principal, session)
+        if in_source:
+            ref = self._records.agent_of(principal.workspace, source.name)
             session = await self._editor.configure(principal, id, ConfigChanged(agent=ref))
         return session
 
@@ -349,11 +349,6 @@ class TurnService:
         await self.engine.kick(name)
         await self._work_queue.offer(session)
         return turn_id
-
-    async def _claude_answers(self, principal: Principal) -> bool:
-        """Whether the user's own Claude Code is to answer in its sessions."""
-        config = await self._config.all(principal.workspace)
-        return principal.local and bool(config.get(CONTINUE))
 
     async def _is_leased_elsewhere(self, name: tuple[str, str]) -> bool:
         lease = await self._store.lease_of(*name)

@@ -20,7 +20,7 @@ from segue.model.event import Event, InfoChanged
 from segue.model.query import Position, Query
 from segue.model.search_text import Term
 from segue.model.session import Session, Thread
-from segue.sources.base import Ability, agent_id
+from segue.sources.base import Edit, agent_id
 from segue.sources.index import query as index_query
 from segue.sources.index import ranking
 from segue.sources.index.database import Index, IndexDamaged
@@ -34,6 +34,8 @@ from .index.discovery import IndexDifferences
 if TYPE_CHECKING:
     import asyncio
 
+    from segue.sources.base import Transcripts
+
     from .events.session_reader import SessionReader
     from .format.paths import TranscriptFile
 
@@ -41,9 +43,7 @@ T = TypeVar("T")
 _MAX_INLINE_BYTES = 4 << 20  # that are parsed in the event loop; more would delay other clients
 _MAX_TRIES = 4  # to use an index that other processes may delete
 _WATCH_TRUST_SECONDS = 1.0  # for which the system's notifications replace a full comparison
-_ALL_ABILITIES: frozenset[Ability] = frozenset(
-    {"title", "tag", "archive", "trash", "delete", "fork"}
-)
+_ALL_EDITS: frozenset[Edit] = frozenset({"title", "tag", "archive", "trash", "delete", "fork"})
 
 
 class ClaudeSource:
@@ -53,7 +53,8 @@ class ClaudeSource:
     """
 
     name = SOURCE
-    agent: Mapping[str, Any] | None = {
+    label = "Claude Code"
+    agent_record: Mapping[str, Any] | None = {
         "name": "Claude Code",
         "description": "The agent of the sessions that Claude Code keeps on this machine.",
         "model": "default",  # Claude Code chooses the model
@@ -71,7 +72,7 @@ class ClaudeSource:
     ) -> None:
         self.home = home or ClaudeHome.current()
         self.workspace = workspace
-        self.can: frozenset[Ability] = _ALL_ABILITIES if writable else frozenset()
+        self.edits: frozenset[Edit] = _ALL_EDITS if writable else frozenset()
         self.info = SourceInfo(self.name, agent_id(workspace, self.name), {})
         self._path = index
         self._open_index: Index | None = None
@@ -97,6 +98,13 @@ class ClaudeSource:
         if self._open_index is not None:
             self._open_index.close()
             self._open_index = None
+
+    @property
+    def transcripts(self) -> Transcripts:
+        """The transcripts of this home."""
+        from .exchange.transcripts import ClaudeTranscripts
+
+        return ClaudeTranscripts(self.home)
 
     # The index.
 

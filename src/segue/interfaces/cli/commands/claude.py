@@ -116,7 +116,7 @@ def relocate(target: Target, session: str, directory: str) -> None:
     async def update_copy(hub: Hub, principal: Principal) -> None:
         """Pull the new directory into the store if the session was imported."""
         if await hub.sessions.owner(principal, segue_id) is None:
-            await hub.sync.import_claude(principal, id)
+            await hub.sync.import_session(principal, id, "claude")
 
     target.run(update_copy)
 

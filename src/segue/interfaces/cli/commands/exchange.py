@@ -77,7 +77,7 @@ def export_command(
 
 async def _export_to_claude(hub: Hub, principal: Principal, session: Session) -> None:
     try:
-        click.echo(await hub.sync.export_claude(principal, session.id))
+        click.echo((await hub.sync.write(principal, session.id, "claude")).path)
     except Conflict as error:
         raise Conflict(f"{error.message}; use -o FILE to write another file") from None
     click.echo(f"Resume it with: claude --resume {session.id}", err=True)
@@ -88,8 +88,11 @@ async def _export_chunks(
 ) -> AsyncIterator[bytes]:
     """Yield a session in one of the formats, in chunks, since it may not fit into memory."""
     if format in ("segue", "jsonl", "claude"):
-        lines = hub.sync.claude_transcript if format == "claude" else hub.exchange.export
-        async for line in lines(principal, session.id):
+        if format == "claude":
+            lines = hub.sync.transcript(principal, session.id, format)
+        else:
+            lines = hub.exchange.export(principal, session.id)
+        async for line in lines:
             yield line
         return
     from segue.render import documents
@@ -168,7 +171,7 @@ async def _import_from_claude(hub: Hub, principal: Principal, name: str) -> Sess
     """Import a transcript, or the Claude Code session that `name` identifies."""
     is_transcript = os.path.isfile(name) or name.endswith(".jsonl")
     resolved = name if is_transcript else await _resolve_id(hub, principal, name)
-    session, count = await hub.sync.import_claude(principal, resolved)
+    session, count = await hub.sync.import_session(principal, resolved, "claude")
     lines = "1 new line." if count == 1 else f"{count} new lines."
     click.echo(lines if count else "No new lines.", err=True)
     return session

@@ -285,7 +285,7 @@ async def _list_sources(hub: Hub, principal: Principal) -> list[dict[str, Any]]:
     return [
         {"name": "segue", "kind": "store", "can": _STORE_EDITS},
         *(
-            {"name": source.name, "kind": "source", "can": sorted(source.can)}
+            {"name": source.name, "kind": "source", "can": sorted(source.edits)}
             for source in hub.sources
             if source.workspace == principal.workspace
         ),
