@@ -82,7 +82,7 @@ async def prompt_in_terminal(cwd: Path, data: Path) -> None:
     ):  # reading fails at the end
         while chunk := await asyncio.to_thread(terminal.read, 65536):
             shown += chunk
-            if b"Which" in shown and not answered:
+            if b"Your choice" in shown and not answered:
                 answered = True
                 terminal.write(b"1\n")
     plain = re.sub(rb"\x1b\[\d*m", b"", shown)
