@@ -302,7 +302,7 @@ async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand
         assert await notes.texts() == {"/a": "one"}
         await notes.write("/way/b", "x")
         assert await notes.errors() == [
-            "/mnt/memory/my-notes/way/b: a link is in its place, or on the way"
+            "/mnt/memory/my-notes/way/b: a symbolic link is at this path or above it"
         ]
 
         def swap(top: Path) -> None:

@@ -1,60 +1,42 @@
-"""A session's own directory: made ready before a turn's agent begins, gone through when it ended.
+"""Prepare a session's directory before a turn, and collect its results afterwards.
 
-What is mounted once (files, clones) is begun when the session is made and waited for by its first
-turn. Memories are brought up to date at the beginning of each turn, and what the turn changed in
-them is taken back at its end, by a fork that works in the directory too. A file beside the
-directory says what was done; without it nothing is lost, since then nothing counts as deleted.
+Files and repositories are mounted once: segue begins when the session is created, and the first
+turn waits for the end. Memories are synced before and after each turn, also for a fork, which
+works in the same directory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-import msgspec
-
-from segue.agents.tools.path_guard import ToolError, is_below
+from segue.agents.tools.path_guard import is_below
 from segue.hub.resources.memories import Memories
 from segue.hub.resources.records import Records
-from segue.hub.resources.skills import KIND as SKILL
-from segue.hub.resources.skills import MAIN, Skills
+from segue.hub.resources.skills import Skills
 from segue.model import ids
-from segue.model.errors import InvalidInput, NotFound, SegueError
+from segue.model.errors import NotFound, SegueError
 from segue.model.event import Failed
-from segue.model.record import Record
 from segue.model.session import Session
 from segue.store.base import Store
 
-from .memory_sync import Kept, Mounted, remember
+from .locks import DirectoryLocks
+from .memory_sync import MemorySync, SyncState
+from .mounted_directory import MountedDirectory
 from .mounts import Mounts
 from .outputs import Outputs, make_outputs_directory
+from .skill_files import SkillInstaller
+from .state import DirectoryState, StateFile
 
-SKILLS = "skills"
-TOPS = ("/mnt", "/uploads", "/workspace")  # where things are mounted that do not say where
-LOOK_SECONDS = 0.05
-_LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-class Done(msgspec.Struct, kw_only=True):
-    """What has been done in a directory."""
-
-    tried: list[str] = []  # ids of resources
-    memory: dict[str, Kept] = {}  # by the store's id
-    outputs: list[str] = []  # what was told of those that are not kept
-    skills: dict[str, str] = {}  # directory → id of the version that is in it, whole
-    placed: dict[str, list[str]] = {}  # directory → paths of a skill's files in it
+DEFAULT_MOUNT_DIRECTORIES = ("/mnt", "/uploads", "/workspace")
 
 
 class WorkDirectories:
-    """The directories that segue made for sessions."""
+    """The directories that segue creates for sessions."""
 
     def __init__(
         self,
@@ -71,287 +53,194 @@ class WorkDirectories:
         self._records = records
         self._mounts = mounts
         self._memories = memories
-        self._skills = skills
+        self._skills = SkillInstaller(records, skills)
         self._outputs = outputs
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = DirectoryLocks()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
+        """Cancel the mounts that this process has begun."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def begin_mounting(self, session: Session, *, retry: str | None = None) -> None:
-        """Mount, meanwhile, what has not been tried, and `retry` a resource that has.
+    # Mounting of files and repositories.
 
-        What cannot be had is told as an event of the session.
+    def begin_mounting(self, session: Session, *, retry: str | None = None) -> None:
+        """Begin to mount the resources that were not tried before, and the resource `retry`.
+
+        A resource that cannot be mounted is reported as an event of the session.
         """
-        if self._own(session) and any(each["type"] != "memory_store" for each in session.resources):
-            task = asyncio.get_running_loop().create_task(self._begin(session, retry))
+        if self._created_for(session) and any(
+            resource["type"] != "memory_store" for resource in session.resources
+        ):
+            mounting = self._mount_and_report(session, retry)
+            task = asyncio.get_running_loop().create_task(mounting)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def wait_mounted(self) -> None:
-        """Wait for what was begun in this process."""
+        """Wait for the mounts that this process has begun."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _begin(self, session: Session, retry: str | None) -> None:
-        with suppress(NotFound, OSError):  # the session was deleted meanwhile
-            async with self._alone(session):
-                if retry is not None:
-                    await self._note(session, partial(_untried, retry))
-                for wrong in await self._mount(session):
-                    await self._store.change(session.workspace, session.id, _telling(wrong))
-
     async def mount(self, session: Session, resource: dict[str, Any]) -> None:
-        """Mount one more thing now; InvalidInput if it cannot be where it says."""
+        """Mount one more resource now. Raises InvalidInput if its mount path cannot be used."""
         await self._mounts.mount(session, resource)
-        if self._own(session):
-            await self._note(session, partial(_tried, resource["id"]))
+        if self._created_for(session):
+            await self._record_attempt(session, resource["id"])
+
+    async def _mount_and_report(self, session: Session, retry: str | None) -> None:
+        with suppress(NotFound, OSError):  # the session was deleted in the meantime
+            async with self._locks.lock(session.cwd):
+                if retry is not None:
+                    await self._forget_attempt(session, retry)
+                for problem in await self._mount_pending(session):
+                    await self._report(session, problem)
+
+    async def _mount_pending(self, session: Session) -> list[Failed]:
+        """Mount the resources that were not tried before. Return the problems."""
+        problems = []
+        attempted = (await self._state_file(session).read()).attempted
+        # Repositories first: a file may be mounted inside one.
+        for resource in sorted(session.resources, key=lambda resource: "url" not in resource):
+            id = resource.get("id")
+            if id is None or id in attempted:
+                continue
+            try:
+                problem = await self._mounts.mount(session, resource)
+            except (SegueError, OSError) as error:
+                problem = Failed(message=str(error))
+            if problem is not None:
+                problems.append(problem)
+            await self._record_attempt(session, id)
+        return problems
+
+    async def _record_attempt(self, session: Session, resource_id: str) -> None:
+        def change(state: DirectoryState) -> None:
+            state.attempted.append(resource_id)
+
+        await self._state_file(session).update(change)
+
+    async def _forget_attempt(self, session: Session, resource_id: str) -> None:
+        def change(state: DirectoryState) -> None:
+            state.attempted = [id for id in state.attempted if id != resource_id]
+
+        await self._state_file(session).update(change)
+
+    async def _report(self, session: Session, problem: Failed) -> None:
+        await self._store.change(session.workspace, session.id, lambda _: [problem])
+
+    # Before and after a turn.
 
     async def prepare(self, session: Session) -> list[Failed]:
-        """Make the directory ready for a turn; what of it was not possible."""
+        """Mount resources and sync memories before a turn. Return the problems."""
         if not session.resources or not self._mounts.owns_directory(session):
             return []
         try:
             os.makedirs(session.cwd, mode=0o700, exist_ok=True)
-            async with self._alone(session):
-                wrong = await self._mount(session) if self._own(session) else []
-                return [*wrong, *await self._remember(session)]
+            async with self._locks.lock(session.cwd):
+                problems = await self._mount_pending(session) if self._created_for(session) else []
+                return [*problems, *await self._sync_memories(session)]
         except (SegueError, OSError) as error:
-            return [Failed(message=f"the session's directory could not be made ready: {error}")]
+            return [Failed(message=f"could not prepare the session's directory: {error}")]
 
     async def collect(self, session: Session) -> list[Failed]:
-        """Take what a turn has made and changed; what of it was not possible."""
+        """Store the outputs and the changed memories of a turn. Return the problems.
+
+        Does nothing while a repository is cloned; the next turn collects then.
+        """
         if not self._mounts.owns_directory(session):
             return []
-        async with self._alone(session, wait=False) as alone:
-            if not alone:  # a clone is under way: the next turn sees to it, and this one ends
+        async with self._locks.lock(session.cwd, wait=False) as locked:
+            if not locked:
                 return []
-            wrong = await self._collect(session) if self._own(session) else []
-            return [*wrong, *await self._remember(session)]
+            problems = await self._collect_outputs(session) if self._created_for(session) else []
+            return [*problems, *await self._sync_memories(session)]
 
-    async def _collect(self, session: Session) -> list[Failed]:
-        wrong = await self._outputs.collect(session, self._work / session.id)
-        if await self._store.get(session.workspace, session.id) is None:  # purged meanwhile
+    async def _collect_outputs(self, session: Session) -> list[Failed]:
+        """Store new and changed outputs. Return the problems that were not reported before."""
+        problems = await self._outputs.collect(session, self._work / session.id)
+        if await self._store.get(session.workspace, session.id) is None:  # purged in the meantime
             await self._outputs.discard(session)
-        told = (await self._read(session)).outputs
-        if wrong != told:
-            await self._note(session, partial(_collected, wrong))
-        return [Failed(message=each) for each in wrong if each not in told]
+        state_file = self._state_file(session)
+        reported = (await state_file.read()).output_problems
+
+        def change(state: DirectoryState) -> None:
+            state.output_problems = problems
+
+        if problems != reported:
+            await state_file.update(change)
+        return [Failed(message=problem) for problem in problems if problem not in reported]
+
+    async def _sync_memories(self, session: Session) -> list[Failed]:
+        """Sync the session's memory stores with their files. Return the new problems."""
+        problems: list[Failed] = []
+        states = (await self._state_file(session).read()).memories
+        for resource in session.resources:
+            if resource["type"] == "memory_store":
+                problems += await self._sync_memory_store(session, resource, states)
+        return problems
+
+    async def _sync_memory_store(
+        self, session: Session, resource: dict[str, Any], states: dict[str, SyncState]
+    ) -> list[Failed]:
+        store_id = ids.parse(resource["memory_store_id"], "memstore") or ""
+        try:
+            store = await self._records.get(session.workspace, "memory_store", store_id)
+        except NotFound:  # The memory store was deleted; its files stay.
+            return []
+        mount_path = resource["mount_path"]
+        directory = MountedDirectory(Path(session.cwd), mount_path)
+        writable = resource["access"] == "read_write" and store.archived_at is None
+        actor = {"type": "session_actor", "session_id": ids.format_id("sesn", session.id)}
+        sync = MemorySync(self._memories, store, directory, actor if writable else None)
+        last = states.get(store_id, SyncState())
+        result, rejections = await sync.run(last)
+
+        def change(state: DirectoryState) -> None:
+            state.memories[store_id] = result
+
+        if result != last:
+            await self._state_file(session).update(change)
+        return [Failed(message=f"{mount_path}{path}: {reason}") for path, reason in rejections]
+
+    # What agents need to know about the directory.
+
+    async def install_skills(
+        self, session: Session, refs: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Write the skills of a session's agent and return them with name, description and path.
+
+        In a directory that segue did not create for the session, no files are written, and the
+        skills have their text instead of a path.
+        """
+        if not self._created_for(session):
+            return await self._skills.read(session.workspace, refs)
+        root = self._work / session.id
+        return await self._skills.install(session.workspace, refs, root, self._state_file(session))
 
     async def outputs_directory(self, session: Session) -> str | None:
-        """Where the session's agent leaves what people are to have; None if there is no place."""
-        if not self._own(session):
+        """Create and return the directory for outputs; None if the session cannot have one."""
+        if not self._created_for(session):
             return None
         return await asyncio.to_thread(make_outputs_directory, self._work / session.id)
 
     def mount_paths(self, session: Session) -> tuple[str, ...]:
-        """The absolute paths that begin in the session's directory, if segue made that."""
+        """Return the absolute paths that an agent may use for paths in the session's directory."""
         if not self._mounts.owns_directory(session):
             return ()
-        named = (str(each["mount_path"]) for each in session.resources if "mount_path" in each)
-        return (*TOPS, *(path for path in named if not is_below(path, TOPS)))
+        paths = (
+            str(resource["mount_path"])
+            for resource in session.resources
+            if "mount_path" in resource
+        )
+        others = (path for path in paths if not is_below(path, DEFAULT_MOUNT_DIRECTORIES))
+        return (*DEFAULT_MOUNT_DIRECTORIES, *others)
 
-    async def install_skills(
-        self, session: Session, named: Sequence[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """The skills that a session's agent names, with where they are and what they are for.
-
-        Where the directory is not segue's nothing is written, and the text comes instead.
-        """
-        found = []
-        taken: set[str] = set()  # two skills may have one name
-        for ref in named:
-            if ref["type"] != "custom":
-                continue
-            id = ids.parse(ref["skill_id"], "skill") or ""
-            try:
-                skill = await self._records.get(session.workspace, SKILL, id)
-                version = await self._skills.version(skill, ref["version"])
-                path = None
-                if self._own(session):
-                    place = _unlike(version.body["name"], taken)
-                    taken.add(place)
-                    path = await self._put_skill(session, version, place)
-                text = None if path else await self._text(version)
-            except NotFound:  # deleted since
-                continue
-            about = {name: version.body[name] for name in ("name", "description")}
-            found.append({**ref, **about, "path": path, "text": text})
-        return found
-
-    async def _text(self, version: Record) -> str:
-        return (await self._skills.files(version))[MAIN].decode("utf-8", "replace")
-
-    async def _put_skill(self, session: Session, version: Record, name: str) -> str | None:
-        """Where a skill is, in the session's directory; None if something else is in its place."""
-        root = self._work / session.id
-        main = root / SKILLS / name / MAIN
-        done = await self._read(session)
-        if done.skills.get(name) != version.id or not main.exists():
-            files = await self._skills.files(version)
-            before = set(done.placed.get(name, ()))
-            await self._note(session, partial(_placed, name, before | files.keys(), None))
-            place = Mounted(root, f"{SKILLS}/{name}")
-            try:
-                await asyncio.to_thread(_put, place, files, before - files.keys())
-            except ToolError:
-                return None
-            await self._note(session, partial(_placed, name, files.keys(), version.id))
-        return str(main)
-
-    async def _mount(self, session: Session) -> list[Failed]:
-        found = []
-        tried = (await self._read(session)).tried
-        # Repositories first: a file may belong into one.
-        for resource in sorted(session.resources, key=lambda each: "url" not in each):
-            id = resource.get("id")
-            if id is None or id in tried:
-                continue
-            try:
-                wrong = await self._mounts.mount(session, resource)
-            except (SegueError, OSError) as error:
-                wrong = Failed(message=str(error))
-            if wrong is not None:
-                found.append(wrong)
-            await self._note(session, partial(_tried, id))
-        return found
-
-    async def _remember(self, session: Session) -> list[Failed]:
-        found: list[Failed] = []
-        done = await self._read(session)
-        for resource in _stores(session):
-            id = ids.parse(resource["memory_store_id"], "memstore") or ""
-            try:
-                store = await self._records.get(session.workspace, "memory_store", id)
-            except NotFound:
-                continue  # deleted: the files stay as they are
-            place = Mounted(Path(session.cwd), resource["mount_path"])
-            writable = resource["access"] == "read_write" and store.archived_at is None
-            by = {"type": "session_actor", "session_id": ids.format_id("sesn", session.id)}
-            before = done.memory.get(id, Kept())
-            after, told = await remember(
-                self._memories, store, place, before, by if writable else None
-            )
-            if after != before:
-                await self._note(session, partial(_remembered, id, after))
-            where = resource["mount_path"]
-            found += [Failed(message=f"{where}{path}: {why}") for path, why in told]
-        return found
-
-    def _own(self, session: Session) -> bool:
+    def _created_for(self, session: Session) -> bool:
+        """Return whether segue created the directory for this session; a fork shares another."""
         return session.cwd == str(self._work / session.id)
 
-    @asynccontextmanager
-    async def _alone(self, session: Session, *, wait: bool = True) -> AsyncIterator[bool]:
-        """While nobody else is at work in the directory, in this process or another.
-
-        Whether that is so, without `wait`; OSError where there is no directory.
-        """
-        lock = self._locks.setdefault(session.cwd, asyncio.Lock())
-        if lock.locked() and not wait:
-            yield False
-            return
-        async with lock, _held(Path(session.cwd)) as handle:
-            while not (alone := _locked(handle)) and wait:
-                await asyncio.sleep(LOOK_SECONDS)
-            yield alone
-
-    async def _read(self, session: Session) -> Done:
-        return await asyncio.to_thread(_written, self._mounts.state_path(session))
-
-    async def _note(self, session: Session, change: Callable[[Done], object]) -> None:
-        """Write down that something was done, unless the directory is gone."""
-        place = self._mounts.state_path(session)
-
-        def write() -> None:
-            if not os.path.isdir(session.cwd):
-                return
-            handle = os.open(self._work, _LOOK)
-            draft = place.with_name(f".{ids.new_id()}")
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX)  # for as long as this takes
-                done = _written(place)
-                change(done)
-                draft.write_bytes(msgspec.json.encode(done))
-                os.replace(draft, place)
-            finally:
-                draft.unlink(missing_ok=True)
-                os.close(handle)
-
-        try:
-            await asyncio.to_thread(write)
-        except OSError as error:
-            raise InvalidInput(f"{place} cannot be written: {error.strerror}") from None
-
-
-@asynccontextmanager
-async def _held(directory: Path) -> AsyncIterator[int]:
-    handle = os.open(directory, _LOOK)
-    try:
-        yield handle
-    finally:
-        os.close(handle)  # and with it the lock goes
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-
-
-def _written(place: Path) -> Done:
-    try:
-        return msgspec.json.decode(place.read_bytes(), type=Done)
-    except (OSError, msgspec.DecodeError):
-        return Done()
-
-
-def _tried(id: str, done: Done) -> None:
-    done.tried.append(id)
-
-
-def _untried(id: str, done: Done) -> None:
-    done.tried = [each for each in done.tried if each != id]
-
-
-def _remembered(store: str, kept: Kept, done: Done) -> None:
-    done.memory[store] = kept
-
-
-def _collected(wrong: list[str], done: Done) -> None:
-    done.outputs = wrong
-
-
-def _placed(name: str, paths: Iterable[str], version: str | None, done: Done) -> None:
-    done.placed[name] = sorted(paths)
-    if version is None:
-        done.skills.pop(name, None)
-    else:
-        done.skills[name] = version
-
-
-def _put(place: Mounted, files: dict[str, bytes], dropped: Iterable[str]) -> None:
-    for path in dropped:
-        with suppress(ToolError):  # it is not where it was
-            place.remove(f"/{path}")
-    for path, data in files.items():
-        place.write(f"/{path}", data, 0o755 if data.startswith(b"#!") else None)
-
-
-def _unlike(name: str, taken: Collection[str]) -> str:
-    """The name, or with a number one that is not taken."""
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return next(each for each in itertools.chain([name], numbered) if each not in taken)
-
-
-def _stores(session: Session) -> list[dict[str, Any]]:
-    return [each for each in session.resources if each["type"] == "memory_store"]
-
-
-def _telling(wrong: Failed) -> Any:
-    return lambda _: [wrong]
+    def _state_file(self, session: Session) -> StateFile:
+        return StateFile(self._mounts.state_path(session), session.cwd)
