@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .access.logins import Logins
     from .access.shares import Shares
     from .history.reader import HistoryReader
+    from .resources.agents import AgentResolver
     from .resources.credentials import Credentials
     from .resources.files import Files
     from .resources.memories import Memories
@@ -213,6 +214,13 @@ class Hub:
             if source.agent_record is not None
         }
         return Records(self.store, agents)
+
+    @cached_property
+    def agent_resolver(self) -> AgentResolver:
+        """Find the agents that sessions and deployments refer to."""
+        from .resources.agents import AgentResolver
+
+        return AgentResolver(self.records, self.skills, self.agent_registry)
 
     @cached_property
     def files(self) -> Files:

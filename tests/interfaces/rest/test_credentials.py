@@ -117,16 +117,16 @@ async def test_what_is_archived_while_it_is_changed_stays_forgotten(
         assert (await api.ok("GET", path))["metadata"].keys() == set("0123")
         archived = asyncio.Event()
 
-        async def get(*name: Any) -> Any:
-            found = await find(*name)
-            if name[1].startswith("credential:") and not archived.is_set():
+        async def find_then_archive(*arguments: Any) -> Any:
+            record = await find(*arguments)
+            if arguments[1].startswith("credential:") and not archived.is_set():
                 archived.set()
                 await api.ok("POST", f"{path}/archive")
-            return found
+            return record
 
-        find = api.hub.records.get
+        find = api.hub.records.find
         with monkeypatch.context() as patch:
-            patch.setattr(api.hub.records, "get", get)
+            patch.setattr(api.hub.records, "find", find_then_archive)
             token = {"auth": {"type": "static_bearer", "token": "S3CRET-new"}}
             assert "archived" in await api.fails(400, "POST", path, token)
         assert (await api.ok("GET", path))["archived_at"] is not None

@@ -188,7 +188,7 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
                 raise failures.pop(0)
             return await prompt(*given, **more)
 
-        monkeypatch.setattr(api.hub, "prompt", prompted)
+        monkeypatch.setattr(api.hub.turns, "submit", prompted)
         for _ in range(3):
             await time.passes(60)
         last, *failed = await runs(api)

@@ -7,7 +7,7 @@ session, a deployment or another agent refers to them, and when they are changed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -15,14 +15,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from segue.model import clock, ids
-from segue.model.errors import Conflict, NotFound
+from segue.model.errors import Conflict, InvalidInput, NotFound
 from segue.model.event import AgentRef
 from segue.model.query import Position
 from segue.model.record import Record
 from segue.sources.base import agent_id as source_agent_id
 from segue.store.base import Store
 
+from .record_ids import base_kind, format_record_id, parse_record_id
+
 BATCH_SIZE = 200
+MAX_ATTEMPTS = 20  # to change a record that others change too
 # The field in which a version of the built-in agent has the model that was configured for it.
 CONFIGURED = "configured"
 # When the built-in records were created, for every workspace.
@@ -77,6 +80,61 @@ class Records:
         current = await self._current(newest or first)
         matches = (record for record in (current, first) if version in (None, record.version))
         return next(matches, None)
+
+    async def resolve(
+        self, workspace: str, kind: str, name: str, version: int | None = None, *, field: str = ""
+    ) -> Record:
+        """Return the record that a prefixed id names, by default its newest version.
+
+        Raises NotFound, with `field` as the request's field that has the id.
+        """
+        base = base_kind(kind)
+        id = parse_record_id(name, kind)
+        newest = None if id is None else await self.find(workspace, kind, id)
+        if newest is None:
+            where = f"{field}: " if field else ""
+            raise NotFound(f"{where}{base} {name} not found", missing=base)
+        if version is None or version == newest.version:
+            return newest
+        record = await self.find(workspace, kind, newest.id, version)
+        if record is None:
+            raise NotFound(f"{field}.version: {version} not found".removeprefix("."))
+        return record
+
+    async def change(
+        self,
+        record: Record,
+        edit: Callable[[Record], dict[str, Any]],
+        *,
+        expected_version: int | None = None,
+        drop_earlier: bool = False,
+    ) -> Record:
+        """Store the body that `edit` returns for the newest version, and return the result.
+
+        `edit` is called again after a concurrent change. An edit that changes nothing creates no
+        version. Raises InvalidInput if the record is archived, and Conflict if its version is not
+        `expected_version`.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            if record.archived_at is not None:
+                raise InvalidInput(
+                    f"{base_kind(record.kind)} {format_record_id(record)} is archived"
+                )
+            if expected_version is not None and record.version != expected_version:
+                raise Conflict(
+                    f"version: {expected_version} is not the current version, which is"
+                    f" {record.version}"
+                )
+            body = edit(record)
+            if body == record.body:
+                return record
+            try:
+                return await self.update(record, body, drop_earlier=drop_earlier)
+            except Conflict:
+                record = await self.get(record.workspace, record.kind, record.id)
+        raise Conflict(
+            f"{base_kind(record.kind)} {format_record_id(record)} is being changed by others"
+        )
 
     async def update(
         self, record: Record, body: dict[str, Any], *, drop_earlier: bool = False

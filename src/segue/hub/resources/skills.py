@@ -12,7 +12,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from segue.model.record import Record
 from segue.store.base import Store
 
 from .files import ARCHIVE, Files
+from .record_ids import format_record_id
 from .records import Records, new
 
 KIND = "skill"
@@ -124,6 +125,29 @@ class Skills:
             return await self._records.get(skill.workspace, versions_kind(skill.id), id or "")
         except NotFound:
             raise NotFound(f"version {named} of the skill not found") from None
+
+    async def resolve_version(
+        self, workspace: str, skill_id: str, version: str | None, *, field: str
+    ) -> Record:
+        """Return the version of a skill that a request names in `field`. Raises NotFound."""
+        skill = await self._records.resolve(workspace, KIND, skill_id, field=field)
+        return await self.version_of(skill, version)
+
+    async def version_of(self, skill: Record, version: str | None) -> Record:
+        """Return a version of a skill by number or id. Raises NotFound that names the skill."""
+        try:
+            return await self.version(skill, version)
+        except NotFound:
+            name = format_record_id(skill)
+            raise NotFound(f"version {version} of {name} not found", missing="skill") from None
+
+    async def check_existing(self, workspace: str, skills: Iterable[Mapping[str, Any]]) -> None:
+        """Raise NotFound if a skill of an agent was deleted."""
+        for skill in skills:
+            if skill["type"] == "custom":
+                await self.resolve_version(
+                    workspace, skill["skill_id"], skill["version"], field="agent.skills"
+                )
 
     async def read(self, version: Record) -> AsyncIterator[bytes]:
         """A version's archive, a part at a time."""

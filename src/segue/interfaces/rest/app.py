@@ -30,7 +30,7 @@ from segue.model.principal import Principal
 
 from . import errors
 from .events.stream_ack import StreamAcks
-from .handlers.agents import Agents
+from .handlers.agents import AgentCache
 from .params import Params
 from .request import API_VERSIONS, Endpoint, RestRequest
 from .routes import PUBLIC_ROUTES, ROUTES
@@ -59,7 +59,7 @@ class RestApp:
         closing: asyncio.Event | None = None,
     ) -> None:
         self.hub = hub
-        self.agents = Agents(hub)
+        self.agents = AgentCache(hub)
         self.session_encoder = SessionEncoder()
         self.stream_acks = StreamAcks(hub)
         self.metrics = Metrics()

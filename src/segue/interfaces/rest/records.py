@@ -1,12 +1,11 @@
-"""What agents, environments and the like have in common: finding them, paging through them."""
+"""Find, list and show records: the parts that all resources of the API share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
-from segue.model import clock, ids
-from segue.model.errors import Conflict, InvalidInput, NotFound
+from segue.model import clock
 from segue.model.query import Position
 from segue.model.record import Record
 
@@ -14,36 +13,11 @@ from . import paging
 from .request import RestRequest
 from .schemas.requests import Page
 
-# Kind → how its ids begin. A kind may go on with `:` and the id of what its records belong to.
-PREFIXES = {
-    "agent": "agent",
-    "environment": "env",
-    "memory_store": "memstore",
-    "vault": "vlt",
-    "deployment": "depl",
-    "deployment_run": "drun",
-    "file": "file",
-    "credential": "vcrd",
-    "memory": "mem",
-    "memory_version": "memver",
-    "skill": "skill",
-    "skill_version": "skver",
-    "work": "work",
-}
-
 T = TypeVar("T")
 
 
-def spell(record: Record) -> str:
-    return ids.format_id(PREFIXES[_sort(record.kind)], record.id)
-
-
-def _sort(kind: str) -> str:
-    return kind.partition(":")[0]
-
-
 class Times(TypedDict):
-    """When it was made, last changed, and archived."""
+    """The times that every resource has."""
 
     created_at: str
     updated_at: str
@@ -51,6 +25,7 @@ class Times(TypedDict):
 
 
 def times(record: Record) -> Times:
+    """Return when a record was created, last changed and archived."""
     archived = record.archived_at
     return {
         "created_at": clock.to_rfc3339(record.created_at),
@@ -60,35 +35,10 @@ def times(record: Record) -> Times:
 
 
 async def find(
-    request: RestRequest, kind: str, given: str, version: int | None = None, *, field: str = ""
+    request: RestRequest, kind: str, name: str, version: int | None = None, *, field: str = ""
 ) -> Record:
-    """The record of that id. `field` is where the request names it, for the error."""
-    sort = _sort(kind)
-    id = ids.parse(given, PREFIXES[sort])
-    where = f"{field}: " if field else ""
-    newest = None
-    if id is not None:
-        try:
-            newest = await request.hub.records.get(request.workspace, kind, id)
-        except NotFound:
-            newest = None
-    if newest is None:
-        raise NotFound(f"{where}{sort} {given} not found", missing=sort)
-    if version is None or version == newest.version:
-        return newest
-    try:
-        return await request.hub.records.get(request.workspace, kind, newest.id, version)
-    except NotFound:
-        name = f"{field}.version" if field else "version"
-        raise NotFound(f"{name}: {version} not found") from None
-
-
-def usable(record: Record, field: str) -> Record:
-    """The record, if sessions may still be made with it."""
-    if record.archived_at is not None:
-        named = f"{record.kind} {spell(record)}"
-        raise InvalidInput(f"{field}: {named} is archived", archived=record.kind)
-    return record
+    """Return the record of an id. `field` is the field of the request that has the id."""
+    return await request.hub.records.resolve(request.workspace, kind, name, version, field=field)
 
 
 async def page(
@@ -96,22 +46,29 @@ async def page(
     kind: str,
     render: Callable[[Record], T],
     *,
-    most: int = 100,
+    max_limit: int = 100,
     keep: Callable[[Record], bool] = lambda _: True,
     clamp: bool = False,
     archived: bool = False,
 ) -> Page[T]:
-    """A page of records, newest first, by `limit`, `page`, `include_archived`, `created_at`."""
-    limit = min(most, request.params.limit(20, 100)) if clamp else request.params.limit(20, most)
+    """Return a page of records, newest first.
+
+    The query parameters are `limit`, `page`, `include_archived` and `created_at`.
+    """
+    limit = (
+        min(max_limit, request.params.limit(20, 100))
+        if clamp
+        else request.params.limit(20, max_limit)
+    )
     window = request.params.window()
     after: Position | None = None
     if token := request.params.text("page"):
         after = Position(*await paging.decode_page(request, token, kind))
     elif window.high is not None:
         after = Position(window.high + 1, "")
-    found: list[Record] = []
-    # On to the next batch while a filter leaves too few: no page but the last may be empty.
-    while len(found) <= limit:
+    matches: list[Record] = []
+    # A filter can leave too few of a batch, and only the last page may be short.
+    while len(matches) <= limit:
         rows = await request.hub.records.list(
             request.workspace,
             kind,
@@ -119,43 +76,13 @@ async def page(
             archived=archived or request.params.flag("include_archived"),
             limit=limit + 1,
         )
-        inside = [row for row in rows if window.low is None or row.created_at >= window.low]
-        found += [row for row in inside if keep(row)]
-        if len(rows) <= limit or len(inside) < len(rows):
+        in_window = [row for row in rows if window.low is None or row.created_at >= window.low]
+        matches += [row for row in in_window if keep(row)]
+        if len(rows) <= limit or len(in_window) < len(rows):
             break
         after = Position(rows[-1].created_at, rows[-1].id)
-    following = None
-    if len(found) > limit:
-        last = found[limit - 1]
-        following = await paging.encode_page(request, kind, last.created_at, last.id)
-    return Page(data=[render(row) for row in found[:limit]], next_page=following)
-
-
-async def change(
-    request: RestRequest,
-    record: Record,
-    edit: Callable[[Record], dict[str, Any]],
-    *,
-    expected: int | None = None,
-    drop_earlier: bool = False,
-) -> Record:
-    """The record after `edit`, which is called again if another change came first.
-
-    With `expected`, only while that is its version. An edit that changes nothing makes no version.
-    `drop_earlier` deletes the earlier versions.
-    """
-    for _ in range(20):
-        if record.archived_at is not None:
-            raise InvalidInput(f"{_sort(record.kind)} {spell(record)} is archived")
-        if expected is not None and record.version != expected:
-            raise Conflict(
-                f"version: {expected} is not the current version, which is {record.version}"
-            )
-        body = edit(record)
-        if body == record.body:
-            return record
-        try:
-            return await request.hub.records.update(record, body, drop_earlier=drop_earlier)
-        except Conflict:
-            record = await request.hub.records.get(request.workspace, record.kind, record.id)
-    raise Conflict(f"{_sort(record.kind)} {spell(record)} is being changed by others")
+    next_page = None
+    if len(matches) > limit:
+        last = matches[limit - 1]
+        next_page = await paging.encode_page(request, kind, last.created_at, last.id)
+    return Page(data=[render(row) for row in matches[:limit]], next_page=next_page)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from msgspec import UNSET
 
 from segue.hub import Hub
-from segue.interfaces.rest.handlers.agents import Agents
+from segue.hub.resources.agents import AgentResolver
 from segue.interfaces.rest.schemas.events import Wrong
 from segue.interfaces.rest.schemas.session import budget, thread_id, usage
 from segue.model import clock, ids, projection
@@ -121,7 +121,7 @@ class View:
     """
 
     def __init__(
-        self, hub: Hub, principal: Principal, agents: Agents, state: Session, agent_name: str
+        self, hub: Hub, principal: Principal, agents: AgentResolver, state: Session, agent_name: str
     ) -> None:
         self._agents = agents
         self._state = state

@@ -1,4 +1,4 @@
-"""Agents: records with versions, and the snapshot of one that a session carries."""
+"""Agents: create, update, list, archive, and show the agent of a session."""
 
 from __future__ import annotations
 
@@ -8,181 +8,104 @@ import msgspec
 from msgspec import UnsetType
 
 from segue.hub import Hub
-from segue.hub.resources.records import CONFIGURED
+from segue.hub.resources.agent_settings import check_settings, complete_settings
+from segue.hub.resources.agents import AgentChoice
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
 from segue.interfaces.rest.schemas.agent import AgentOut
 from segue.interfaces.rest.schemas.requests import Page
 from segue.model import codec, ids
-from segue.model.errors import InvalidInput, NotFound
+from segue.model.errors import InvalidInput
 from segue.model.event import AgentRef
 from segue.model.record import Record
 
 from . import skills
 
-_KEPT = 2000
-_SHOWN = (
-    "name",
-    "description",
-    "system",
-    "model",
-    "tools",
-    "mcp_servers",
-    "skills",
-    "multiagent",
-    "execution_identity",
-)
+MAX_CACHED_AGENTS = 2000
 
 
 def show(record: Record) -> AgentOut:
-    """An agent as its own address shows it."""
-    shown = {
+    """Return an agent as the API shows it."""
+    agent = {
         "type": "agent",
-        "id": records.spell(record),
+        "id": format_record_id(record),
         "version": record.version,
-        **_settings(record),
+        **complete_settings(record),
         "metadata": record.body.get("metadata", {}),
         **records.times(record),
     }
-    return msgspec.convert(shown, AgentOut)
+    return msgspec.convert(agent, AgentOut)
 
 
-def _settings(record: Record) -> dict[str, Any]:
-    body = record.body
-    if "model" not in body and (configured := body.get(CONFIGURED)):
-        body = {**body, "model": agent_settings.model(configured)}
-    elif isinstance(body.get("model"), str):  # as tools with sessions of their own tell it
-        body = {**body, "model": agent_settings.model(body["model"])}
-    return {name: body.get(name, agent_settings.DEFAULTS.get(name)) for name in _SHOWN}
+class AgentCache:
+    """The agents of sessions, encoded as sessions show them.
 
-
-def _overridden(overrides: dict[str, Any]) -> dict[str, Any]:
-    """What a session has of its own, as far as agents have it here; other doors have more."""
-    shown = {name: value for name, value in overrides.items() if name in _SHOWN}
-    if isinstance(shown.get("model"), str):
-        shown["model"] = agent_settings.model(shown["model"])
-    return shown
-
-
-class Agents:
-    """Resolved agents, as sessions show them.
-
-    A version never changes, so what has been resolved once is kept, encoded.
+    A stored version of an agent never changes, so it is encoded once.
     """
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._kept: dict[tuple[str, str, int, bytes], msgspec.Raw] = {}
+        self._encoded: dict[tuple[str, str, int, bytes], msgspec.Raw] = {}
 
-    def kept(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw | None:
-        """The agent of a session, if it has been resolved before."""
-        return None if ref is None else self._kept.get(_key(workspace, ref))
+    def find(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw | None:
+        """Return the agent of a session if it is in the cache."""
+        return None if ref is None else self._encoded.get(_cache_key(workspace, ref))
 
-    async def resolve(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw:
-        """The agent of a session; the built-in one for sessions that have none."""
-        if ref is None:
-            # Not cached: the version is not stored yet, so a newly configured model changes it.
-            return msgspec.Raw(codec.encode(await self.snapshot(workspace, None)))
-        found = self.kept(workspace, ref)
-        if found is None:
-            found = msgspec.Raw(codec.encode(await self.snapshot(workspace, ref)))
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()  # rarer than keeping count of which was used last would pay for
-            self._kept[_key(workspace, ref)] = found
-        return found
-
-    async def snapshot(
-        self, workspace: str, ref: AgentRef | None, *, roster: bool = True
-    ) -> dict[str, Any]:
-        """The same as a dict; without `roster`, as a member of one."""
-        ref = ref or await self._hub.records.built_in_agent(workspace)
-        try:
-            record = await self._hub.records.get(workspace, "agent", ref.id, ref.version)
-            found = _settings(record)
-        except NotFound:  # a session from elsewhere, whose agent did not come along
-            found = {**agent_settings.DEFAULTS, "name": "unknown"}
-            del found["metadata"]
-        topology = found.pop("multiagent")
-        shown = {
-            "type": "agent",
-            "id": ids.format_id("agent", ref.id),
-            "version": ref.version,
-            **found,
-            **_overridden(ref.overrides),
-        }
-        if not roster:
-            return shown
-        if topology is not None:
-            members = [
-                await self.snapshot(workspace, _reference(member), roster=False)
-                for member in topology["agents"]
-            ]
-            topology = {"type": topology["type"], "agents": members}
-        return {**shown, "multiagent": topology}
+    async def get(self, workspace: str, ref: AgentRef | None) -> msgspec.Raw:
+        """Return the agent of a session, by default the built-in agent."""
+        encoded = self.find(workspace, ref)
+        if encoded is None:
+            agent = await self._hub.agent_resolver.snapshot(workspace, ref)
+            encoded = msgspec.Raw(codec.encode(agent))
+            # The built-in agent's version may not be stored yet and can still change.
+            if ref is not None:
+                if len(self._encoded) >= MAX_CACHED_AGENTS:
+                    self._encoded.clear()  # so rare that counting uses would cost more
+                self._encoded[_cache_key(workspace, ref)] = encoded
+        return encoded
 
 
-def _key(workspace: str, ref: AgentRef) -> tuple[str, str, int, bytes]:
+def _cache_key(workspace: str, ref: AgentRef) -> tuple[str, str, int, bytes]:
     return workspace, ref.id, ref.version, codec.encode(ref.overrides) if ref.overrides else b""
 
 
-def _reference(member: dict[str, Any]) -> AgentRef:
-    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
+async def choice(
+    request: RestRequest, agent: str | requests.AgentById | requests.AgentWithOverrides
+) -> AgentChoice:
+    """Return the agent that a request names."""
+    if isinstance(agent, str):
+        return AgentChoice(agent)
+    if isinstance(agent, requests.AgentWithOverrides):
+        return AgentChoice(agent.id, agent.version, await _settings(request, agent))
+    return AgentChoice(agent.id, agent.version)
 
 
-async def chosen(
-    request: RestRequest, given: str | requests.AgentById | requests.AgentWithOverrides
-) -> AgentRef:
-    """The version of an agent that a new session is pinned to, with what it overrides."""
-    if isinstance(given, str):
-        given = requests.AgentById(id=given)
-    record = await records.find(request, "agent", given.id, given.version, field="agent")
-    newest = await records.find(request, "agent", given.id, field="agent")
-    records.usable(newest, "agent")
-    if not request.hub.agent_registry.can_build(record.body.get("spec", {"kind": "default"})):
-        raise InvalidInput(
-            f"agent: {record.body['name']} is part of a program and answers only there;"
-            " this server cannot run it"
-        )
-    overrides: dict[str, Any] = {}
-    if isinstance(given, requests.AgentWithOverrides):
-        overrides = await _resolved(request, given)
-        agent_settings.check({**record.body, **overrides})
-    await skills.check(request, {**record.body, **overrides}.get("skills", []))
-    return AgentRef(id=record.id, version=record.version, overrides=overrides)
-
-
-async def roster(request: RestRequest, ref: AgentRef) -> list[AgentRef]:
-    """The agents that one may call, other than itself."""
-    record = await request.hub.records.get(request.workspace, "agent", ref.id, ref.version)
-    topology = {**record.body, **ref.overrides}.get("multiagent") or {"agents": ()}
-    members = [_reference(member) for member in topology["agents"]]
-    return [each for each in members if each.id != ref.id]
-
-
-async def _resolved(request: RestRequest, given: requests.Settings) -> dict[str, Any]:
-    """The settings that a request gives, with the skills that it names."""
-    found = agent_settings.resolve(given)
-    pinned = await skills.pinned(request, given.skills)
-    return found if isinstance(pinned, UnsetType) else {**found, "skills": pinned}
+async def _settings(request: RestRequest, settings: requests.Settings) -> dict[str, Any]:
+    """Return the settings of a request with its skills pinned to versions."""
+    resolved = agent_settings.resolve(settings)
+    pinned = await skills.pin(request, settings.skills)
+    return resolved if isinstance(pinned, UnsetType) else {**resolved, "skills": pinned}
 
 
 async def create(request: RestRequest) -> AgentOut:
     given = await request.body(requests.AgentCreate)
     id = ids.new_id()
-    body: dict[str, Any] = {"name": given.name, **await _resolved(request, given)}
-    body |= await _rest(request, given, id, 1)
+    body: dict[str, Any] = {"name": given.name, **await _settings(request, given)}
+    body |= await _description_and_roster(request, given, AgentRef(id=id))
     if not isinstance(given.metadata, UnsetType):
         body["metadata"] = given.metadata
-    agent_settings.check(body)
+    check_settings(body)
     return show(await request.hub.records.create(request.workspace, "agent", body, id))
 
 
 async def update(request: RestRequest) -> AgentOut:
     given = await request.body(requests.AgentUpdate)
     record = await records.find(request, "agent", request.path_params["agent_id"])
-    changes = await _resolved(request, given)
-    changes |= await _rest(request, given, record.id, record.version + 1)
+    changes = await _settings(request, given)
+    following = AgentRef(id=record.id, version=record.version + 1)
+    changes |= await _description_and_roster(request, given, following)
     if not isinstance(given.name, UnsetType):
         changes["name"] = given.name
 
@@ -192,48 +115,38 @@ async def update(request: RestRequest) -> AgentOut:
             body["metadata"] = agent_settings.metadata(
                 current.body.get("metadata", {}), given.metadata
             )
-        agent_settings.check(body)
+        check_settings(body)
         return body
 
     expected = None if isinstance(given.version, UnsetType) else given.version
-    return show(await records.change(request, record, edit, expected=expected))
+    return show(await request.hub.records.change(record, edit, expected_version=expected))
 
 
-async def _rest(
-    request: RestRequest, given: requests.AgentCreate | requests.AgentUpdate, id: str, version: int
+async def _description_and_roster(
+    request: RestRequest,
+    agent: requests.AgentCreate | requests.AgentUpdate,
+    coordinator: AgentRef,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if not isinstance(given.description, UnsetType):
-        found["description"] = given.description or None
-    if not isinstance(given.multiagent, UnsetType):
-        topology = given.multiagent
-        found["multiagent"] = topology and await _coordinator(request, topology, id, version)
-    return found
+    body: dict[str, Any] = {}
+    if not isinstance(agent.description, UnsetType):
+        body["description"] = agent.description or None
+    if not isinstance(agent.multiagent, UnsetType):
+        topology = agent.multiagent
+        body["multiagent"] = topology and {
+            "type": "coordinator",
+            "agents": await request.hub.agent_resolver.pin_roster(
+                request.workspace, map(_member_choice, topology.agents), coordinator
+            ),
+        }
+    return body
 
 
-async def _coordinator(
-    request: RestRequest, topology: requests.Coordinator, id: str, version: int
-) -> dict[str, Any]:
-    """A roster, each member pinned to the version that it has now."""
-    members: dict[str, dict[str, Any]] = {}
-    for entry in topology.agents:
-        if isinstance(entry, requests.Itself):
-            pinned, number = id, version
-        else:
-            by_id = requests.AgentById(id=entry) if isinstance(entry, str) else entry
-            record = await records.find(
-                request, "agent", by_id.id, by_id.version, field="multiagent.agents"
-            )
-            records.usable(record, "multiagent.agents")
-            if record.body.get("multiagent"):
-                raise InvalidInput("multiagent.agents: a member cannot itself have multiagent set")
-            pinned, number = record.id, record.version
-            ref = AgentRef(id=pinned, version=number)
-            await request.hub.records.store_built_in(request.workspace, ref)
-        if pinned in members:
-            raise InvalidInput("multiagent.agents: members must be distinct")
-        members[pinned] = {"type": "agent", "id": ids.format_id("agent", pinned), "version": number}
-    return {"type": "coordinator", "agents": list(members.values())}
+def _member_choice(member: str | requests.AgentById | requests.Itself) -> AgentChoice | None:
+    if isinstance(member, requests.Itself):
+        return None
+    if isinstance(member, str):
+        return AgentChoice(member)
+    return AgentChoice(member.id, member.version)
 
 
 async def retrieve(request: RestRequest) -> AgentOut:

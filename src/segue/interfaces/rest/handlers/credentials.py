@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.credentials import MOST, kind
+from segue.hub.resources.record_ids import check_active, format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -181,7 +182,7 @@ class Validation(Out, frozen=True, tag_field="type", tag="vault_credential_valid
 
 def show(record: Record) -> Credential:
     return Credential(
-        id=records.spell(record),
+        id=format_record_id(record),
         vault_id=ids.format_id("vlt", record.kind.partition(":")[2]),
         auth=msgspec.convert(record.body["auth"], OAuthOut | BearerOut | VariableOut),
         display_name=record.body["display_name"],
@@ -269,7 +270,7 @@ def change(
 async def create(request: RestRequest) -> Credential:
     given = await request.body(Create)
     vault = await _vault(request)
-    records.usable(vault, "vault_id")
+    check_active(vault, "vault_id")
     auth, secrets = split(given.auth)
     active = await request.hub.records.list(request.workspace, kind(vault.id), limit=MOST)
     if len(active) >= MOST:
@@ -317,7 +318,7 @@ async def update(request: RestRequest) -> Credential:
         return body
 
     # Earlier versions would keep the old secrets.
-    return show(await records.change(request, await _find(request), edit, drop_earlier=True))
+    return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))
 
 
 async def retrieve(request: RestRequest) -> Credential:
@@ -340,7 +341,7 @@ async def forget(request: RestRequest, record: Record) -> Record:
 async def delete(request: RestRequest) -> CredentialDeleted:
     record = await _find(request)
     await request.hub.records.delete(record)
-    return CredentialDeleted(id=records.spell(record))
+    return CredentialDeleted(id=format_record_id(record))
 
 
 async def validate(request: RestRequest) -> Validation:
@@ -349,7 +350,7 @@ async def validate(request: RestRequest) -> Validation:
     if record.body["auth"]["type"] != "mcp_oauth":
         raise InvalidInput("only an mcp_oauth credential can be validated")
     return Validation(
-        credential_id=records.spell(record),
+        credential_id=format_record_id(record),
         vault_id=request.path_params["vault_id"],
         status="unknown",
         has_refresh_token="refresh_token" in record.body["secrets"],

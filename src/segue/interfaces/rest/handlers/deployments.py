@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from segue.hub.resources import cron
+from segue.hub.resources.record_ids import format_record_id
 from segue.hub.resources.records import new
 from segue.interfaces.rest import records
 from segue.interfaces.rest.events import send
@@ -144,7 +145,7 @@ def show(record: Record) -> Deployment:
     why = body.get("paused_by")
     reason = Failed(error=PausingError(**why)) if why else Manual()
     return Deployment(
-        id=records.spell(record),
+        id=format_record_id(record),
         name=body["name"],
         description=body["description"],
         agent=AgentReference(**body["agent"]),
@@ -182,7 +183,7 @@ def show_run(record: Record) -> Run:
     error = record.body.get("error")
     due = record.body.get("scheduled_at")
     return Run(
-        id=records.spell(record),
+        id=format_record_id(record),
         deployment_id=record.body["deployment_id"],
         session_id=record.body["session_id"],
         agent=AgentReference(**record.body["agent"]),
@@ -287,7 +288,7 @@ async def update(request: RestRequest) -> Deployment:
             edited["metadata"] = agent_settings.metadata(current.body["metadata"], given.metadata)
         return edited
 
-    changed = await records.change(request, record, edit)
+    changed = await request.hub.records.change(record, edit)
     if plan.get("schedule") is not None:
         await scheduler.note(request.hub, changed)
     return show(changed)
@@ -332,14 +333,14 @@ async def _pause(request: RestRequest, paused: bool) -> Deployment:
         # What came due meanwhile stays undone.
         return {**now.body, "paused": paused, "paused_by": None, "scheduled_from": clock.now()}
 
-    return show(await records.change(request, record, edit))
+    return show(await request.hub.records.change(record, edit))
 
 
 async def run(request: RestRequest) -> Run:
     """A session, or a record of why there is none."""
     record = await _find(request)
     if record.archived_at is not None:
-        raise InvalidInput(f"deployment {records.spell(record)} is archived")
+        raise InvalidInput(f"deployment {format_record_id(record)} is archived")
     return show_run(await _run(request, record, None))
 
 
@@ -357,12 +358,12 @@ async def fire(request: RestRequest, record: Record, due: int) -> None:
     def edit(now: Record) -> dict[str, Any]:
         return {**now.body, "paused": True, "paused_by": error}
 
-    await records.change(request, record, edit)
+    await request.hub.records.change(record, edit)
 
 
 async def _run(request: RestRequest, record: Record, due: int | None) -> Record:
     body: dict[str, Any] = {
-        "deployment_id": records.spell(record),
+        "deployment_id": format_record_id(record),
         "session_id": None,
         "agent": record.body["agent"],
         "scheduled_at": due,
@@ -421,7 +422,7 @@ async def list_runs(request: RestRequest) -> Page[Run]:
         by = "manual" if record.body.get("scheduled_at") is None else "schedule"
         return named and wanted and trigger in ("", by)
 
-    return await records.page(request, "deployment_run", show_run, most=1000, keep=keep)
+    return await records.page(request, "deployment_run", show_run, max_limit=1000, keep=keep)
 
 
 async def _find(request: RestRequest) -> Record:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UnsetType, convert, to_builtins
 
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
@@ -63,7 +64,7 @@ class EnvironmentDeleted(Deleted, frozen=True, tag_field="type", tag="environmen
 
 def show(record: Record) -> Environment:
     return Environment(
-        id=records.spell(record),
+        id=format_record_id(record),
         name=record.body["name"],
         # Null to clients of today, but older ones insist on text.
         description=record.body.get("description") or "",
@@ -135,7 +136,7 @@ async def update(request: RestRequest) -> Environment:
             body["metadata"] = agent_settings.metadata(body.get("metadata", {}), patch)
         return body
 
-    return show(await records.change(request, record, edit))
+    return show(await request.hub.records.change(record, edit))
 
 
 async def retrieve(request: RestRequest) -> Environment:
@@ -153,7 +154,7 @@ async def archive(request: RestRequest) -> Environment:
 async def delete(request: RestRequest) -> EnvironmentDeleted:
     record = await _own(request)
     await request.hub.records.delete(record)
-    return EnvironmentDeleted(id=records.spell(record))
+    return EnvironmentDeleted(id=format_record_id(record))
 
 
 async def _find(request: RestRequest) -> Record:

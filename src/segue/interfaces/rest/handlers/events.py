@@ -136,5 +136,7 @@ async def view_before(request: RestRequest, session: Session, seq: int) -> View:
 
 async def view_from(request: RestRequest, state: Session, session: Session) -> View:
     """A view that begins after `state`."""
-    agent = await request.app.agents.snapshot(request.workspace, session.agent, roster=False)
-    return View(request.hub, request.principal, request.app.agents, state, agent["name"])
+    agent = await request.hub.agent_resolver.snapshot(
+        request.workspace, session.agent, with_roster=False
+    )
+    return View(request.hub, request.principal, request.hub.agent_resolver, state, agent["name"])

@@ -13,6 +13,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
 from segue.hub.resources.files import KIND, PART
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.multipart import read_form
 from segue.interfaces.rest.request import RestRequest
@@ -64,7 +65,7 @@ def show(record: Record) -> File:
     expires = body.get("expires_at")
     scope = body.get("scope")
     return File(
-        id=records.spell(record),
+        id=format_record_id(record),
         filename=body["filename"],
         mime_type=body["mime_type"],
         size_bytes=body["size"],
@@ -202,7 +203,7 @@ async def _before(request: RestRequest, name: str, limit: int) -> FilePage:
     await records.find(request, KIND, name, field="before_id")
     kept: list[Record] = []
     async for record in request.hub.records.all(request.workspace, KIND):
-        if records.spell(record) == name:
+        if format_record_id(record) == name:
             break
         kept.append(record)
     shown = _page(kept[-limit:], None)
@@ -244,7 +245,7 @@ async def content(request: RestRequest) -> Response:
 async def delete(request: RestRequest) -> FileDeleted:
     record = await _find(request)
     await request.hub.files.delete(record)
-    return FileDeleted(id=records.spell(record))
+    return FileDeleted(id=format_record_id(record))
 
 
 def _expired(record: Record) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from segue.hub.resources.memories import kind
+from segue.hub.resources.record_ids import check_active, format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
@@ -71,7 +72,7 @@ async def show(request: RestRequest, memory: Record, view: View) -> Memory:
     store = memory.kind.partition(":")[2]
     content = await request.hub.memories.content(memory) if view == "full" else None
     return Memory(
-        id=records.spell(memory),
+        id=format_record_id(memory),
         memory_store_id=ids.format_id("memstore", store),
         memory_version_id=ids.format_id("memver", memory.body["version"]),
         path=memory.body["path"],
@@ -97,7 +98,7 @@ def actor(request: RestRequest) -> dict[str, Any] | None:
 async def create(request: RestRequest) -> Memory:
     given = await request.body(Create)
     chosen = view(request, "basic")
-    store = records.usable(await the_store(request), "memory_store_id")
+    store = check_active(await the_store(request), "memory_store_id")
     memories = request.hub.memories
     made = await memories.create(store, given.path, given.content or "", actor(request))
     return await show(request, made, chosen)
@@ -106,7 +107,7 @@ async def create(request: RestRequest) -> Memory:
 async def update(request: RestRequest) -> Memory:
     given = await request.body(Update)
     chosen = view(request, "basic")
-    store = records.usable(await the_store(request), "memory_store_id")
+    store = check_active(await the_store(request), "memory_store_id")
     memory = await _find(request)
     if given.precondition is not None:
         _check_digest(memory, given.precondition.content_sha256)
@@ -125,11 +126,11 @@ def _check_digest(memory: Record, expected: str | None) -> None:
 
 
 async def delete(request: RestRequest) -> MemoryDeleted:
-    store = records.usable(await the_store(request), "memory_store_id")
+    store = check_active(await the_store(request), "memory_store_id")
     memory = await _find(request)
     _check_digest(memory, request.params.text("expected_content_sha256"))
     await request.hub.memories.delete(store, memory, actor(request))
-    return MemoryDeleted(id=records.spell(memory))
+    return MemoryDeleted(id=format_record_id(memory))
 
 
 async def retrieve(request: RestRequest) -> Memory:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import MANAGED_AGENTS, RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -49,7 +50,7 @@ class MemoryStoreDeleted(Deleted, frozen=True, tag_field="type", tag="memory_sto
 
 def show(record: Record) -> MemoryStore:
     return MemoryStore(
-        id=records.spell(record),
+        id=format_record_id(record),
         name=record.body["name"],
         description=record.body["description"],
         metadata=record.body["metadata"],
@@ -77,7 +78,7 @@ async def update(request: RestRequest) -> MemoryStore:
             body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
         return body
 
-    return show(await records.change(request, record, edit))
+    return show(await request.hub.records.change(record, edit))
 
 
 async def retrieve(request: RestRequest) -> MemoryStore:
@@ -96,4 +97,4 @@ async def delete(request: RestRequest) -> MemoryStoreDeleted:
     record = await memories.the_store(request)
     await request.hub.records.delete(record)
     await request.hub.memories.forget(record)
-    return MemoryStoreDeleted(id=records.spell(record))
+    return MemoryStoreDeleted(id=format_record_id(record))

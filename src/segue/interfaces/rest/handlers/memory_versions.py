@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from segue.hub.resources.memories import kind, versions
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Out, Page
@@ -64,7 +65,7 @@ def show(record: Record, view: memories.View) -> MemoryVersion:
     by, redacted_by = body.get("by"), body.get("redacted_by")
     redacted_at = body.get("redacted_at")
     return MemoryVersion(
-        id=records.spell(record),
+        id=format_record_id(record),
         memory_store_id=ids.format_id("memstore", record.kind.partition(":")[2]),
         memory_id=ids.format_id("mem", body["memory"]),
         operation=body["operation"],
@@ -111,7 +112,7 @@ async def list_(request: RestRequest) -> Page[MemoryVersion]:
         versions(store.id),
         lambda record: show(record, chosen),
         keep=keep,
-        most=memories.page_limit(request, chosen),
+        max_limit=memories.page_limit(request, chosen),
         clamp=True,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from segue.hub.resources.agent_settings import DEMO_MODEL
 from segue.interfaces.rest.request import RestRequest
-from segue.interfaces.rest.schemas.agent_settings import DEMO
 from segue.interfaces.rest.schemas.requests import Out
 from segue.model.errors import NotFound
 
@@ -32,7 +32,7 @@ class Models(Out, frozen=True):
 
 
 _DEMO = Model(
-    id=DEMO,
+    id=DEMO_MODEL,
     display_name="The demo agent: no model, it repeats what it is told",
     created_at="2026-01-01T00:00:00Z",
 )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, to_builtins
 
 from segue.hub.resources.files import KIND
+from segue.hub.resources.record_ids import check_active, format_record_id
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Out, Page
@@ -137,7 +138,7 @@ async def find(request: RestRequest, given: Sequence[Resource]) -> Attached:
                 record = await records.find(
                     request, "memory_store", resource.memory_store_id, field="resources"
                 )
-                records.usable(record, "resources")
+                check_active(record, "resources")
                 if record.id in stores:
                     raise InvalidInput("resources: a memory store is attached twice")
                 stores.append(record.id)
@@ -168,7 +169,7 @@ async def copies(
             if file := found.files.get(resource.get("id", "")):
                 about = {"scope": session_id, "expires_at": None}
                 copied.append(await request.hub.files.copy(file, about))
-                resource = {**resource, "file_id": records.spell(copied[-1])}
+                resource = {**resource, "file_id": format_record_id(copied[-1])}
             made.append(resource)
     except BaseException:
         for copy in copied:
@@ -203,7 +204,7 @@ def _repository(resource: Repository) -> dict[str, Any]:
 
 def _file(record: Record, mount_path: str | None) -> dict[str, Any]:
     now = clock.to_rfc3339(clock.now())
-    name = records.spell(record)
+    name = format_record_id(record)
     return {
         "type": "file",
         "id": ids.format_id("sesrsc", ids.new_id()),
@@ -221,7 +222,7 @@ def _memory(resource: MemoryStore, record: Record, taken: Collection[str]) -> di
     places = (f"{MEMORY}{slug}{number}" for number in ("", *(f"-{n}" for n in range(2, 999))))
     return {
         "type": "memory_store",
-        "memory_store_id": records.spell(record),
+        "memory_store_id": format_record_id(record),
         "access": resource.access or "read_write",
         "name": name,
         "description": record.body.get("description") or "",

@@ -10,6 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from segue.agents.registry import CLAUDE_CODE
+from segue.hub.resources.agent_settings import check_settings
+from segue.hub.resources.record_ids import check_active
 from segue.hub.resources.work_queue import self_hosted
 from segue.hub.turns.budgets import CENT, changing
 from segue.interfaces.rest import paging, records
@@ -89,7 +91,7 @@ class Update(requests.Body, frozen=True):
 
 
 async def one(request: RestRequest, session: Session) -> SessionOut:
-    agent = await request.app.agents.resolve(request.workspace, session.agent)
+    agent = await request.app.agents.get(request.workspace, session.agent)
     return show(session, agent, session.environment_id or _here(request), clock.now())
 
 
@@ -119,9 +121,9 @@ async def list_(request: RestRequest) -> dict[str, Any]:
     agents, kept = request.app.agents, request.app.session_encoder
     shown = []
     for session in page.sessions:
-        agent = agents.kept(request.workspace, session.agent)
+        agent = agents.find(request.workspace, session.agent)
         if agent is None:
-            agent = await agents.resolve(request.workspace, session.agent)
+            agent = await agents.get(request.workspace, session.agent)
         shown.append(kept.show(session, agent, session.environment_id or here, now))
     return {
         "data": shown,
@@ -195,13 +197,14 @@ class MadeWith(NamedTuple):
 
 async def prepare(request: RestRequest, given: Setup) -> MadeWith:
     """Find what a session refers to; an error leaves nothing behind."""
-    agent = await agents.chosen(request, given.agent)
+    choice = await agents.choice(request, given.agent)
+    agent = await request.hub.agent_resolver.choose(request.workspace, choice)
     place = await records.find(request, "environment", given.environment_id, field="environment_id")
-    records.usable(place, "environment_id")
+    check_active(place, "environment_id")
     vaults = []
     for name in given.vault_ids:
         vault = await records.find(request, "vault", name, field="vault_ids")
-        vaults.append(records.usable(vault, "vault_ids").id)
+        vaults.append(check_active(vault, "vault_ids").id)
     attached = await resources.find(request, given.resources)
     if self_hosted(place):
         if any(each["type"] != "memory_store" for each in attached.resources):
@@ -221,7 +224,7 @@ def _most(budget: Budget | None) -> int | None:
 
 async def _check_prices(request: RestRequest, agent: AgentRef) -> None:
     """Refuse a budget where the agent, or one that it may call, has a model without a price."""
-    roster = await agents.roster(request, agent)
+    roster = await request.hub.agent_resolver.roster(request.workspace, agent)
     await request.hub.turns.check_budget(request.workspace, agent, *roster)
 
 
@@ -302,7 +305,8 @@ async def _changed(request: RestRequest, session: Session, given: AgentChange) -
         requests.Settings(tools=given.tools, mcp_servers=given.mcp_servers)
     )
     overrides = {**ref.overrides, **changes}
-    agent_settings.check({**await request.app.agents.snapshot(request.workspace, ref), **overrides})
+    snapshot = await request.hub.agent_resolver.snapshot(request.workspace, ref)
+    check_settings({**snapshot, **overrides})
     return msgspec.structs.replace(ref, overrides=overrides)
 
 

@@ -8,6 +8,7 @@ from msgspec import UnsetType
 from starlette.datastructures import UploadFile
 from starlette.responses import Response, StreamingResponse
 
+from segue.hub.resources.record_ids import format_record_id
 from segue.hub.resources.skills import KIND, LATEST, MAX_BYTES, MAX_FILES, version_id, versions_kind
 from segue.interfaces.rest import records
 from segue.interfaces.rest.multipart import read_form
@@ -15,7 +16,7 @@ from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import requests
 from segue.interfaces.rest.schemas.requests import Deleted, Out, Page
 from segue.model import clock, ids
-from segue.model.errors import InvalidInput, NotFound
+from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
 # Clients that send this know another shape: the source as a word, and versions by their numbers.
@@ -66,7 +67,7 @@ def _former(request: RestRequest) -> bool:
 def show(record: Record, former: bool) -> Skill:
     body = record.body
     return Skill(
-        id=records.spell(record),
+        id=format_record_id(record),
         display_name=body["label"],
         display_title=body["label"],
         latest_version_id=ids.format_id("skver", version_id(record.id, body["latest"])),
@@ -79,7 +80,7 @@ def show(record: Record, former: bool) -> Skill:
 
 def show_version(record: Record) -> SkillVersion:
     return SkillVersion(
-        id=records.spell(record),
+        id=format_record_id(record),
         skill_id=ids.format_id("skill", record.kind.partition(":")[2]),
         version=str(record.body["number"]),
         name=record.body["name"],
@@ -140,14 +141,14 @@ async def list_(request: RestRequest) -> Page[Skill]:
         return source in (None, "custom")  # the others' are nowhere here
 
     return await records.page(
-        request, KIND, lambda record: show(record, former), most=1000, keep=keep
+        request, KIND, lambda record: show(record, former), max_limit=1000, keep=keep
     )
 
 
 async def delete(request: RestRequest) -> SkillDeleted:
     skill = await _find(request)
     await request.hub.skills.delete(skill)
-    return SkillDeleted(id=records.spell(skill))
+    return SkillDeleted(id=format_record_id(skill))
 
 
 async def retrieve_version(request: RestRequest) -> SkillVersion:
@@ -157,13 +158,13 @@ async def retrieve_version(request: RestRequest) -> SkillVersion:
 async def list_versions(request: RestRequest) -> Page[SkillVersion]:
     """Newest first."""
     kind = versions_kind((await _find(request)).id)
-    return await records.page(request, kind, show_version, most=1000)
+    return await records.page(request, kind, show_version, max_limit=1000)
 
 
 async def delete_version(request: RestRequest) -> SkillVersionDeleted:
     skill, version = await _version(request)
     await request.hub.skills.forget(skill, version)
-    return SkillVersionDeleted(id=records.spell(version))
+    return SkillVersionDeleted(id=format_record_id(version))
 
 
 async def content(request: RestRequest) -> Response:
@@ -183,38 +184,23 @@ async def _find(request: RestRequest) -> Record:
 
 async def _version(request: RestRequest) -> tuple[Record, Record]:
     skill = await _find(request)
-    return skill, await _of(request, skill, request.path_params["version"])
+    return skill, await request.hub.skills.version_of(skill, request.path_params["version"])
 
 
-async def _of(request: RestRequest, skill: Record, named: str | None) -> Record:
-    try:
-        return await request.hub.skills.version(skill, named)
-    except NotFound:
-        told = f"version {named} of {records.spell(skill)} not found"
-        raise NotFound(told, missing="skill") from None
-
-
-async def pinned(
-    request: RestRequest, given: requests.Skills | UnsetType | None
+async def pin(
+    request: RestRequest, skills: requests.Skills | UnsetType | None
 ) -> list[dict[str, Any]] | UnsetType:
-    """The skills that an agent is given, each pinned to the version that it names or has now."""
-    if isinstance(given, UnsetType):
-        return given
-    found = []
-    for skill in given or ():
+    """Return the skills of an agent, each pinned to the version that it names or has now."""
+    if isinstance(skills, UnsetType):
+        return skills
+    pinned = []
+    for skill in skills or ():
         version = skill.version or LATEST
         if isinstance(skill, requests.CustomSkill):
-            record = await records.find(request, KIND, skill.skill_id, field="skills")
-            known = await _of(request, record, version)
-            version = str(known.body["number"]) if version == LATEST else version
+            record = await request.hub.skills.resolve_version(
+                request.workspace, skill.skill_id, version, field="skills"
+            )
+            version = str(record.body["number"]) if version == LATEST else version
         kind = "custom" if isinstance(skill, requests.CustomSkill) else "anthropic"
-        found.append({"type": kind, "skill_id": skill.skill_id, "version": version})
-    return found
-
-
-async def check(request: RestRequest, skills: list[dict[str, Any]]) -> None:
-    """That what an agent names is still there, for a session to be made with it."""
-    for skill in skills:
-        if skill["type"] == "custom":
-            record = await records.find(request, KIND, skill["skill_id"], field="agent.skills")
-            await _of(request, record, skill["version"])
+        pinned.append({"type": kind, "skill_id": skill.skill_id, "version": version})
+    return pinned

@@ -142,7 +142,9 @@ def _id(session: Session, thread: str | None) -> str:
 
 
 async def _show(request: RestRequest, session: Session, thread: Other | None = None) -> Thread:
-    agent = await request.app.agents.snapshot(request.workspace, session.agent, roster=False)
+    agent = await request.hub.agent_resolver.snapshot(
+        request.workspace, session.agent, with_roster=False
+    )
     shown = show_thread(session, agent, clock.now())
     if thread is not None:
         begun = thread.created_at or session.created_at

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from segue.hub.resources.credentials import kind
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
@@ -44,7 +45,7 @@ class VaultDeleted(Deleted, frozen=True, tag_field="type", tag="vault_deleted"):
 
 def show(record: Record) -> Vault:
     return Vault(
-        id=records.spell(record),
+        id=format_record_id(record),
         display_name=record.body["display_name"],
         metadata=record.body["metadata"],
         **records.times(record),
@@ -68,7 +69,7 @@ async def update(request: RestRequest) -> Vault:
             body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
         return body
 
-    return show(await records.change(request, record, edit))
+    return show(await request.hub.records.change(record, edit))
 
 
 async def retrieve(request: RestRequest) -> Vault:
@@ -92,7 +93,7 @@ async def delete(request: RestRequest) -> VaultDeleted:
     await request.hub.records.delete(record)
     async for credential in request.hub.records.all(request.workspace, kind(record.id)):
         await request.hub.records.delete(credential)
-    return VaultDeleted(id=records.spell(record))
+    return VaultDeleted(id=format_record_id(record))
 
 
 async def _find(request: RestRequest) -> Record:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from typing import Any, Literal
 
+from segue.hub.resources.record_ids import format_record_id
 from segue.hub.resources.work_queue import Poll, kind, last_heartbeat, self_hosted
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
@@ -73,7 +74,7 @@ def show(record: Record, secret: str | None = None) -> WorkOut:
         return None if body.get(name) is None else clock.to_rfc3339(body[name])
 
     return WorkOut(
-        id=records.spell(record),
+        id=format_record_id(record),
         environment_id=ids.format_id("env", record.kind.partition(":")[2]),
         data=SessionWork(id=ids.format_id("sesn", body["session"])),
         state=body["state"],
@@ -151,7 +152,7 @@ async def update(request: RestRequest) -> WorkOut:
         metadata = agent_settings.metadata(current.body["metadata"], given.metadata)
         return {**current.body, "metadata": metadata}
 
-    return show(await records.change(request, await _find(request), edit, drop_earlier=True))
+    return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))
 
 
 async def retrieve(request: RestRequest) -> WorkOut:

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from msgspec import UnsetType, to_builtins
 
+from segue.hub.resources.agent_settings import model_settings
 from segue.model.errors import InvalidInput
 
 from . import requests
-
-# What answers where no model is configured.
-DEMO = "demo"
-
-# Of Anthropic's models only Opus has a fast mode, since 4.6; of others nothing is known here.
-_SLOW = re.compile(r"(anthropic:)?claude-(?!opus-(?!4-(0|1|5|2025)))")
-
-DEFAULTS: dict[str, Any] = {
-    "description": None,
-    "system": None,
-    "model": {"id": DEMO, "speed": "standard", "effort": {"type": "high"}, "inference_geo": None},
-    "tools": [],
-    "mcp_servers": [],
-    "skills": [],
-    "multiagent": None,
-    "metadata": {},
-    "execution_identity": {"type": "service_account"},
-}
 
 
 def resolve(given: requests.Settings) -> dict[str, Any]:
@@ -50,22 +32,6 @@ def resolve(given: requests.Settings) -> dict[str, Any]:
     return found
 
 
-def check(settings: dict[str, Any]) -> None:
-    """What must hold between the settings."""
-    servers = [server["name"] for server in settings.get("mcp_servers", ())]
-    tools = settings.get("tools", ())
-    used = {tool["mcp_server_name"] for tool in tools if tool["type"] == "mcp_toolset"}
-    if len(set(servers)) < len(servers):
-        raise InvalidInput("mcp_servers: names must be unique")
-    if unused := sorted(set(servers) - used):
-        raise InvalidInput(f"mcp_servers: {unused[0]!r} is referenced by no mcp_toolset in tools")
-    if unknown := sorted(used - set(servers)):
-        raise InvalidInput(f"tools: no MCP server is named {unknown[0]!r}")
-    custom = [tool["name"] for tool in tools if tool["type"] == "custom"]
-    if len(set(custom)) < len(custom):
-        raise InvalidInput("tools: names of custom tools must be unique")
-
-
 def metadata(before: dict[str, str], patch: requests.MetadataPatch | None) -> dict[str, str]:
     """The bag after a patch, which may not grow beyond what a bag may hold."""
     merged = {**before, **(patch or {})}
@@ -76,19 +42,13 @@ def metadata(before: dict[str, str], patch: requests.MetadataPatch | None) -> di
 
 
 def model(given: str | requests.Model) -> dict[str, Any]:
-    """A model with everything that can be asked of it."""
-    asked = requests.Model(id=given) if isinstance(given, str) else given
-    if not 1 <= len(asked.id) <= 256:
-        raise InvalidInput("model: expected str of length 1 to 256")
-    if asked.speed == "fast" and _SLOW.match(asked.id):
-        raise InvalidInput(f"model.speed: {asked.id} has no fast mode")
-    effort = asked.effort.type if isinstance(asked.effort, requests.EffortLevel) else asked.effort
-    return {
-        "id": asked.id,
-        "speed": asked.speed or "standard",
-        "effort": {"type": effort or "high"},
-        "inference_geo": asked.inference_geo,
-    }
+    """Return the settings of a model that a request names, with all defaults."""
+    if isinstance(given, str):
+        return model_settings(given)
+    effort = given.effort.type if isinstance(given.effort, requests.EffortLevel) else given.effort
+    return model_settings(
+        given.id, speed=given.speed, effort=effort, inference_geo=given.inference_geo
+    )
 
 
 def _tool(

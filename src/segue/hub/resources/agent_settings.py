@@ -1,0 +1,86 @@
+"""The settings of an agent as records store them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from segue.model.errors import InvalidInput
+from segue.model.record import Record
+
+from .records import CONFIGURED
+
+DEMO_MODEL = "demo"  # the id that is shown if no model is configured
+# Of Anthropic's models only Opus has a fast mode, since 4.6. Other models are not checked.
+_WITHOUT_FAST_MODE = re.compile(r"(anthropic:)?claude-(?!opus-(?!4-(0|1|5|2025)))")
+
+
+def model_settings(
+    id: str,
+    *,
+    speed: str | None = None,
+    effort: str | None = None,
+    inference_geo: str | None = None,
+) -> dict[str, Any]:
+    """Return the settings of a model with all defaults.
+
+    Raises InvalidInput if the model does not have this speed.
+    """
+    if not 1 <= len(id) <= 256:
+        raise InvalidInput("model: expected str of length 1 to 256")
+    if speed == "fast" and _WITHOUT_FAST_MODE.match(id):
+        raise InvalidInput(f"model.speed: {id} has no fast mode")
+    return {
+        "id": id,
+        "speed": speed or "standard",
+        "effort": {"type": effort or "high"},
+        "inference_geo": inference_geo,
+    }
+
+
+DEFAULTS: dict[str, Any] = {
+    "description": None,
+    "system": None,
+    "model": model_settings(DEMO_MODEL),
+    "tools": [],
+    "mcp_servers": [],
+    "skills": [],
+    "multiagent": None,
+    "execution_identity": {"type": "service_account"},
+}
+
+
+def complete_settings(record: Record) -> dict[str, Any]:
+    """Return the name and all settings of an agent, defaults included."""
+    body = record.body
+    model = body.get("model", body.get(CONFIGURED) or DEFAULTS["model"])
+    settings = {name: body.get(name, default) for name, default in DEFAULTS.items()}
+    settings["model"] = model_settings(model) if isinstance(model, str) else model
+    return {"name": body.get("name"), **settings}
+
+
+def complete_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides of a session that are settings of agents."""
+    settings = {
+        name: value for name, value in overrides.items() if name == "name" or name in DEFAULTS
+    }
+    if isinstance(settings.get("model"), str):
+        settings["model"] = model_settings(settings["model"])
+    return settings
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if settings contradict each other."""
+    servers = [server["name"] for server in settings.get("mcp_servers", ())]
+    tools = settings.get("tools", ())
+    used = {tool["mcp_server_name"] for tool in tools if tool["type"] == "mcp_toolset"}
+    if len(set(servers)) < len(servers):
+        raise InvalidInput("mcp_servers: names must be unique")
+    if unused := sorted(set(servers) - used):
+        raise InvalidInput(f"mcp_servers: {unused[0]!r} is referenced by no mcp_toolset in tools")
+    if unknown := sorted(used - set(servers)):
+        raise InvalidInput(f"tools: no MCP server is named {unknown[0]!r}")
+    custom = [tool["name"] for tool in tools if tool["type"] == "custom"]
+    if len(set(custom)) < len(custom):
+        raise InvalidInput("tools: names of custom tools must be unique")

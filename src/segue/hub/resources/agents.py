@@ -1,0 +1,127 @@
+"""Resolve the agents that sessions, deployments and other agents refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from segue.agents.registry import AgentRegistry
+from segue.model import ids
+from segue.model.errors import InvalidInput, NotFound
+from segue.model.event import AgentRef
+
+from .agent_settings import DEFAULTS, check_settings, complete_overrides, complete_settings
+from .record_ids import check_active
+from .records import Records
+from .skills import Skills
+
+
+class AgentChoice(NamedTuple):
+    """An agent as a request names it: by default the newest version, without overrides."""
+
+    id: str
+    version: int | None = None
+    overrides: dict[str, Any] | None = None
+
+
+class AgentResolver:
+    """Find which version of an agent is meant, and what its settings are."""
+
+    def __init__(self, records: Records, skills: Skills, registry: AgentRegistry) -> None:
+        self._records = records
+        self._skills = skills
+        self._registry = registry
+
+    async def choose(self, workspace: str, choice: AgentChoice) -> AgentRef:
+        """Return the version of an agent that a new session will use.
+
+        Raises NotFound or InvalidInput if no session can be created with it.
+        """
+        record = await self._records.resolve(
+            workspace, "agent", choice.id, choice.version, field="agent"
+        )
+        newest = await self._records.resolve(workspace, "agent", choice.id, field="agent")
+        check_active(newest, "agent")
+        if not self._registry.can_build(record.body.get("spec", {"kind": "default"})):
+            raise InvalidInput(
+                f"agent: {record.body['name']} is part of a program and answers only there;"
+                " this server cannot run it"
+            )
+        overrides = choice.overrides or {}
+        settings = {**record.body, **overrides}
+        if choice.overrides is not None:
+            check_settings(settings)
+        await self._skills.check_existing(workspace, settings.get("skills", ()))
+        return AgentRef(id=record.id, version=record.version, overrides=overrides)
+
+    async def pin_roster(
+        self, workspace: str, members: Iterable[AgentChoice | None], coordinator: AgentRef
+    ) -> list[dict[str, Any]]:
+        """Return the members of a coordinator's roster, each pinned to a version.
+
+        None stands for the coordinator itself. Raises NotFound or InvalidInput for a member that
+        cannot be called.
+        """
+        pinned: dict[str, dict[str, Any]] = {}
+        for member in members:
+            ref = coordinator if member is None else await self._pin_member(workspace, member)
+            if ref.id in pinned:
+                raise InvalidInput("multiagent.agents: members must be distinct")
+            name = ids.format_id("agent", ref.id)
+            pinned[ref.id] = {"type": "agent", "id": name, "version": ref.version}
+        return list(pinned.values())
+
+    async def _pin_member(self, workspace: str, member: AgentChoice) -> AgentRef:
+        field = "multiagent.agents"
+        record = await self._records.resolve(
+            workspace, "agent", member.id, member.version, field=field
+        )
+        check_active(record, field)
+        if record.body.get("multiagent"):
+            raise InvalidInput(f"{field}: a member cannot itself have multiagent set")
+        ref = AgentRef(id=record.id, version=record.version)
+        await self._records.store_built_in(workspace, ref)
+        return ref
+
+    async def roster(self, workspace: str, ref: AgentRef) -> list[AgentRef]:
+        """Return the agents that an agent may call, other than itself."""
+        record = await self._records.get(workspace, "agent", ref.id, ref.version)
+        topology = {**record.body, **ref.overrides}.get("multiagent") or {"agents": ()}
+        members = [_member_ref(member) for member in topology["agents"]]
+        return [member for member in members if member.id != ref.id]
+
+    async def snapshot(
+        self, workspace: str, ref: AgentRef | None, *, with_roster: bool = True
+    ) -> dict[str, Any]:
+        """Return the id, version and settings of a session's agent, overrides included.
+
+        None is the built-in agent. An agent that does not exist here is named `unknown`, as in a
+        session that was imported without its agent.
+        """
+        ref = ref or await self._records.built_in_agent(workspace)
+        try:
+            record = await self._records.get(workspace, "agent", ref.id, ref.version)
+            settings = complete_settings(record)
+        except NotFound:
+            settings = {**DEFAULTS, "name": "unknown"}
+        topology = settings.pop("multiagent")
+        agent = {
+            "type": "agent",
+            "id": ids.format_id("agent", ref.id),
+            "version": ref.version,
+            **settings,
+            **complete_overrides(ref.overrides),
+        }
+        if not with_roster:
+            return agent
+        if topology is not None:
+            members = [
+                await self.snapshot(workspace, _member_ref(member), with_roster=False)
+                for member in topology["agents"]
+            ]
+            topology = {"type": topology["type"], "agents": members}
+        return {**agent, "multiagent": topology}
+
+
+def _member_ref(member: dict[str, Any]) -> AgentRef:
+    return AgentRef(id=ids.parse(member["id"], "agent") or "", version=member["version"])
