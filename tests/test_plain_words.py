@@ -60,7 +60,6 @@ NOT_YET_CLEAN = (
     "src/segue/hub/resources/*",
     "src/segue/hub/sync/*",
     "src/segue/hub/turns/*",
-    "src/segue/hub/workdir/*",
     "src/segue/interfaces/*",
     "src/segue/interfaces/acp/*",
     "src/segue/interfaces/acp/handlers/*",

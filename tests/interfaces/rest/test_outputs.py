@@ -220,11 +220,11 @@ async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
             return [each["error"]["message"] for each in events if "error" in each]
 
         assert await told(y="one", z="one") == []
-        wrong = "/mnt/session/outputs: at most 2 files are kept"
+        wrong = "/mnt/session/outputs: at most 2 files are stored"
         assert await told(a="more", b="more", z="changed") == [wrong]
         files = (await api.ok("GET", "/v1/files", scope_id=session))["data"]
         assert {each["filename"]: each["size_bytes"] for each in files} == {"y": 3, "z": 7}
         assert await told() == []
         (long,) = await told(y="longer than that")
-        assert long == "/mnt/session/outputs/y: longer than 9 bytes, and not kept"
+        assert long == "/mnt/session/outputs/y: not stored, longer than 9 bytes"
         assert await told() == []

@@ -1,8 +1,8 @@
-"""Cloning a repository that a session names, with git as it is installed here.
+"""Clone a repository into a session's directory, with the installed git.
 
-Nothing of this machine's git configuration counts, no hook runs, nobody is asked for a password.
-A token is given to git in its environment: it is not in an argument that others can see, nor in
-the clone's own configuration.
+This machine's git configuration does not apply, no hook runs and git does not ask for a password.
+A token is passed in the environment, so neither the process list nor the clone's configuration
+shows it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from segue.model import ids
 from segue.model.event import Failed
 
-SECONDS = 300
-# What git says, and what that means; the first that fits.
-_MEANINGS = (
+TIMEOUT_SECONDS = 300
+_MAX_MESSAGE_CHARACTERS = 1000
+# Part of git's error message, and the kind of error that it means. The first match counts.
+_ERROR_KINDS = (
     ("remote branch", "checkout"),
     ("reference is not a tree", "checkout"),
     ("unable to read tree", "checkout"),
@@ -35,34 +36,30 @@ _MEANINGS = (
     ("does not exist", "not_found"),
     ("does not appear to be a git repository", "not_found"),
 )
+_INHERITED_VARIABLES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
 
 
 async def clone(
-    url: str, place: Path, checkout: dict[str, Any] | None = None, token: str | None = None
+    url: str, path: Path, checkout: dict[str, Any] | None = None, token: str | None = None
 ) -> Failed | None:
-    """A clone at a place that appears whole or not at all; what went wrong, if something did."""
-    if place.exists():
+    """Clone a repository to `path`, unless that exists. Return what went wrong, if anything did.
+
+    The clone is made under a temporary name, so `path` is complete or does not exist.
+    """
+    if path.exists():
         return None
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_name(f".{place.name}.{ids.new_id()}")
-    command = ["clone", "--quiet", "--no-recurse-submodules"]
-    branch = checkout and checkout.get("name")
-    if branch:
-        command += [f"--branch={branch}"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{ids.new_id()}")
     try:
-        wrong = await _git([*command, "--", url, str(draft)], url, token)
-        if wrong is None and checkout and "sha" in checkout:
-            detached = ["-C", str(draft), "checkout", "--quiet", "--detach", checkout["sha"]]
-            wrong = await _git(detached, url, token)
-            wrong = wrong and replace(wrong, code="repository_checkout_error")
-        if wrong is None:
-            os.replace(draft, place)
-        return wrong
+        problem = await _clone_and_checkout(url, draft, checkout or {}, token)
+        if problem is None:
+            os.replace(draft, path)
+        return problem
     except OSError as error:
-        if place.exists():
-            return None  # another process was quicker
+        if path.exists():
+            return None  # another process cloned it first
         return Failed(
-            message=f"{url} cannot be cloned here: {error.strerror}",
+            message=f"cannot clone {url} here: {error.strerror}",
             code="repository_clone_error",
             retry="retrying",
         )
@@ -71,10 +68,25 @@ async def clone(
             await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
 
 
-async def _git(command: list[str], url: str, token: str | None) -> Failed | None:
+async def _clone_and_checkout(
+    url: str, path: Path, checkout: dict[str, Any], token: str | None
+) -> Failed | None:
+    command = ["clone", "--quiet", "--no-recurse-submodules"]
+    if branch := checkout.get("name"):
+        command += [f"--branch={branch}"]
+    problem = await _run_git([*command, "--", url, str(path)], url, token)
+    if problem is not None or "sha" not in checkout:
+        return problem
+    command = ["-C", str(path), "checkout", "--quiet", "--detach", checkout["sha"]]
+    problem = await _run_git(command, url, token)
+    return problem and replace(problem, code="repository_checkout_error")
+
+
+async def _run_git(arguments: list[str], url: str, token: str | None) -> Failed | None:
+    """Run git and return its error, without the token."""
     process = await asyncio.create_subprocess_exec(
         "git",
-        *command,
+        *arguments,
         env=_environment(url, token),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -82,31 +94,39 @@ async def _git(command: list[str], url: str, token: str | None) -> Failed | None
         start_new_session=True,
     )
     try:
-        _, told = await asyncio.wait_for(process.communicate(), SECONDS)
+        _, output = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
     except TimeoutError:
-        told = b"it took too long"
+        output = f"git did not finish within {TIMEOUT_SECONDS} seconds".encode()
     finally:
-        if process.returncode is None:  # with whatever helpers it has started
+        if process.returncode is None:  # end its helper processes too
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode == 0:
         return None
-    said = told.decode("utf-8", "replace").strip()
+    message = output.decode("utf-8", "replace").strip()
     if token:
-        said = said.replace(token, "***")
-    lowered = said.lower()
-    kind = next((kind for words, kind in _MEANINGS if words in lowered), "clone")
-    code = f"repository_{kind}_error"
-    return Failed(message=f"{url}: {said[-1000:]}", code=code, retry="retrying")
+        message = message.replace(token, "***")
+    return Failed(
+        message=f"{url}: {message[-_MAX_MESSAGE_CHARACTERS:]}",
+        code=f"repository_{_error_kind(message)}_error",
+        retry="retrying",
+    )
+
+
+def _error_kind(message: str) -> str:
+    lowered = message.lower()
+    return next((kind for words, kind in _ERROR_KINDS if words in lowered), "clone")
 
 
 def _environment(url: str, token: str | None) -> dict[str, str]:
+    """Return git's whole environment, with its settings."""
     settings = {"core.hooksPath": os.devnull, "init.templateDir": "", "credential.helper": ""}
     if token:
-        pair = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-        settings["http.extraHeader"] = f"Authorization: Basic {pair}"
-        settings["http.followRedirects"] = "false"  # or the header would go along
-    given = {
+        credentials = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+        settings["http.extraHeader"] = f"Authorization: Basic {credentials}"
+        # A redirect would send the header to another server.
+        settings["http.followRedirects"] = "false"
+    variables = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": os.devnull,
         "LC_ALL": "C",
@@ -117,10 +137,10 @@ def _environment(url: str, token: str | None) -> dict[str, str]:
         "GIT_ALLOW_PROTOCOL": url.partition(":")[0],
         "GIT_CONFIG_COUNT": str(len(settings)),
     }
-    for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE"):
+    for name in _INHERITED_VARIABLES:
         if name in os.environ:
-            given[name] = os.environ[name]
+            variables[name] = os.environ[name]
     for number, (name, value) in enumerate(settings.items()):
-        given[f"GIT_CONFIG_KEY_{number}"] = name
-        given[f"GIT_CONFIG_VALUE_{number}"] = value
-    return given
+        variables[f"GIT_CONFIG_KEY_{number}"] = name
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+    return variables

@@ -1,7 +1,7 @@
-"""What a session names, put into its working directory: files, and clones of repositories.
+"""Mount a session's resources in its directory: uploaded files and clones of repositories.
 
-A resource says where it is mounted as a path from the root of a machine of the session's own.
-Here that root is the session's directory, and only one that segue made is written into.
+A mount path begins at the root of a machine of the session's own. Here that root is the session's
+directory. segue only writes into directories that it created.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from segue.store.base import Store
 
 from .git_clone import clone
 
-WORK = "work"  # the directory of the directories
-_TOKEN = "repository_token"
+WORK = "work"  # name of the directory, in the data directory, that holds the session directories
+_TOKEN_KIND = "repository_token"
 
 
 class Mounts:
-    """`sources` are the beginnings of the addresses that repositories are cloned from."""
+    """Mount and unmount files and repositories, and store the repositories' tokens."""
 
     def __init__(
         self,
@@ -40,83 +40,85 @@ class Mounts:
         records: Records,
         files: Files,
         secrets: SecretBox,
-        sources: Sequence[str],
+        cloneable_urls: Sequence[str],
     ) -> None:
+        """Create the service. A repository's URL must begin with one of `cloneable_urls`."""
         self._store = store
         self._work = data_dir / WORK
         self._records = records
         self._files = files
         self._secrets = secrets
-        self._sources = tuple(sources)
+        self._cloneable_urls = tuple(cloneable_urls)
 
     async def mount(self, session: Session, resource: dict[str, Any]) -> Failed | None:
-        """Put a resource where it says; what went wrong, which does not stop the session."""
+        """Write a resource to its mount path, and return what went wrong with a clone.
+
+        Does nothing in a directory that segue did not create for the session. Raises InvalidInput
+        if the mount path cannot be used.
+        """
         root = self._work / session.id
         if session.cwd != str(root):
             return None
         if resource["type"] == "file":
             file = await self._file(session, resource)
             if file is not None:
-                await self._put_file(_inside(root, resource["mount_path"]), file)
-        elif resource.get("url", "").startswith(self._sources):
-            place = _inside(root, resource["mount_path"])
+                await self._write_file(_resolve(root, resource["mount_path"]), file)
+        elif resource.get("url", "").startswith(self._cloneable_urls):
+            path = _resolve(root, resource["mount_path"])
             token = await self.get_token(session, resource)
-            return await clone(resource["url"], place, resource.get("checkout"), token)
+            return await clone(resource["url"], path, resource.get("checkout"), token)
         return None
 
-    async def _put_file(self, place: Path, file: Record) -> None:
-        draft = place.with_name(f".{ids.new_id()}")
-        try:
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with draft.open("xb") as out:
-                async for part in self._files.read(file):
-                    await asyncio.to_thread(out.write, part)
-            os.replace(draft, place)
-        except (IsADirectoryError, NotADirectoryError, FileExistsError):
-            raise InvalidInput("mount_path: something else is in its place") from None
-        finally:
-            draft.unlink(missing_ok=True)
-
     async def unmount(self, session: Session, resource: dict[str, Any]) -> None:
-        """Take a file away, and forget a token. A clone stays: there may be work in it."""
+        """Delete a file, or the token of a repository. A clone stays: it may contain work."""
         if resource["type"] == "file":
             if file := await self._file(session, resource):
                 await self._files.delete(file)
             root = self._work / session.id
             if session.cwd == str(root):
-                _inside(root, resource["mount_path"]).unlink(missing_ok=True)
-        elif token := await self._token_record(session, resource):
-            await self._records.delete(token)
+                _resolve(root, resource["mount_path"]).unlink(missing_ok=True)
+        elif record := await self._token_record(session, resource):
+            await self._records.delete(record)
+
+    async def get_token(self, session: Session, resource: dict[str, Any]) -> str | None:
+        """Return the token for a repository, if there is one."""
+        record = await self._token_record(session, resource)
+        if record is None:
+            return None
+        sealed = record.body["token"]
+        return self._secrets.open(sealed, session.workspace, _TOKEN_KIND, resource["id"])
 
     async def store_token(self, session: Session, resource: dict[str, Any], token: str) -> None:
-        """Seal the token that a repository is reached with, in the place of one from before."""
-        body = {"token": self._secrets.seal(token, session.workspace, _TOKEN, resource["id"])}
-        if before := await self._token_record(session, resource):
-            await self._records.delete(before)
-        await self._records.create(session.workspace, _TOKEN, body, ids.parse(resource["id"]))
+        """Encrypt and store the token for a repository, in place of an earlier one."""
+        sealed = self._secrets.seal(token, session.workspace, _TOKEN_KIND, resource["id"])
+        if record := await self._token_record(session, resource):
+            await self._records.delete(record)
+        id = ids.parse(resource["id"])
+        await self._records.create(session.workspace, _TOKEN_KIND, {"token": sealed}, id)
 
     def owns_directory(self, session: Session) -> bool:
-        """Whether segue made its directory: for it, or for the session that it was forked from."""
-        place = Path(session.cwd)
-        if place.parent != self._work or ids.parse(place.name) != place.name:
+        """Return whether segue created the session's directory, for it or for a fork's origin."""
+        directory = Path(session.cwd)
+        if directory.parent != self._work or ids.parse(directory.name) != directory.name:
             return False
-        return session.fork is not None or place.name == session.id
+        return session.fork is not None or directory.name == session.id
 
     def state_path(self, session: Session) -> Path:
-        """The file that says what was done in the directory that segue made for a session."""
-        place = Path(session.cwd)
-        return place.with_name(f"{place.name}.json")
+        """Return the path of the file that records what was done in the session's directory."""
+        directory = Path(session.cwd)
+        return directory.with_name(f"{directory.name}.json")
 
     async def discard(self, session: Session) -> None:
-        """Remove what was a purged session's: its directory, files, tokens.
+        """Delete the directory, files and tokens of a purged session.
 
-        All of it stays while another session is at work in the same directory, as a fork is.
+        Does nothing while another session, such as a fork, uses the same directory.
         """
         if not self.owns_directory(session) and not session.resources:
             return
-        here = Query(directories=(session.directory,), archived="include", limit=1)
-        bins = Query(directories=(session.directory,), trash=True, limit=1)
-        for query in (here, bins):
+        directories = (session.directory,)
+        listed = Query(directories=directories, archived="include", limit=1)
+        trashed = Query(directories=directories, trash=True, limit=1)
+        for query in (listed, trashed):
             if await self._store.page(session.workspace, query):
                 return
         for resource in session.resources:
@@ -131,21 +133,31 @@ class Mounts:
 
     async def _token_record(self, session: Session, resource: dict[str, Any]) -> Record | None:
         id = ids.parse(str(resource.get("id"))) or ""
-        return await self._store.get_record(session.workspace, _TOKEN, id)
+        return await self._store.get_record(session.workspace, _TOKEN_KIND, id)
 
-    async def get_token(self, session: Session, resource: dict[str, Any]) -> str | None:
-        """The token that a repository is reached with."""
-        sealed = await self._token_record(session, resource)
-        if sealed is None:
-            return None
-        return self._secrets.open(sealed.body["token"], session.workspace, _TOKEN, resource["id"])
+    async def _write_file(self, path: Path, file: Record) -> None:
+        draft = path.with_name(f".{ids.new_id()}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with draft.open("xb") as output:
+                async for part in self._files.read(file):
+                    await asyncio.to_thread(output.write, part)
+            os.replace(draft, path)
+        except (IsADirectoryError, NotADirectoryError, FileExistsError):
+            raise InvalidInput("mount_path: something else exists at this path") from None
+        finally:
+            draft.unlink(missing_ok=True)
 
 
-def _inside(root: Path, mount_path: str) -> Path:
-    """Where a mount path lies under a root; no link in a clone leads out of it."""
-    place = root / mount_path.lstrip("/")
-    parent = Path(os.path.realpath(place.parent))
-    real = Path(os.path.realpath(root))
-    if ".." in place.parts or place == root or not (parent == real or real in parent.parents):
+def _resolve(root: Path, mount_path: str) -> Path:
+    """Return the path of a mount path below `root`.
+
+    Raises InvalidInput if it leads out of `root`, also through a link in a clone.
+    """
+    path = root / mount_path.lstrip("/")
+    parent = Path(os.path.realpath(path.parent))
+    real_root = Path(os.path.realpath(root))
+    is_inside = parent == real_root or real_root in parent.parents
+    if ".." in path.parts or path == root or not is_inside:
         raise InvalidInput(f"mount_path: {mount_path} leads out of the session's directory")
-    return parent / place.name
+    return parent / path.name

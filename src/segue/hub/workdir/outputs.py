@@ -1,7 +1,7 @@
-"""What a session's agent leaves for people to have: files in one place of its directory.
+"""Store the files that a session's agent writes for people, in one directory of the session.
 
-After a turn each that is new or has changed is kept as a file of the session's, like one that was
-mounted; a record for each path says which. What is gone from the directory is still to be had.
+After a turn, each new or changed file is stored as a file of the session. A record per path holds
+the id of its file. A file that the agent deletes stays in the store.
 """
 
 from __future__ import annotations
@@ -18,137 +18,157 @@ from typing import BinaryIO, NamedTuple
 from segue.agents.tools.path_guard import TEMP_PREFIX, PathGuard, ToolError
 from segue.hub.resources.files import PART, Files
 from segue.hub.resources.records import Records
-from segue.hub.sessions.directories import OUTPUTS as PLACE
+from segue.hub.sessions.directories import OUTPUTS as OUTPUTS_PATH
 from segue.model import ids
 from segue.model.record import Record
 from segue.model.session import Session
 
 MAX_OUTPUT_BYTES = 500 * 1024 * 1024
 MAX_OUTPUTS = 500
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_PATH_CHARACTERS = 255
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def kind(session: str) -> str:
-    return f"output:{session}"
-
-
-class _Seen(NamedTuple):
+class _FileStatus(NamedTuple):
     size: int
     mtime: int
 
 
 class Outputs:
-    """The files that sessions have made."""
+    """The files that agents wrote for people."""
 
     def __init__(self, records: Records, files: Files) -> None:
         self._records = records
         self._files = files
 
     async def for_session(self, session: Session) -> list[Record]:
-        """A record for each path, oldest first; its `file` is the id of what was there last."""
-        found = [each async for each in self._records.all(session.workspace, kind(session.id))]
-        return found[::-1]
+        """Return a record for each path, oldest first. `file` is the id of its latest content."""
+        records = self._records.all(session.workspace, _record_kind(session))
+        return [record async for record in records][::-1]
 
     async def collect(self, session: Session, root: Path) -> list[str]:
-        """Keep what is new since the last time; what of what is there is not kept, and why."""
-        seen = await asyncio.to_thread(_scan, root)
-        known = {each.body["path"]: each for each in await self.for_session(session)}
-        wrong: list[str] = []
-        full = f"/{PLACE}: at most {MAX_OUTPUTS} files are kept"
-        for path, at in sorted(seen.items()):
-            before = known.get(path)
-            if before is not None and _Seen(before.body["size"], before.body["mtime"]) == at:
+        """Store the outputs that are new or changed. Return why others were not stored."""
+        scan = await asyncio.to_thread(_scan, root)
+        records = {record.body["path"]: record for record in await self.for_session(session)}
+        problems: list[str] = []
+        too_many = f"/{OUTPUTS_PATH}: at most {MAX_OUTPUTS} files are stored"
+        for path, status in sorted(scan.items()):
+            record = records.get(path)
+            if record is not None and _recorded_status(record) == status:
                 continue
-            if before is None and len(known) >= MAX_OUTPUTS:
-                wrong += [] if full in wrong else [full]
+            if record is None and len(records) >= MAX_OUTPUTS:
+                problems += [] if too_many in problems else [too_many]
                 continue
-            if at.size > MAX_OUTPUT_BYTES:
-                wrong.append(f"/{PLACE}{path}: longer than {MAX_OUTPUT_BYTES} bytes, and not kept")
+            if status.size > MAX_OUTPUT_BYTES:
+                problems.append(
+                    f"/{OUTPUTS_PATH}{path}: not stored, longer than {MAX_OUTPUT_BYTES} bytes"
+                )
                 continue
-            with suppress(ToolError, OSError):  # it is gone again
-                known[path] = await self._keep(session, root, path, at, before)
-        return wrong
+            with suppress(ToolError, OSError):  # deleted since the scan
+                records[path] = await self._store_file(session, root, path, status, record)
+        return problems
 
-    async def _keep(
-        self, session: Session, root: Path, path: str, at: _Seen, before: Record | None
+    async def discard(self, session: Session) -> None:
+        """Delete all outputs of a purged session."""
+        for output in await self.for_session(session):
+            await self._delete_file(session, output)
+            await self._records.delete(output)
+
+    async def _store_file(
+        self, session: Session, root: Path, path: str, status: _FileStatus, record: Record | None
     ) -> Record:
+        """Store a file's content, in place of the one that its record refers to."""
         name = path.lstrip("/")
-        mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        about = {"filename": name, "mime_type": mime, "scope": session.id, "expires_at": None}
-        with await asyncio.to_thread(_open, root, path) as file:
-            kept = await self._files.keep(session.workspace, _parts(file), about)
-        body = {"path": path, "file": kept.id, "size": at.size, "mtime": at.mtime}
-        if before is None:
+        mime_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        fields = {
+            "filename": name,
+            "mime_type": mime_type,
+            "scope": session.id,
+            "expires_at": None,
+        }
+        with await asyncio.to_thread(_open, root, path) as content:
+            file = await self._files.keep(session.workspace, _chunks(content), fields)
+        body = {"path": path, "file": file.id, "size": status.size, "mtime": status.mtime}
+        if record is None:
             id = ids.derived_id("output", session.id, path)
-            return await self._records.create(session.workspace, kind(session.id), body, id)
-        changed = await self._records.update(before, body, drop_earlier=True)
-        await self._forget(session, before)
-        return changed
+            return await self._records.create(session.workspace, _record_kind(session), body, id)
+        updated = await self._records.update(record, body, drop_earlier=True)
+        await self._delete_file(session, record)
+        return updated
 
-    async def _forget(self, session: Session, output: Record) -> None:
+    async def _delete_file(self, session: Session, output: Record) -> None:
         file = await self._records.find(session.workspace, "file", output.body["file"])
         if file is not None:
             await self._files.delete(file)
 
-    async def discard(self, session: Session) -> None:
-        """Everything that a purged session has made."""
-        for output in await self.for_session(session):
-            await self._forget(session, output)
-            await self._records.delete(output)
-
 
 def make_outputs_directory(root: Path) -> str | None:
-    """The place in a session's directory, made if need be; None where a link leads out of it."""
-    roots = PathGuard([str(root)], strict=True)
-    top = str(root / PLACE)
+    """Create the directory for outputs and return its path; None if a link leads out of `root`."""
+    guard = PathGuard([str(root)], strict=True)
+    directory = str(root / OUTPUTS_PATH)
     try:
         os.makedirs(root, mode=0o700, exist_ok=True)
-        with roots.open_directory(roots.resolve(top), create=True):
-            return top
+        with guard.open_directory(guard.resolve(directory), create=True):
+            return directory
     except (ToolError, OSError):
         return None
 
 
-async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
-    left = MAX_OUTPUT_BYTES
-    while left > 0 and (data := await asyncio.to_thread(file.read, min(PART, left))):
-        left -= len(data)
+def _record_kind(session: Session) -> str:
+    return f"output:{session.id}"
+
+
+def _recorded_status(record: Record) -> _FileStatus:
+    return _FileStatus(record.body["size"], record.body["mtime"])
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield a file's content, up to MAX_OUTPUT_BYTES."""
+    remaining = MAX_OUTPUT_BYTES
+    while remaining > 0 and (data := await asyncio.to_thread(file.read, min(PART, remaining))):
+        remaining -= len(data)
         yield data
 
 
-def _scan(root: Path) -> dict[str, _Seen]:
-    """Regular files with one name only, by their paths; no link is followed."""
-    found: dict[str, _Seen] = {}
-    roots = PathGuard([str(root)], strict=True)
+def _scan(root: Path) -> dict[str, _FileStatus]:
+    """Return the status of each output by its path. No link is followed."""
+    scan: dict[str, _FileStatus] = {}
+    guard = PathGuard([str(root)], strict=True)
     try:
-        with roots.open_directory(roots.resolve(str(root / PLACE))) as top:
-            for above, _, names, handle in os.fwalk(".", dir_fd=top):
+        with guard.open_directory(guard.resolve(str(root / OUTPUTS_PATH))) as top:
+            for parent, _, names, parent_fd in os.fwalk(".", dir_fd=top):
                 for name in names:
                     with suppress(OSError):
-                        about = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                        plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-                        if (
-                            plain
-                            and not name.startswith(TEMP_PREFIX)
-                            and _readable(f"{above}/{name}")
-                        ):
-                            found[f"{above[1:]}/{name}"] = _Seen(about.st_size, about.st_mtime_ns)
-    except ToolError:  # there is no such place
+                        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+                        if _is_output(f"{parent}/{name}", name, status):
+                            scan[f"{parent[1:]}/{name}"] = _FileStatus(
+                                status.st_size, status.st_mtime_ns
+                            )
+    except ToolError:  # the directory does not exist
         return {}
-    return found
+    return scan
 
 
-def _readable(path: str) -> bool:
-    """Whether a path is text that can be shown."""
-    return path.isprintable() and len(path) <= 255
+def _is_output(path: str, name: str, status: os.stat_result) -> bool:
+    """Return whether a file is regular, not temporary, without another hard link and printable."""
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink == 1
+        and not name.startswith(TEMP_PREFIX)
+        and path.isprintable()
+        and len(path) <= _MAX_PATH_CHARACTERS
+    )
 
 
 def _open(root: Path, path: str) -> BinaryIO:
-    roots = PathGuard([str(root)], strict=True)
-    place = roots.resolve(str(root / PLACE) + path)
-    with roots.open_directory(place._replace(names=place.names[:-1])) as above:
-        file = open(os.open(place.names[-1], _READ, dir_fd=above), "rb")  # noqa: SIM115
+    """Open an output for reading. Raises ToolError or OSError if it may be outside of `root`."""
+    guard = PathGuard([str(root)], strict=True)
+    resolved = guard.resolve(str(root / OUTPUTS_PATH) + path)
+    with guard.open_directory(resolved.parent) as parent_fd:
+        file = open(  # noqa: SIM115
+            os.open(resolved.names[-1], _READ_FLAGS, dir_fd=parent_fd), "rb"
+        )
     if os.fstat(file.fileno()).st_nlink != 1:
         file.close()
-        raise ToolError("it has a second name")
+        raise ToolError(f"{path} has another hard link, which may be outside")
     return file
