@@ -102,7 +102,6 @@ KNOWN_TO_NAME_CLAUDE = {
     "interfaces/python/functions.py",
     "interfaces/python/hooks.py",
     "interfaces/python/messages.py",
-    "interfaces/web/pages/transcript.py",
 }
 
 

@@ -30,9 +30,9 @@ class Chunk(NamedTuple):
 class SessionView(NamedTuple):
     """What a template shows: a session, its URL (`base`) and what the reader may do with it.
 
-    A `standalone` file contains all text and links to nothing on the server. `owner` is the source
-    in whose files the session lives; it is imported before a prompt. `thread` is the thread that a
-    page shows instead of the session.
+    A `standalone` file contains all text and links to nothing on the server. `owner_label`
+    names the source in whose files the session lives; it is imported before a prompt. `thread` is
+    the thread that a page shows instead of the session.
     """
 
     session: Session
@@ -40,7 +40,7 @@ class SessionView(NamedTuple):
     writable: bool
     csrf: str = ""
     standalone: bool = False
-    owner: str | None = None
+    owner_label: str = ""
     thread: str | None = None
 
 

@@ -35,9 +35,7 @@ async def test_the_list_leads_to_a_session_and_back(house: House) -> None:
     else:
         await expect(page.locator(".row > a[aria-current=page]")).to_contain_text("Retry")
         await page.go_back()
-        await expect(page.get_by_role("heading", level=1)).to_have_text(
-            "Every session, in one place"
-        )
+        await expect(page.get_by_role("heading", level=1)).to_have_text("All sessions")
 
 
 async def test_a_transcript_shows_one_of_everything(house: House) -> None:

@@ -54,7 +54,7 @@ async def test_a_session_in_a_database_goes_on_in_a_terminal(
     async with await open_hub(tmp_path, address) as hub, site_of(hub) as site:
         session = await site.hub.editor.create(LOCAL, title="Mine")
         page = await site.get(f"/s/{session.id}")
-        assert "very-secret" not in page and "PGPASSWORD or ~/.pgpass" in html.unescape(page)
+        assert "very-secret" not in page and "PGPASSWORD or use ~/.pgpass" in html.unescape(page)
         command = offered(page)
         assert "--database-url" in command
         team = Principal(workspace="team")

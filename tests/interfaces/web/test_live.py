@@ -214,7 +214,7 @@ async def test_a_session_that_is_taken_into_the_store_goes_on_in_pages_that_had_
     made.talk(say="word " * 400)  # places in a file are larger numbers than the store's
     await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}")
-    await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
+    await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     before = (await house.hub.sessions.get(LOCAL, S)).last_seq
     await house.hub.turns.run(LOCAL, S, "/say first here")
     after = (await house.hub.sessions.get(LOCAL, S)).last_seq
@@ -235,7 +235,7 @@ async def test_a_page_that_slept_while_its_session_was_taken_in_begins_anew(
     made.talk(say="word " * 400)
     await house.keep(ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(made.root))))
     page = await house.window(f"/s/{S}?at=1")
-    await expect(page.locator("#composer")).to_contain_text("kept by Claude Code")
+    await expect(page.locator("#composer")).to_contain_text("From Claude Code.")
     house.excuse("Failed to load resource")
     await house.stop()
     await house.hub.turns.run(LOCAL, S, "/say meanwhile")

@@ -1,5 +1,6 @@
 """The pages as the server makes them, without any script."""
 
+import html
 import json
 import re
 import threading
@@ -117,7 +118,10 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
     source = ClaudeSource(tmp_path / "claude.index", ClaudeHome(str(tmp_path / "claude")))
     async with open_site(tmp_path, sources=[source]) as site:
         page = await site.get(f"/s/{ID}")
-        assert "word59 " in page and "kept by Claude Code" in page
+        assert "word59 " in page and "From Claude Code." in page
+        [command] = re.findall(r'id="a-command" readonly value="([^"]+)"', page)
+        resume = f"CLAUDE_CONFIG_DIR={tmp_path / 'claude'} claude --resume {ID}"
+        assert html.unescape(command) == f"cd /w && {resume}"
         hits = await site.get(f"/s/{ID}/turns?q=word7")
         assert hits.count("data-jump") == 1 and "<mark>word7</mark>" in hits
         [place] = re.findall(r'data-jump="(\d+)"', hits)
@@ -133,7 +137,7 @@ async def test_a_session_of_claude_code_is_shown_whole_however_far_apart_its_lin
             if earlier is None:
                 break
             address = earlier[1].replace("&amp;", "&")
-        await site.post(f"/s/{ID}/take")
+        await site.post(f"/s/{ID}/continue")
         page = await site.get(f"/s/{ID}")
         assert "word59 " in page and 'id="say"' in page
     assert len(seen) == 60

@@ -53,7 +53,7 @@ async def _begin(studio: Studio, server: Server) -> Page:
     page = await context.new_page()
     link = next(word for word in server.startup_output.split() if "/login?token=" in word)
     await page.goto(link)
-    await page.get_by_role("button", name="Begin a session").click()
+    await page.get_by_role("button", name="Start a session").click()
     await expect(page.locator("#text")).to_be_visible()
     return page
 
@@ -79,7 +79,7 @@ async def _talk(studio: Studio, server: Server) -> dict[str, str]:
             "console", lambda told: complaints.append(told.text) if told.type == "error" else None
         )
     await one.goto(link)
-    await one.get_by_role("button", name="Begin a session").click()
+    await one.get_by_role("button", name="Start a session").click()
     await expect(one).to_have_url(re.compile("/s/"))
     await two.goto(one.url)
     await expect(two.locator("#text")).to_be_visible()

@@ -155,6 +155,11 @@ class SourceSync:
             return None
         return definition.resume_command(session, local=principal.local)
 
+    def label(self, source: str) -> str:
+        """Return the name of a source as people read it."""
+        open_labels = {opened.name: opened.label for opened in self._sources}
+        return open_labels.get(source) or registry.label(source)
+
     # Importing.
 
     async def _import(

@@ -32,7 +32,7 @@ ROUTES = [
     Endpoint("POST", "/s/{id}/share", shares.share),
     Endpoint("POST", "/s/{id}/unshare", shares.unshare),
     Endpoint("POST", "/s/{id}/prompt", actions.prompt, max_form_bytes=MAX_PROMPT_FORM_BYTES),
-    Endpoint("POST", "/s/{id}/take", actions.take),
+    Endpoint("POST", "/s/{id}/continue", actions.continue_here),
     Endpoint("POST", "/s/{id}/cancel", actions.cancel),
     Endpoint("POST", "/s/{id}/answer", actions.answer),
     Endpoint("POST", "/s/{id}/rename", actions.rename),

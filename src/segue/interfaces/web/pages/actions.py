@@ -39,8 +39,8 @@ async def prompt(request: WebRequest) -> Response:
     return request.redirect(await _then(request, session, turn), turn)
 
 
-async def take(request: WebRequest) -> Response:
-    """Go on here with a session that another tool keeps: a copy of it, under its own id."""
+async def continue_here(request: WebRequest) -> Response:
+    """Import a session that another tool owns, so that it can be prompted here."""
     session = await request.session()
     await request.hub.turns.prepare_for_prompt(request.principal, session.id)
     return request.redirect(f"/s/{session.id}")

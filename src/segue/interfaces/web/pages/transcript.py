@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,12 +72,22 @@ async def main(request: WebRequest, view: SessionView) -> dict[str, Any]:
 
 async def view_of(request: WebRequest, session: Session) -> SessionView:
     owner = await request.hub.sessions.owner(request.principal, session.id)
-    return SessionView(session, f"/s/{session.id}", writable=True, csrf=request.csrf, owner=owner)
+    return SessionView(
+        session,
+        f"/s/{session.id}",
+        writable=True,
+        csrf=request.csrf,
+        owner_label=request.hub.sync.label(owner) if owner else "",
+    )
 
 
 async def waiting(request: WebRequest, view: SessionView) -> Sequence[str]:
     """The ids of messages that have not begun."""
-    return () if view.owner else await request.hub.turns.queued(request.principal, view.session.id)
+    return (
+        ()
+        if view.owner_label
+        else await request.hub.turns.queued(request.principal, view.session.id)
+    )
 
 
 async def page(request: WebRequest) -> Response:
@@ -87,8 +96,8 @@ async def page(request: WebRequest) -> Response:
     agent = await agent_name(request, session)
     view = await view_of(request, session)
     values = await main(request, view)
-    values |= {"agent": agent, "command": command(request, view), "csrf": request.csrf}
-    values["hint"] = "" if view.owner else request.command_hint
+    values |= {"agent": agent, "command": resume_command(request, view), "csrf": request.csrf}
+    values["hint"] = "" if view.owner_label else request.command_hint
     values["coming"] = (session.turn or request.param("sent")) and not session.open_asks
     values["waiting"] = await waiting(request, view) if session.turn else ()
     if request.from_script:
@@ -202,17 +211,19 @@ def blob_of(event: Event, index: int) -> Response:
     return Response(data, media_type=mime, headers=headers)
 
 
-def command(request: WebRequest, view: SessionView) -> str:
-    """What to type to go on with a session in the tool that keeps it."""
+def resume_command(request: WebRequest, view: SessionView) -> str:
+    """Return the command line that resumes a session: in the tool that owns it, or in segue."""
     import shlex
 
     session = view.session
-    if view.owner == "claude":
-        home = os.environ.get("CLAUDE_CONFIG_DIR") if request.principal.local else None
-        own = f"CLAUDE_CONFIG_DIR={shlex.quote(home)} " if home else ""
-        resume = f"{own}claude --resume {session.native_id or session.id}"
-        return f"cd {shlex.quote(session.cwd)} && {resume}"
-    return request.command("resume", session.id)
+    command = None
+    if view.owner_label:
+        command = request.hub.sync.resume_command(request.principal, session)
+    if command is None:
+        return request.command("resume", session.id)
+    variables = [f"{name}={shlex.quote(value)}" for name, value in command.environment.items()]
+    resume = " ".join([*variables, shlex.join(command.arguments)])
+    return f"cd {shlex.quote(session.cwd)} && {resume}"
 
 
 async def _event(request: WebRequest, session: Session) -> Event:

@@ -110,7 +110,7 @@ async function submit(form, submitter, go) {
       await go(next);
       if (address === "/new") find("#text")?.focus();
     }
-    else if (next?.endsWith("/share") || verb === "take") await go(next, { remember: false });
+    else if (next?.endsWith("/share") || verb === "continue") await go(next, { remember: false });
   } catch (error) {
     notify(explain(error));
     if (submitter) submitter.ariaDisabled = null;

@@ -55,7 +55,7 @@ document.addEventListener("click", (event) => {
   }
   const from = event.target.closest("[data-copy-from]");
   if (from) {
-    copy(find(`#${from.dataset.copyFrom}`).value);
+    copy(find(`#${from.dataset.copyFrom}`).value, from.dataset.copied);
     return;
   }
   for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;

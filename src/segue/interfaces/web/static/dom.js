@@ -135,12 +135,12 @@ export function announce(words) {
   if (place) place.textContent = words;
 }
 
-export async function copy(words) {
+export async function copy(text, message = "Copied.") {
   try {
-    await navigator.clipboard.writeText(words);
-    notify("Copied.");
+    await navigator.clipboard.writeText(text);
+    notify(message);
   } catch {
-    notify("The browser does not let pages copy here.");
+    notify("The browser does not allow this page to copy. Copy the text by hand.");
   }
 }
 
