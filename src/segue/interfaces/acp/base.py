@@ -15,10 +15,10 @@ from segue.model.event import AgentRef
 from segue.model.principal import Principal
 from segue.model.session import Session
 
-from . import options
 from .attached_session import Opened, unknown
 from .capabilities import Offers
 from .server import Program
+from .versions import options
 
 
 class Client(NamedTuple):

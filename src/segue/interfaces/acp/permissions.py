@@ -15,7 +15,7 @@ from segue.model.errors import NotFound, SegueError
 from segue.model.event import PermissionAsked, ToolCall
 from segue.model.principal import Principal
 
-from . import encode_v1, encode_v2
+from .versions import encode_v1, encode_v2
 
 log = logging.getLogger("segue.acp")
 

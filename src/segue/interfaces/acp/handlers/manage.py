@@ -15,8 +15,8 @@ from segue.acp import v1, v2, wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.interfaces.acp.attached_session import REST_SECONDS
 from segue.interfaces.acp.base import Base, any_id
-from segue.interfaces.acp.encode_v2 import state_of
 from segue.interfaces.acp.meta import NAMESPACE, session_meta
+from segue.interfaces.acp.versions.encode_v2 import state_of
 from segue.model import clock
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal

@@ -12,12 +12,12 @@ from segue.acp import v1, v2, wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
 from segue.agents.base import OwnsSessions
 from segue.hub.sessions import directories
-from segue.interfaces.acp import options
 from segue.interfaces.acp.attached_session import Opened, View
 from segue.interfaces.acp.base import Base, any_id
-from segue.interfaces.acp.encode_v1 import View1
-from segue.interfaces.acp.encode_v2 import View2
 from segue.interfaces.acp.mcp_servers import Connected, connect, read_servers
+from segue.interfaces.acp.versions import options
+from segue.interfaces.acp.versions.encode_v1 import View1
+from segue.interfaces.acp.versions.encode_v2 import View2
 from segue.model.errors import Conflict, ReadOnly
 from segue.model.event import ConfigChanged
 from segue.model.session import Session

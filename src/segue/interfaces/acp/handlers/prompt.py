@@ -6,10 +6,10 @@ from typing import Any
 
 from segue.acp import v1, v2, wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.interfaces.acp import options
 from segue.interfaces.acp.attached_session import Opened, stop_reason
 from segue.interfaces.acp.base import Base, any_id
-from segue.interfaces.acp.content import read_prompt
+from segue.interfaces.acp.versions import options
+from segue.interfaces.acp.versions.content import read_prompt
 from segue.model.event import ConfigChanged
 from segue.model.session import Session
 

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from segue.acp import v1, wire
 from segue.acp.content import write_blocks
+from segue.interfaces.acp.meta import info_meta, turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff, Text
 from segue.model.event import (
@@ -30,7 +31,6 @@ from segue.model.session import Session
 
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block
-from .meta import info_meta, turn_meta
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,

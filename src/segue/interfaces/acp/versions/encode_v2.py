@@ -11,6 +11,7 @@ from msgspec import UNSET
 from segue.acp import v2, wire
 from segue.acp.content import write_blocks
 from segue.acp.rpc import INTERNAL_ERROR
+from segue.interfaces.acp.meta import info_meta, turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff
 from segue.model.event import (
@@ -34,7 +35,6 @@ from segue.model.session import Session
 
 from . import options
 from .content import NOT_REPLAYED, cost, locations, text_block
-from .meta import info_meta, turn_meta
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
     UserMessage: v2.UserMessage,
