@@ -61,8 +61,6 @@ NOT_YET_CLEAN = (
     "src/segue/hub/sync/*",
     "src/segue/hub/turns/*",
     "src/segue/interfaces/*",
-    "src/segue/interfaces/acp/*",
-    "src/segue/interfaces/acp/handlers/*",
     "src/segue/interfaces/rest/*",
     "src/segue/interfaces/rest/events/*",
     "src/segue/interfaces/rest/handlers/*",

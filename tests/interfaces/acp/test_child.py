@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from segue.interfaces.acp import server
+from segue.interfaces.acp import ServedAgent, server
 from segue.model.principal import LOCAL
 from tests.interfaces.acp.conversation import conversation
 from tests.interfaces.acp.house import House
@@ -283,9 +283,9 @@ async def test_its_ways_to_log_in_are_ours(house: House, version: int, terminal:
 async def test_one_that_does_not_start_keeps_nobody_waiting(
     house: House, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "GREETING_SECONDS", 0.1)
-    program = server.Program("acp:mute", {"kind": "acp", "command": "sleep 600"})
-    async with house.inside(version, greet=False, program=program) as client:
+    monkeypatch.setattr(server, "LOGIN_METHODS_SECONDS", 0.1)
+    served_agent = ServedAgent("acp:mute", {"kind": "acp", "command": "sleep 600"})
+    async with house.inside(version, greet=False, served_agent=served_agent) as client:
         (method,) = (await client.initialize())["authMethods"]
         assert "segue-local" in method.values()
     mine = [each.cmdline() for each in psutil.Process().children()]

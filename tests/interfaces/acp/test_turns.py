@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from segue.agents.base import Turn
-from segue.interfaces.acp import Program
+from segue.interfaces.acp import ServedAgent
 from segue.model.event import ModelCalled, Usage
 from segue.model.lifecycle import StopReason
 from segue.model.principal import LOCAL
@@ -131,7 +131,7 @@ class Costly:
 
 async def test_the_context_and_the_cost_so_far_are_told(house: House, version: int) -> None:
     async with house.inside(
-        version, program=Program("costly", {"kind": "demo"}, Costly())
+        version, served_agent=ServedAgent("costly", {"kind": "demo"}, Costly())
     ) as client:
         id = await client.new("/")
         await client.run(id, "a")

@@ -1,7 +1,8 @@
-"""The ACP door: editors and other clients of the Agent Client Protocol, versions 1 and 2."""
+"""The ACP interface: clients of the Agent Client Protocol, versions 1 and 2."""
 
-from .capabilities import Offers
+from .capabilities import AgentProfile
 from .serve import serve, serve_acp, serve_stdio
-from .server import Door, Program
+from .served_agent import ServedAgent
+from .server import AcpServer
 
-__all__ = ["Door", "Offers", "Program", "serve", "serve_acp", "serve_stdio"]
+__all__ = ["AcpServer", "AgentProfile", "ServedAgent", "serve", "serve_acp", "serve_stdio"]

@@ -1,21 +1,13 @@
-"""A session that is open on a connection: its updates, its prompts, its end."""
+"""A session that is attached to a connection: its updates, its prompts and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from segue.acp import wire
-from segue.acp.rpc import (
-    INTERNAL_ERROR,
-    NOT_FOUND,
-    REQUEST_CANCELLED,
-    Connection,
-    Disconnected,
-    RpcError,
-)
+from segue.acp.rpc import INTERNAL_ERROR, Connection, Disconnected, RpcError
 from segue.hub import Hub
 from segue.model import ids
 from segue.model.content import Content
@@ -35,7 +27,9 @@ from segue.model.principal import Principal
 from segue.model.projection import apply
 from segue.model.session import Session
 
-from .permissions import Questions
+from .errors import session_not_found
+from .permissions import PermissionRequests
+from .versions.policy import VersionPolicy
 
 if TYPE_CHECKING:
     from segue.agents.mcp import McpServers
@@ -43,26 +37,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("segue.acp")
 
-# How long closing waits for a cancelled turn that another process runs.
-REST_SECONDS = 5.0
+# How long a closing session waits for a cancelled turn that another process runs.
+TURN_END_SECONDS = 5.0
 
 
-class View(Protocol):
-    """How a protocol version shows a session."""
+class AttachedSession:
+    """Follows a session for one client, and answers the client's prompts.
 
-    def replay(self, event: Event) -> Iterator[Any]: ...
-    def made(self, session: Session) -> Iterator[Any]: ...
-    def ready(self, session: Session) -> Iterator[Any]: ...
-    def notice(self, severity: str, title: str, description: str) -> Iterator[Any]: ...
-    def delta(self, delta: Delta) -> Iterator[Any]: ...
-    def show(self, event: Event, session: Session | None) -> Iterator[Any]: ...
-
-
-class Opened:
-    """Follows a session for one client, and settles what the client waits for.
-
-    Everything the client hears of a session comes from one task, in the order of the events; so
-    an answer that must not overtake updates is given by that task.
+    One task sends all updates of a session, in the order of the events. That task also answers
+    prompts, so an answer never arrives before the updates that precede it.
     """
 
     def __init__(
@@ -70,300 +53,290 @@ class Opened:
         hub: Hub,
         principal: Principal,
         connection: Connection,
+        policy: VersionPolicy,
         session: Session,
-        view: View,
-        version: int,
-        name: str | None = None,
+        client_session_id: str | None = None,
     ) -> None:
-        """`name` is the session's id as the client spells it, and so is told it."""
+        """Create an attached session, which sends nothing until `start`.
+
+        `client_session_id` is the session id that the client uses, by default the canonical one.
+        """
         self._hub = hub
         self._principal = principal
         self._connection = connection
-        self._view = view
-        self._version = version
-        self._session = session
-        self._name = name or session.id
-        self._questions = Questions(hub, principal, connection, session.id, version, self._name)
-        self._task: asyncio.Task[None] | None = None
-        self._moved = asyncio.Event()
-        # Prompts and cancels reach the hub in the order in which they came.
-        self._order = asyncio.Lock()
+        self._policy = policy
+        self._encoder = policy.create_encoder()
+        self._session = session  # as of the last event that was sent
+        self._client_session_id = client_session_id or session.id
+        self._permission_requests = PermissionRequests(
+            hub, principal, connection, policy, session.id, self._client_session_id
+        )
+        self._follower: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()  # set when an event was sent or a prompt answered
+        self._submit_lock = asyncio.Lock()  # prompts and cancels reach the hub in order of arrival
         self._closed = False
-        # The client's prompts: what it waits for, which the hub has, which are in a turn.
-        self._prompts: dict[str, asyncio.Future[str]] = {}
+        # The client's prompts, by turn id: unanswered, accepted by the hub, started.
+        self._answers: dict[str, asyncio.Future[str]] = {}
         self._submitted: set[str] = set()
-        self._begun: set[str] = set()
-        self._failure: str | None = None
-        self._calls: dict[str, ToolCall] = {}
-        self._passed_on: set[asyncio.Task[Any]] = set()
-        self.hold: SessionLease | None = None
-        self.tools: McpServers | None = None
+        self._started: set[str] = set()
+        self._failure: str | None = None  # the last error of the current turn
+        self._calls: dict[str, ToolCall] = {}  # of the current turn
+        self._client_requests: set[asyncio.Task[Any]] = set()  # that agents sent to the client
+        self.lease: SessionLease | None = None
+        self.mcp_servers: McpServers | None = None
         self.id = session.id
 
     # Opening.
 
     async def replay(self) -> None:
-        """Send the whole conversation; nothing of it comes later."""
+        """Send the history up to the time when the session was attached."""
         async for event in self._hub.history.conversation(self._principal, self.id):
             if event.seq > self._session.last_seq:
                 break
-            for update in self._view.replay(event):
-                await self._send(update)
+            await self._send_all(self._encoder.encode_replayed(event))
 
-    async def ready(self) -> None:
-        """Send what opening ends with."""
-        for update in self._view.ready(self._session):
-            await self._send(update)
+    async def send_opened(self) -> None:
+        """Send the updates that end the opening of an existing session."""
+        await self._send_all(self._encoder.encode_opened(self._session))
 
-    async def notice(self, title: str, description: str) -> None:
-        """Warn the client of something about the session, where it wants to be told."""
-        for update in self._view.notice("warning", title, description):
-            await self._send(update)
+    async def send_warning(self, title: str, description: str) -> None:
+        """Send a warning about the session, if the client supports notices."""
+        await self._send_all(self._encoder.encode_notice("warning", title, description))
 
-    def start(self, *, new: bool = False) -> None:
-        """Go on with what happens from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._pump(new))
+    def start(self, *, created: bool = False) -> None:
+        """Start to send new events. `created` says that the client has just created the session."""
+        self._follower = asyncio.get_running_loop().create_task(self._follow(created=created))
 
-    # What the client does.
+    # Requests of the client.
 
     async def prompt(self, content: Content) -> str:
-        """Ask, and wait for what the client waits for.
+        """Submit a prompt, and return its outcome when the protocol version answers it.
 
-        In version 1 that is the end of the turn, and the result its stop reason; in version 2 it
-        is the beginning, and the result the message's id. A client that takes its request back
-        gets an answer nevertheless, once it is clear which.
+        The outcome is the message's id or the turn's stop reason, as the version policy says. A
+        client that cancels the request still gets an answer, once the outcome is known.
         """
         turn_id = ids.new_id()
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        submitting = asyncio.get_running_loop().create_task(self._submit(turn_id, content, future))
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        submission = asyncio.get_running_loop().create_task(self._submit(turn_id, content, answer))
         while True:
             try:
-                await asyncio.shield(submitting)
-                return await asyncio.shield(future)
+                await asyncio.shield(submission)
+                return await asyncio.shield(answer)
             except asyncio.CancelledError:
                 if self._connection.closed:
                     raise
                 if task := asyncio.current_task():
                     task.uncancel()
-                await asyncio.wait([submitting])
-                await self._take_back(turn_id)
+                await asyncio.wait([submission])
+                await self._cancel_prompt(turn_id)
 
-    async def _submit(self, turn_id: str, content: Content, future: asyncio.Future[str]) -> None:
-        async with self._order:
+    async def _submit(self, turn_id: str, content: Content, answer: asyncio.Future[str]) -> None:
+        async with self._submit_lock:
             session = await self._hub.sessions.get(self._principal, self.id)
             if self._closed or session.state == "trashed":
-                raise unknown(self._name)
-            self._prompts[turn_id] = future
+                raise session_not_found(self._client_session_id)
+            self._answers[turn_id] = answer
             try:
                 await self._hub.turns.submit(self._principal, self.id, content, turn_id=turn_id)
             except BaseException:
-                self._prompts.pop(turn_id, None)
+                self._answers.pop(turn_id, None)
                 raise
-            if turn_id in self._prompts:  # and not over already
+            if turn_id in self._answers:  # not answered in the meantime
                 self._submitted.add(turn_id)
 
-    async def _take_back(self, turn_id: str) -> None:
-        """One that has begun is cancelled in version 1, where its request is the turn."""
-        async with self._order:
-            if turn_id not in self._prompts:
+    async def _cancel_prompt(self, turn_id: str) -> None:
+        """Withdraw a prompt.
+
+        If it has started, and its answer is the end of its turn, cancel the turn.
+        """
+        async with self._submit_lock:
+            if turn_id not in self._answers:
                 return
             if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
-                self._settle(turn_id, "cancelled")
-            elif self._version == 1:
+                self._answer(turn_id, "cancelled")
+            elif not self._policy.answers_prompt_at_start:
                 await self._hub.turns.cancel(self._principal, self.id)
 
     async def cancel(self) -> None:
-        """Cancel what runs, and what was sent before this."""
-        async with self._order:
+        """Cancel the running turn and the prompts that were submitted before this call."""
+        async with self._submit_lock:
             await self._hub.turns.cancel(self._principal, self.id)
-        await self._check_waiting()
+        await self._answer_withdrawn()
 
-    async def pass_on(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Ask the client what the session's agent asks of it, while the session is open here."""
+    async def wait_sent(self) -> None:
+        """Wait until the client has received every event that is stored now."""
+        try:
+            last_seq = (await self._hub.sessions.get(self._principal, self.id)).last_seq
+        except NotFound:
+            return
+        await self._wait_until(lambda: self._session.last_seq >= last_seq)
+
+    # Requests of the session's agent.
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send a request of the session's agent to the client, and return the answer.
+
+        Raises RpcError if the session is closed, the client disconnects or answers with an error.
+        """
         if self._closed:
-            raise unknown(self._name)
-        asking = self._connection.request(method, {"sessionId": self._name, **params})
-        task = asyncio.get_running_loop().create_task(asking)
-        self._passed_on.add(task)
-        task.add_done_callback(self._passed_on.discard)
+            raise session_not_found(self._client_session_id)
+        request = self._connection.request(method, {"sessionId": self._client_session_id, **params})
+        task = asyncio.get_running_loop().create_task(request)
+        self._client_requests.add(task)
+        task.add_done_callback(self._client_requests.discard)
         try:
             return await task
         except Disconnected:
             raise RpcError(INTERNAL_ERROR, "the client is gone") from None
 
-    async def caught_up(self) -> None:
-        """Until everything that is stored by now has been sent."""
-        try:
-            last = (await self._hub.sessions.get(self._principal, self.id)).last_seq
-        except NotFound:
-            return
-        await self._until(lambda: self._session.last_seq >= last)
+    # Closing.
 
-    async def close(self, last: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Cancel what this client began, tell it so, let the session go, and be silent.
+    async def close(self, before_silence: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Cancel the client's turns, release the lease, and stop sending updates.
 
-        `last` is done to the session at rest; what comes of it, the client is told before that.
+        `before_silence` runs when no turn of the client is left, and the client receives the
+        events that it stores.
         """
-        async with self._order:
+        async with self._submit_lock:
             self._closed = True
-            for task in self._passed_on:
+            for task in self._client_requests:
                 task.cancel()
-            await self._give_up()
-        if self.hold is not None:
-            await self.hold.close()
+            await self._cancel_own_prompts()
+        if self.lease is not None:
+            await self.lease.close()
         if not self._connection.closed:
             try:
-                async with asyncio.timeout(REST_SECONDS):
-                    await self._until(lambda: not self._busy)
+                async with asyncio.timeout(TURN_END_SECONDS):
+                    await self._wait_until(lambda: not self._busy)
             except TimeoutError:
-                log.info("session %s: its turn runs elsewhere, and does not end", self.id)
+                log.info("session %s: another process did not end the cancelled turn", self.id)
         try:
-            if last is not None:
-                await last()
+            if before_silence is not None:
+                await before_silence()
             if not self._connection.closed:
-                await self.caught_up()
+                await self.wait_sent()
         finally:
             await self._stop()
-            if self.tools is not None:
-                await self.tools.close()
+            if self.mcp_servers is not None:
+                await self.mcp_servers.close()
 
     @property
     def _busy(self) -> bool:
-        """Whether this client has begun something that has not ended."""
-        return bool(self._prompts) or bool(self._begun)
+        """True while a prompt of this client is unanswered or its turn has not ended."""
+        return bool(self._answers) or bool(self._started)
 
-    async def _give_up(self) -> None:
+    async def _cancel_own_prompts(self) -> None:
         try:
-            for turn_id in list(self._prompts):
+            for turn_id in list(self._answers):
                 if await self._hub.turns.withdraw(self._principal, self.id, turn_id):
-                    self._settle(turn_id, "cancelled")
+                    self._answer(turn_id, "cancelled")
             if self._busy:
                 await self._hub.turns.cancel(self._principal, self.id)
         except SegueError as error:
-            log.warning("session %s: its turn was not cancelled: %s", self.id, error.message)
+            log.warning("session %s: cannot cancel the turn: %s", self.id, error.message)
 
     async def _stop(self) -> None:
-        await self._questions.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._permission_requests.stop()
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
 
-    async def _until(self, done: Any) -> None:
-        """Until something is true of what was sent, or nothing more will be."""
-        while not done() and self._task is not None and not self._task.done():
-            self._moved.clear()
-            await self._moved.wait()
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds, or until no more updates will be sent."""
+        while not condition() and self._follower is not None and not self._follower.done():
+            self._progress.clear()
+            await self._progress.wait()
 
-    # What happens to the session.
+    # Events of the session.
 
-    async def _pump(self, new: bool) -> None:
+    async def _follow(self, *, created: bool) -> None:
         try:
-            if new:
-                for update in self._view.made(self._session):
-                    await self._send(update)
-            for ask in self._session.open_asks:
-                await self._questions.ask_again(ask)
+            if created:
+                await self._send_all(self._encoder.encode_created(self._session))
+            for ask_id in self._session.open_asks:
+                await self._permission_requests.send_stored(ask_id)
             async for item in self._hub.history.follow(
                 self._principal, self.id, self._session.last_seq, deltas=True
             ):
                 if isinstance(item, Delta):
-                    for update in self._view.delta(item):
-                        await self._send(update)
+                    await self._send_all(self._encoder.encode_delta(item))
                 else:
-                    await self._event(item)
+                    await self._handle_event(item)
         except Disconnected:
             return
         except SegueError as error:
             log.warning("session %s: %s", self.id, error)
-            self._fail(error.rpc_code, error.message)
+            self._fail_prompts(error.rpc_code, error.message)
         except Exception:
-            log.exception("session %s cannot be followed any more", self.id)
-            self._fail(INTERNAL_ERROR, "internal error")
+            log.exception("session %s: following its events failed", self.id)
+            self._fail_prompts(INTERNAL_ERROR, "internal error")
         finally:
-            for turn_id in list(self._prompts):
-                self._settle(turn_id, "cancelled")
-            self._begun.clear()
-            self._moved.set()
+            for turn_id in list(self._answers):
+                self._answer(turn_id, "cancelled")
+            self._started.clear()
+            self._progress.set()
 
-    async def _event(self, event: Event) -> None:
+    async def _handle_event(self, event: Event) -> None:
         self._session = session = apply(self._session, event)
         body = event.body
-        own = isinstance(body, UserMessage) and event.id in self._prompts
-        # In version 1 a client shows its own prompt by itself; the others hear of it.
-        if not (own and self._version == 1):
-            for update in self._view.show(event, session):
-                await self._send(update)
+        is_own_prompt = isinstance(body, UserMessage) and event.id in self._answers
+        if not is_own_prompt or self._policy.echoes_own_prompts:
+            await self._send_all(self._encoder.encode_event(event, session))
         match body:
-            case UserMessage() if own:
-                self._begun.add(event.id)
-                if self._version == 2:
-                    self._settle(event.id, event.id)
+            case UserMessage() if is_own_prompt:
+                self._started.add(event.id)
+                if self._policy.answers_prompt_at_start:
+                    self._answer(event.id, event.id)
             case ToolCall():
                 self._calls[body.call_id] = body
             case Failed():
                 self._failure = body.message
             case PermissionAsked():
-                self._questions.ask(body, self._calls.get(body.call_id or ""))
+                self._permission_requests.send(body, self._calls.get(body.call_id or ""))
             case PermissionAnswered():
-                self._questions.take_back(body.ask_id)
+                self._permission_requests.withdraw(body.ask_id)
             case StatusChanged(stop_reason=reason) if session.turn is None:
-                await self._ended(reason or "end_turn")
-        self._moved.set()
+                await self._end_turn(reason or "end_turn")
+        self._progress.set()
 
-    async def _ended(self, reason: StopReason) -> None:
-        """A turn is over: so are the prompts that were in it, and maybe some that waited."""
+    async def _end_turn(self, reason: StopReason) -> None:
+        """Answer the prompts of a turn that has ended, and those that were withdrawn with it."""
         self._calls.clear()
-        for turn_id in self._begun:
-            self._settle(turn_id, reason)
-        self._begun.clear()
+        for turn_id in self._started:
+            self._answer(turn_id, reason)
+        self._started.clear()
         self._failure = None
-        await self._check_waiting()
+        await self._answer_withdrawn()
 
-    async def _check_waiting(self) -> None:
-        """Settle prompts that were taken back before they began."""
-        for turn_id in self._submitted - self._begun:
+    async def _answer_withdrawn(self) -> None:
+        """Answer prompts that were withdrawn before they started."""
+        for turn_id in self._submitted - self._started:
             if await self._hub.turns.was_withdrawn(self._principal, self.id, turn_id):
-                self._settle(turn_id, "cancelled")
+                self._answer(turn_id, "cancelled")
 
-    def _settle(self, turn_id: str, outcome: str) -> None:
-        future = self._prompts.pop(turn_id, None)
+    def _answer(self, turn_id: str, outcome: str) -> None:
+        """Answer a prompt, unless it was answered before."""
+        answer = self._answers.pop(turn_id, None)
         self._submitted.discard(turn_id)
-        if future is None:
+        if answer is None:
             return
-        if self._version == 2 and outcome == "cancelled":
-            future.set_exception(RpcError(REQUEST_CANCELLED, "the prompt was withdrawn"))
-        elif self._version == 1 and outcome == "error":
-            why = self._failure or "the turn failed"
-            future.set_exception(RpcError(INTERNAL_ERROR, why))
+        error = self._policy.prompt_error(outcome, self._failure)
+        if error is None:
+            answer.set_result(outcome)
         else:
-            future.set_result(outcome)
-        future.exception()  # heard here, as the client may be gone
-        self._moved.set()
+            answer.set_exception(error)
+        answer.exception()  # marks it as retrieved: a client that disconnected does not await it
+        self._progress.set()
 
-    def _fail(self, code: int, why: str) -> None:
-        """Nothing more can be told; whoever waits for the end of a turn must not wait for ever."""
-        for future in self._prompts.values():
-            future.set_exception(RpcError(code, why))
-            future.exception()
-        self._prompts.clear()
+    def _fail_prompts(self, code: int, message: str) -> None:
+        """Answer all prompts with an error, because their turns cannot be followed any more."""
+        for answer in self._answers.values():
+            answer.set_exception(RpcError(code, message))
+            answer.exception()
+        self._answers.clear()
 
-    async def _send(self, update: Any) -> None:
-        await self._connection.notify("session/update", {"sessionId": self._name, "update": update})
-
-
-def unknown(spelt: str) -> RpcError:
-    return RpcError(NOT_FOUND, f"session not found: {spelt}", {"sessionId": spelt})
-
-
-def stop_reason(reason: str) -> wire.StopReason:
-    """A turn's end as version 1 can say it."""
-    if reason == "budget_reached":
-        return "max_turn_requests"
-    known: tuple[wire.StopReason, ...] = (
-        "end_turn",
-        "max_tokens",
-        "max_turn_requests",
-        "refusal",
-        "cancelled",
-    )
-    return next((each for each in known if each == reason), "end_turn")
+    async def _send_all(self, updates: Iterable[Any]) -> None:
+        for update in updates:
+            await self._connection.notify(
+                "session/update", {"sessionId": self._client_session_id, "update": update}
+            )

@@ -1,4 +1,4 @@
-"""What the two sides say of themselves in `initialize`."""
+"""The capabilities that client and agent exchange in `initialize`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from segue.acp.wire import Empty, EnvVariable, Implementation, LoginMethod, Wire
 
 from .meta import NAMESPACE
 
-W = TypeVar("W", bound=Wire)
+WireStruct = TypeVar("WireStruct", bound=Wire)
 
-LOCAL_AUTH = "segue-local"
-OURS = (
-    LoginMethod(id=LOCAL_AUTH, name="This computer's user", description="Nothing to do"),
+# The login methods of segue itself, for agents that have none of their own.
+DEFAULT_LOGIN_METHODS = (
+    LoginMethod(id="segue-local", name="This computer's user", description="Nothing to do"),
     LoginMethod(
         id="segue-terminal",
         name="In a terminal",
@@ -27,10 +27,10 @@ OURS = (
         args=("--setup",),
     ),
 )
-_FILTERS = ["search", "createdAfter", "tag", "includeWorktrees", "limit"]
+_LIST_FILTERS = ["search", "createdAfter", "tag", "includeWorktrees", "limit"]
 
-# The optional methods, each with the marker that says it is there.
-_GATES = {
+# The optional methods, each with the capability that announces it.
+_METHOD_CAPABILITIES = {
     "session/list": "list",
     "session/load": "load",
     "session/resume": "resume",
@@ -42,15 +42,16 @@ _GATES = {
     "session/unarchive": "archive",
     "session/status": "status",
 }
-_AUTH = ("authenticate", "logout", "auth/login", "auth/logout")
-MARKERS = frozenset({*_GATES.values(), "additionalDirectories"})
+_AUTH_METHODS = ("authenticate", "logout", "auth/login", "auth/logout")
+OPTIONAL_CAPABILITIES = frozenset({*_METHOD_CAPABILITIES.values(), "additionalDirectories"})
 
 
-class Offers(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says it is and can do. By default everything.
+class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The name and abilities of an agent, by default all abilities.
 
-    `remembers` is False for an agent whose sessions end with their connection: it lists none.
-    `keep_days` is after how many idle days a session is forgotten.
+    `without` has the optional capabilities that the agent does not offer. `persistent` is False
+    for an agent whose sessions end when they are closed; it lists none. Sessions that were idle
+    for `keep_days` are deleted.
     """
 
     name: str = "segue"
@@ -58,138 +59,161 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
     without: frozenset[str] = frozenset()
     auth: bool = True
-    remembers: bool = True
+    persistent: bool = True
     keep_days: int | None = None
 
     def has(self, capability: str) -> bool:
+        """Return whether the agent offers an optional capability."""
         return capability not in self.without
 
-    def method(self, name: str, version: int) -> bool:
-        if name in _AUTH:
+    def has_method(self, method: str, version: int) -> bool:
+        """Return whether the agent offers a method of a protocol version."""
+        if method in _AUTH_METHODS:
             return self.auth
-        if name == "session/resume" and version == v2.VERSION and not self.remembers:
-            return True  # which every agent of version 2 has, if it finds nothing to resume
-        gate = _GATES.get(name)
-        return gate is None or self.has(gate)
+        if method == "session/resume" and version == v2.VERSION and not self.persistent:
+            return True  # required in version 2, even if there is no session to resume
+        capability = _METHOD_CAPABILITIES.get(method)
+        return capability is None or self.has(capability)
 
     def marker(self, capability: str, meta: dict[str, Any] | None = None) -> Empty | UnsetType:
+        """Return the field that announces a capability, unset if the agent does not offer it."""
         return Empty(meta=meta) if self.has(capability) else UNSET
 
-    def info(self) -> Implementation:
+    def implementation(self) -> Implementation:
+        """Return the name and version of the agent."""
         return Implementation(name=self.name, title=self.title, version=self.version)
 
 
-def leniently(given: Any, kind: type[W]) -> W:
-    """A client's capabilities, without those that do not parse: the schemas ask for that."""
-    found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if isinstance(given, dict) and field.encode_name in given:
-            value = given[field.encode_name]
-            inner = next(
-                (each for each in (field.type, *get_args(field.type)) if _wire(each)), None
+def parse_leniently(value: Any, struct_type: type[WireStruct]) -> WireStruct:
+    """Return a client's capabilities, with defaults for fields that do not parse.
+
+    The schemas of the protocol require that an agent ignores such fields.
+    """
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct_type):
+        if isinstance(value, dict) and field.encode_name in value:
+            field_value = value[field.encode_name]
+            nested_type = next(
+                (
+                    candidate
+                    for candidate in (field.type, *get_args(field.type))
+                    if _is_wire_type(candidate)
+                ),
+                None,
             )
-            if inner is not None and isinstance(value, dict):
-                found[field.name] = leniently(value, inner)
+            if nested_type is not None and isinstance(field_value, dict):
+                fields[field.name] = parse_leniently(field_value, nested_type)
                 continue
             try:
-                found[field.name] = msgspec.convert(value, field.type)
+                fields[field.name] = msgspec.convert(field_value, field.type)
             except msgspec.ValidationError:
                 continue
-    return kind(**found)
+    return struct_type(**fields)
 
 
-def _wire(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Wire)
+def _is_wire_type(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Wire)
 
 
 def _list_meta() -> dict[str, Any]:
-    return {NAMESPACE: {"filters": _FILTERS}}
+    return {NAMESPACE: {"filters": _LIST_FILTERS}}
 
 
-def logins(offers: Offers, own: Sequence[LoginMethod], terminal: bool) -> list[LoginMethod]:
-    """The ways to log in that a client is shown: the agent's `own`, or else ours.
+def available_login_methods(
+    profile: AgentProfile, agent_methods: Sequence[LoginMethod], *, terminal: bool
+) -> list[LoginMethod]:
+    """Return the login methods for a client: those of the agent, or else segue's.
 
-    Those of a terminal are for clients that have one.
+    `terminal` says whether the client can run methods that need a terminal.
     """
-    if not offers.auth:
+    if not profile.auth:
         return []
-    found = [
-        each if each.args is None else replace(each, args=("--login", "--", *each.args))
-        for each in own
-    ]
-    return [each for each in found or OURS if terminal or each.args is None]
-
-
-def initialized_v1(offers: Offers, ways: Sequence[LoginMethod]) -> v1.InitializeResponse:
     methods = [
+        method if method.args is None else replace(method, args=("--login", "--", *method.args))
+        for method in agent_methods
+    ]
+    return [
+        method for method in methods or DEFAULT_LOGIN_METHODS if terminal or method.args is None
+    ]
+
+
+def initialize_response_v1(
+    profile: AgentProfile, login_methods: Sequence[LoginMethod]
+) -> v1.InitializeResponse:
+    """Return the answer to `initialize` in version 1."""
+    auth_methods = [
         v1.AuthMethod(
-            id=each.id,
-            name=each.name,
-            description=each.description,
-            type=UNSET if each.args is None else "terminal",
-            args=UNSET if each.args is None else [*each.args],
-            env=each.env or UNSET,
+            id=method.id,
+            name=method.name,
+            description=method.description,
+            type=UNSET if method.args is None else "terminal",
+            args=UNSET if method.args is None else [*method.args],
+            env=method.env or UNSET,
         )
-        for each in ways
+        for method in login_methods
     ]
     return v1.InitializeResponse(
         protocol_version=v1.VERSION,
-        agent_info=offers.info(),
-        auth_methods=methods,
+        agent_info=profile.implementation(),
+        auth_methods=auth_methods,
         agent_capabilities=v1.AgentCapabilities(
-            load_session=offers.has("load"),
+            load_session=profile.has("load"),
             prompt_capabilities=v1.PromptCapabilities(
                 image=True, audio=True, embedded_context=True
             ),
             mcp_capabilities=v1.McpCapabilities(http=True),
             session_capabilities=v1.SessionCapabilities(
-                list=offers.marker("list", _list_meta()),
-                resume=offers.marker("resume"),
-                close=offers.marker("close"),
-                delete=offers.marker("delete"),
-                additional_directories=offers.marker("additionalDirectories"),
-                fork=offers.marker("fork"),
-                title=offers.marker("title"),
-                archive=offers.marker("archive"),
-                status=offers.marker("status"),
+                list=profile.marker("list", _list_meta()),
+                resume=profile.marker("resume"),
+                close=profile.marker("close"),
+                delete=profile.marker("delete"),
+                additional_directories=profile.marker("additionalDirectories"),
+                fork=profile.marker("fork"),
+                title=profile.marker("title"),
+                archive=profile.marker("archive"),
+                status=profile.marker("status"),
             ),
-            auth=v1.AgentAuth(logout=Empty() if offers.auth else UNSET),
+            auth=v1.AgentAuth(logout=Empty() if profile.auth else UNSET),
         ),
     )
 
 
-def initialized_v2(offers: Offers, ways: Sequence[LoginMethod]) -> v2.InitializeResponse:
-    methods = [
+def initialize_response_v2(
+    profile: AgentProfile, login_methods: Sequence[LoginMethod]
+) -> v2.InitializeResponse:
+    """Return the answer to `initialize` in version 2."""
+    auth_methods = [
         v2.AuthMethod(
-            type="agent" if each.args is None else "terminal",
-            method_id=each.id,
-            name=each.name,
-            description=each.description,
-            args=UNSET if each.args is None else [*each.args],
-            env=[EnvVariable(name=k, value=v) for k, v in each.env.items()] or UNSET,
+            type="agent" if method.args is None else "terminal",
+            method_id=method.id,
+            name=method.name,
+            description=method.description,
+            args=UNSET if method.args is None else [*method.args],
+            env=[EnvVariable(name=name, value=value) for name, value in method.env.items()]
+            or UNSET,
         )
-        for each in ways
+        for method in login_methods
     ]
     return v2.InitializeResponse(
         protocol_version=v2.VERSION,
-        info=offers.info(),
-        auth_methods=methods,
+        info=profile.implementation(),
+        auth_methods=auth_methods,
         capabilities=v2.AgentCapabilities(
             session=v2.SessionCapabilities(
                 prompt=v2.PromptCapabilities(
                     image=Empty(), audio=Empty(), embedded_context=Empty()
                 ),
                 mcp=v2.McpCapabilities(stdio=Empty(), http=Empty()),
-                delete=offers.marker("delete"),
-                additional_directories=offers.marker("additionalDirectories"),
-                fork=offers.marker("fork"),
-                title=offers.marker("title"),
-                archive=offers.marker("archive"),
-                status=offers.marker("status"),
-                list=offers.marker("list", _list_meta()),
-                load=offers.marker("load"),
-                resume=offers.marker("resume"),
-                close=offers.marker("close"),
+                delete=profile.marker("delete"),
+                additional_directories=profile.marker("additionalDirectories"),
+                fork=profile.marker("fork"),
+                title=profile.marker("title"),
+                archive=profile.marker("archive"),
+                status=profile.marker("status"),
+                list=profile.marker("list", _list_meta()),
+                load=profile.marker("load"),
+                resume=profile.marker("resume"),
+                close=profile.marker("close"),
             )
         ),
     )

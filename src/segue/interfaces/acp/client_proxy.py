@@ -1,51 +1,56 @@
-"""The client as other agents may use it: its files, its terminals, its forms."""
+"""Let agents that segue runs use the client's files, terminals and forms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from segue.acp import methods, v1
 from segue.acp.rpc import NOT_FOUND, Connection, RpcError
 
 if TYPE_CHECKING:
-    from .attached_session import Opened
+    from .attached_sessions import AttachedSessions
 
 
 class ClientProxy:
-    """What the client said that it can do, and asking it to."""
+    """Sends requests of agents to the client that has their session attached."""
 
     def __init__(
         self,
         connection: Connection,
-        client: v1.ClientCapabilities,
-        opened: Callable[[str], Opened | None],
+        capabilities: v1.ClientCapabilities,
+        attached: AttachedSessions,
     ) -> None:
-        """`opened` finds a session that is open for the client."""
         self._connection = connection
-        self._opened = opened
-        self.forms = client.elicitation or {}
-        self.methods = frozenset(_methods(client))
+        self._attached = attached
+        self.forms = capabilities.elicitation or {}
+        self.methods = frozenset(_supported_methods(capabilities))
 
     def has(self, session: str) -> bool:
-        return self._opened(session) is not None
+        """Return whether a session is attached to the client."""
+        return session in self._attached
 
     async def request(self, session: str, method: str, params: Mapping[str, Any]) -> Any:
-        opened = self._opened(session)
-        if opened is None:
+        """Send a request about a session, and return the client's answer.
+
+        Raises RpcError if the session is not attached or the client answers with an error.
+        """
+        attached_session = self._attached.get(session)
+        if attached_session is None:
             raise RpcError(NOT_FOUND, "the session is not open", {"sessionId": session})
-        return await opened.pass_on(method, params)
+        return await attached_session.request(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification."""
         await self._connection.notify(method, params)
 
 
-def _methods(client: v1.ClientCapabilities) -> Iterator[str]:
-    if client.fs.read_text_file:
+def _supported_methods(capabilities: v1.ClientCapabilities) -> Iterator[str]:
+    if capabilities.fs.read_text_file:
         yield methods.READ_FILE
-    if client.fs.write_text_file:
+    if capabilities.fs.write_text_file:
         yield methods.WRITE_FILE
-    if client.terminal:
+    if capabilities.terminal:
         yield from methods.TERMINAL_METHODS
-    if client.elicitation is not None:
+    if capabilities.elicitation is not None:
         yield methods.ELICITATION_CREATE

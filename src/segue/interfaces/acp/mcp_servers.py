@@ -1,4 +1,4 @@
-"""The MCP servers that a client names when it opens a session."""
+"""Read and connect the MCP servers that a client passes when it opens a session."""
 
 from __future__ import annotations
 
@@ -15,73 +15,77 @@ from segue.acp.rpc import INVALID_PARAMS, RpcError
 if TYPE_CHECKING:
     from segue.agents.mcp import McpServers
 
+_SERVER_TYPES: dict[Any, type[wire.StdioMcpServer | wire.HttpMcpServer]] = {
+    "stdio": wire.StdioMcpServer,
+    "http": wire.HttpMcpServer,
+}
 
-def read_servers(
-    given: list[dict[str, Any]] | UnsetType | None, version: int
+
+def parse_servers(
+    servers: list[dict[str, Any]] | UnsetType | None, default_transport: str | None
 ) -> list[wire.McpServer]:
-    """The servers, each of a transport that we speak and with a name of its own."""
-    if given is UNSET or given is None:
+    """Return the servers of a request.
+
+    Raises RpcError for an unsupported transport, an invalid server or a name that is used twice.
+    """
+    if servers is UNSET or servers is None:
         return []
-    assert not isinstance(given, UnsetType)
-    found = [_server(server, version) for server in given]
-    names = [server.name for server in found]
+    assert not isinstance(servers, UnsetType)
+    parsed = [_parse_server(server, default_transport) for server in servers]
+    names = [server.name for server in parsed]
     for name in names:
         if names.count(name) > 1:
             raise RpcError(INVALID_PARAMS, f"two MCP servers are named {name!r}", {"name": name})
-    return found
+    return parsed
 
 
-def _server(server: dict[str, Any], version: int) -> wire.McpServer:
-    # In version 1 the transport that every agent speaks has no type.
-    transport = server.get("type", "stdio" if version == 1 else None)
-    kinds: dict[Any, type[wire.StdioMcpServer | wire.HttpMcpServer]] = {
-        "stdio": wire.StdioMcpServer,
-        "http": wire.HttpMcpServer,
-    }
-    kind = kinds.get(transport) if isinstance(transport, str) else None
-    if kind is None:
-        why = f"the MCP transport {transport!r} is not supported"
-        raise RpcError(INVALID_PARAMS, why, {"type": transport})
+def _parse_server(server: dict[str, Any], default_transport: str | None) -> wire.McpServer:
+    transport = server.get("type", default_transport)
+    server_type = _SERVER_TYPES.get(transport) if isinstance(transport, str) else None
+    if server_type is None:
+        message = f"the MCP transport {transport!r} is not supported"
+        raise RpcError(INVALID_PARAMS, message, {"type": transport})
     try:
-        read = msgspec.convert(server, kind)
+        parsed = msgspec.convert(server, server_type)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"mcpServers: {error}") from None
-    if isinstance(read, wire.StdioMcpServer) and not os.path.isabs(read.command):
-        raise RpcError(INVALID_PARAMS, f"the command of {read.name!r} must be an absolute path")
-    return read
+    if isinstance(parsed, wire.StdioMcpServer) and not os.path.isabs(parsed.command):
+        raise RpcError(INVALID_PARAMS, f"the command of {parsed.name!r} must be an absolute path")
+    return parsed
 
 
-class Connected:
-    """Servers that are connected, until somebody keeps them or the block ends."""
+class ConnectedServers:
+    """Connected servers. The end of the `async with` block closes them unless `detach` was called.
 
-    def __init__(self, tools: McpServers | None, failures: dict[str, str]) -> None:
-        self.tools = tools
+    `failures` has the error of each server that could not be connected, by name.
+    """
+
+    def __init__(self, servers: McpServers | None, failures: dict[str, str]) -> None:
+        self.servers = servers
         self.failures = failures
-        self._kept = False
+        self._detached = False
 
-    def keep(self) -> McpServers | None:
-        self._kept = True
-        return self.tools
+    def detach(self) -> McpServers | None:
+        """Return the servers, which the caller closes from now on."""
+        self._detached = True
+        return self.servers
 
-    async def __aenter__(self) -> Connected:
+    async def __aenter__(self) -> ConnectedServers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self.tools is not None and not self._kept:
-            await self.tools.close()
+        if self.servers is not None and not self._detached:
+            await self.servers.close()
 
 
-async def connect(
-    servers: Sequence[wire.McpServer], cwd: str, *, local: bool, here: bool = True
-) -> Connected:
-    """Connect what can be; the failures say why the others could not.
-
-    Those that are not to be connected `here`, the agent connects itself.
-    """
+async def connect_servers(
+    servers: Sequence[wire.McpServer], cwd: str, *, local: bool, agent_connects: bool = False
+) -> ConnectedServers:
+    """Connect the servers, unless the agent connects them itself."""
     if not servers:
-        return Connected(None, {})
+        return ConnectedServers(None, {})
     from segue.agents.mcp import McpServers
 
-    if not here:
-        return Connected(McpServers.unconnected(servers, cwd), {})
-    return Connected(*await McpServers.connect(servers, cwd, local=local))
+    if agent_connects:
+        return ConnectedServers(McpServers.unconnected(servers, cwd), {})
+    return ConnectedServers(*await McpServers.connect(servers, cwd, local=local))

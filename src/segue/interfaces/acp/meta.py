@@ -1,4 +1,4 @@
-"""What goes into `_meta`: facts about a session that the protocol has no field for."""
+"""Build `_meta` objects: facts about a session that the protocol has no field for."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ if TYPE_CHECKING:
     from segue.model.event import InfoChanged
     from segue.model.session import Session
 
-# The key of our own requests and answers within `_meta`.
+# The key of segue's own parameters and results in `_meta`.
 NAMESPACE = "segue"
 
 
 def session_meta(session: Session) -> dict[str, Any]:
-    """Of a row in a list."""
-    found: dict[str, Any] = {
+    """Return the `_meta` of a session in a list."""
+    meta: dict[str, Any] = {
         **turn_meta(session),
         "source": session.source,
         "status": session.status,
     }
     if session.tag is not None:
-        found["tag"] = session.tag
+        meta["tag"] = session.tag
     if session.git_branch is not None:
-        found["gitBranch"] = session.git_branch
-    return found
+        meta["gitBranch"] = session.git_branch
+    return meta
 
 
 def turn_meta(session: Session) -> dict[str, Any]:
-    """What a turn changes of that."""
+    """Return the part of a session's `_meta` that a turn changes."""
     return {"messageCount": session.messages, "hasErrors": session.errors > 0}
 
 
 def info_meta(body: InfoChanged) -> dict[str, Any]:
-    """Of a change, as a patch by key: None removes it."""
-    found: dict[str, Any] = {}
+    """Return the `_meta` of a change: a patch by key, where None removes the key."""
+    patch: dict[str, Any] = {}
     if body.tag is not UNSET:
-        found["tag"] = body.tag
+        patch["tag"] = body.tag
     if body.archived is not UNSET:
-        found["archived"] = body.archived
+        patch["archived"] = body.archived
     if body.deleted is not UNSET:
-        found["deleted"] = body.deleted
-    return found
+        patch["deleted"] = body.deleted
+    return patch

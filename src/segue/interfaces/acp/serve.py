@@ -1,4 +1,4 @@
-"""Serving one client: over any two ends, over this process's own streams, for any agent."""
+"""Serve one ACP client over any transport, over standard streams, or with one Python agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from segue.acp.rpc import Connection, Reader, Writer
 from segue.acp.stdio import open_stdio, reserve_stdio
 from segue.model.principal import Principal, check_workspace
 
-from .capabilities import MARKERS, Offers
-from .server import Door, Program
+from .capabilities import OPTIONAL_CAPABILITIES, AgentProfile
+from .served_agent import ServedAgent
+from .server import AcpServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,48 +25,48 @@ if TYPE_CHECKING:
 
     from .server import OpenHub
 
-# What an agent that keeps nothing cannot do.
-_FORGETFUL = frozenset({"load", "resume", "delete", "fork", "title", "archive", "status"})
+# The capabilities that need stored sessions.
+_NEEDS_STORAGE = frozenset({"load", "resume", "delete", "fork", "title", "archive", "status"})
 
 
 async def serve(
     open_hub: OpenHub, principal: Principal, reader: Reader, writer: Writer, **options: Any
 ) -> None:
-    """Answer one client until it goes away; then its turns are cancelled and its sessions free.
+    """Answer one client until it disconnects, then cancel its turns and release its sessions.
 
-    The hub is opened when it is first needed, and closed at the end. `options` are Door's own.
+    The hub is opened when it is first needed, and closed at the end. AcpServer gets `options`.
     """
     async with AsyncExitStack() as stack:
 
-        async def opened() -> Hub:
+        async def open_until_exit() -> Hub:
             return await stack.enter_async_context(await open_hub())
 
-        door = Door(opened, principal, **options)
-        door.connection = Connection(reader, writer, door)
+        server = AcpServer(open_until_exit, principal, **options)
+        server.connection = Connection(reader, writer, server)
         try:
-            await door.connection.serve()
+            await server.connection.serve()
         finally:
-            await door.close()
+            await server.close()
 
 
 def serve_stdio(open_hub: OpenHub, principal: Principal, **options: Any) -> None:
-    """The same over this process's own standard streams, until they end or we are told to."""
+    """Answer one client over standard input and output, until they end or SIGTERM arrives."""
     reserve_stdio()
     asyncio.run(_serve_stdio(open_hub, principal, options))
 
 
 async def _serve_stdio(open_hub: OpenHub, principal: Principal, options: dict[str, Any]) -> None:
-    lines = await open_stdio()
-    serving = asyncio.ensure_future(serve(open_hub, principal, lines, lines, **options))
+    stdio = await open_stdio()
+    serving = asyncio.ensure_future(serve(open_hub, principal, stdio, stdio, **options))
     if sys.platform != "win32":
-        # An editor that is in a hurry ends us so; what we began must come to rest all the same.
+        # Some editors stop their agents with SIGTERM. Turns must be cancelled in that case too.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     try:
         await asyncio.wait([serving])
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        await lines.close()
+        await stdio.close()
     if not serving.cancelled():
         serving.result()
 
@@ -82,7 +83,7 @@ def serve_acp(
     without: Iterable[str] = (),
     keep_days: int | None = None,
 ) -> None:
-    """Be an ACP agent on standard input and output, until the client goes away.
+    """Serve an agent over ACP on standard input and output, until the client disconnects.
 
         class Echo:
             async def run(self, turn: segue.Turn) -> segue.StopReason:
@@ -91,38 +92,44 @@ def serve_acp(
 
         segue.serve_acp(Echo())
 
-    Sessions are kept in segue's store (in `data_dir`, by default where `segue` keeps its own), so
-    that every session method of the protocol works and `segue` sees them too; `persist="memory"`
-    keeps them for as long as the process lives (`keep_days` forgets those that were idle for so
-    long), `persist=None` for as long as they are open, and says so to clients. `without` names
-    markers that are not to be offered: `{"load", "resume"}` makes an archive that can be listed
-    only.
+    `persist="store"` stores sessions in segue's data directory, or in `data_dir`: every session
+    method of the protocol works, and `segue list` shows the sessions. `persist="memory"` keeps
+    them until the process ends; those that were idle for `keep_days` are deleted earlier.
+    `persist=None` keeps each session until it is closed, and announces no method that needs more.
+
+    `without` names capabilities that the agent does not announce. An agent without
+    `{"load", "resume"}` can list sessions, but not open them again.
     """
-    left_out = frozenset(without)
-    if strange := left_out - MARKERS:
-        raise ValueError(f"no such markers: {', '.join(sorted(strange))}")
+    omitted = frozenset(without)
+    if unknown := omitted - OPTIONAL_CAPABILITIES:
+        raise ValueError(
+            f"unknown capabilities in `without`: {', '.join(sorted(unknown))}; "
+            f"use {', '.join(sorted(OPTIONAL_CAPABILITIES))}"
+        )
     if keep_days is not None and persist != "memory":
-        raise ValueError("keep_days is for sessions in memory; the store has its own retention")
-    own = name or type(agent).__name__.lower()
-    offers = Offers(
-        name=own,
-        title=title or own,
+        raise ValueError(
+            'keep_days needs persist="memory"; `segue prune` deletes sessions from the store'
+        )
+    agent_name = name or type(agent).__name__.lower()
+    profile = AgentProfile(
+        name=agent_name,
+        title=title or agent_name,
         version=version,
-        without=left_out | (frozenset() if persist else _FORGETFUL),
+        without=omitted | (frozenset() if persist else _NEEDS_STORAGE),
         auth=False,
-        remembers=persist is not None,
+        persistent=persist is not None,
         keep_days=keep_days,
     )
     principal = Principal(workspace=check_workspace(workspace), local=True)
 
-    kind = f"program:{own}"
+    kind = f"program:{agent_name}"
 
-    async def opened() -> Hub:
+    async def open_own_hub() -> Hub:
         from segue.factory import memory_hub, open_hub
 
         hub = await open_hub(data_dir, sources="none") if persist == "store" else memory_hub()
         hub.agent_registry.register(kind, lambda spec: agent)
         return hub
 
-    program = Program(own, {"kind": kind}, agent)
-    serve_stdio(opened, principal, program=program, offers=offers)
+    served_agent = ServedAgent(agent_name, {"kind": kind}, agent)
+    serve_stdio(open_own_hub, principal, served_agent=served_agent, profile=profile)

@@ -1,8 +1,8 @@
-"""The ACP door: greeting one client, and handing its requests on.
+"""The ACP server of one client: `initialize`, authentication, and dispatch of session methods.
 
-Which methods exist in a version, and with what parameters, is the version's own table. Opening the
-store, and all that is needed for it, waits until a client asks for a session: editors start their
-agents early, and wait for nothing but the answer to `initialize`.
+REQUEST_TYPES says which methods a protocol version has, and with what parameters. The server opens
+the hub, and imports the code that needs it, when the client first uses a session: editors start
+their agents early and wait for the answer to `initialize` only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,215 +28,234 @@ from segue.acp.rpc import (
 from segue.model.errors import SegueError
 from segue.model.principal import Principal
 
-from .capabilities import OURS, Offers, initialized_v1, initialized_v2, leniently, logins
+from .attached_sessions import AttachedSessions
+from .capabilities import (
+    DEFAULT_LOGIN_METHODS,
+    AgentProfile,
+    available_login_methods,
+    initialize_response_v1,
+    initialize_response_v2,
+    parse_leniently,
+)
 from .client_proxy import ClientProxy
+from .errors import to_rpc_error
+from .served_agent import ServedAgent
 
 if TYPE_CHECKING:
-    from segue.agents.base import Agent, NeedsLogin
+    from segue.agents.base import NeedsLogin
     from segue.hub import Hub
 
-    from .attached_session import Opened
-    from .sessions import Sessions
+    from .handlers.session_methods import SessionMethods
+    from .versions.policy import VersionPolicy
 
     OpenHub = Callable[[], Awaitable[Hub]]
 
 VERSIONS = (v1.VERSION, v2.VERSION)
-_LOGINS = ("authenticate", "auth/login")
-_LOGOUTS = ("logout", "auth/logout")
-OTHER = "acp"  # the kind of agent that somebody else made
-GREETING_SECONDS = 10.0  # that a client is kept waiting for such an agent's start
+_LOGIN_REQUESTS = ("authenticate", "auth/login")
+_LOGOUT_REQUESTS = ("logout", "auth/logout")
+EXTERNAL_AGENT_KIND = "acp"  # of agents that are ACP programs themselves
+LOGIN_METHODS_SECONDS = 10.0  # that `initialize` waits for such an agent's login methods
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 log = logging.getLogger("segue.acp")
 
 
-class Program(NamedTuple):
-    """The agent that a program brings along, and how sessions that it makes remember it.
-
-    Without `agent`, it is built from the specification.
-    """
-
-    name: str
-    spec: dict[str, Any]
-    agent: Agent | None = None
-
-
-class Door:
-    """Answers one client."""
+class AcpServer:
+    """Answers the requests of one client."""
 
     def __init__(
         self,
         open_hub: OpenHub,
         principal: Principal,
         *,
-        program: Program | None = None,
-        offers: Offers | None = None,
+        served_agent: ServedAgent | None = None,
+        profile: AgentProfile | None = None,
     ) -> None:
+        """Create a server. `served_agent` answers all sessions; None means each session's own."""
         self.connection: Connection
         self._open_hub = open_hub
         self._principal = principal
-        self._program = program
-        self._offers = offers or Offers()
-        self._version = 0
-        self._client = v1.ClientCapabilities()  # of version 2, as far as it has the same
-        self._settled = False  # by the first request after `initialize`, which then is not repeated
+        self._served_agent = served_agent
+        self._profile = profile or AgentProfile()
+        self._version = 0  # not initialized
+        self._capabilities = v1.ClientCapabilities()  # in version 2, those that both versions have
+        self._in_use = False  # True from the first request after `initialize`
         self._logged_out = False
-        self._opening = asyncio.Lock()
+        self._attached = AttachedSessions()
+        self._open_lock = asyncio.Lock()
         self._hub: Hub | None = None
-        self._held: Sessions | None = None
-        self._logins: list[wire.LoginMethod] = []  # those of the program's agent
-        self._asking: asyncio.Future[None] | None = None  # it for them
+        self._session_methods: SessionMethods | None = None
+        self._agent_login_methods: list[wire.LoginMethod] = []
+        self._login_methods_task: asyncio.Future[None] | None = None
 
     async def close(self) -> None:
-        """The client is gone: cancel what it began, let its sessions go."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
-        if self._held is not None:
-            await self._held.close()
+        """Cancel the turns that the client started, and detach its sessions."""
+        if self._login_methods_task is not None:
+            self._login_methods_task.cancel()
+            await asyncio.gather(self._login_methods_task, return_exceptions=True)
+        await self._attached.close()
 
     async def request(self, method: str, params: Any) -> Any:
+        """Answer a request. Raises RpcError if it fails."""
         if method == "initialize":
-            return await self._asked(self._initialize(params), None)
+            return await _with_rpc_errors(self._initialize(params), None)
         if self._version == 0:
             raise RpcError(INVALID_REQUEST, "initialize first")
-        self._settled = True
-        kind = REQUEST_TYPES.get((method, self._version))
-        if kind is None or not self._offers.method(method, self._version):
+        self._in_use = True
+        request_type = REQUEST_TYPES.get((method, self._version))
+        if request_type is None or not self._profile.has_method(method, self._version):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}", {"method": method})
-        if method in _LOGINS:
-            return await self._log_in(_convert(params, kind))
-        if method in _LOGOUTS:
-            return await self._log_out(_convert(params, kind))
+        if method in _LOGIN_REQUESTS:
+            return await self._log_in(_parse_params(params, request_type))
+        if method in _LOGOUT_REQUESTS:
+            return await self._log_out(_parse_params(params, request_type))
         if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "authentication required")
-        wanted = _convert(params, kind)
-        return await self._asked(self._do(method, wanted), wanted)
-
-    async def _do(self, method: str, wanted: Any) -> Any:
-        return await (await self._sessions()).method(method)(wanted)
-
-    async def _asked(self, work: Awaitable[T], request: Any) -> T:
-        try:
-            return await work
-        except SegueError as error:
-            raise _refusal(error, request) from error
+        request = _parse_params(params, request_type)
+        return await _with_rpc_errors(self._call_session_method(method, request), request)
 
     async def notification(self, method: str, params: Any) -> None:
-        if self._held is not None and method == "session/cancel":
-            wanted: wire.SessionRequest = _convert(params, wire.SessionRequest)
-            try:
-                await self._held.cancel(wanted)
-            except SegueError as error:
-                raise _refusal(error, wanted) from error
+        """Handle a notification; only `session/cancel` has an effect."""
+        if self._session_methods is not None and method == "session/cancel":
+            request: wire.SessionRequest = _parse_params(params, wire.SessionRequest)
+            await _with_rpc_errors(self._session_methods.cancel(request), request)
 
-    async def _sessions(self) -> Sessions:
-        async with self._opening:  # in order: who asks first is the first to be answered
-            if self._held is None:
-                from .base import Client
-                from .sessions import Sessions
+    async def _call_session_method(self, method: str, request: Any) -> Any:
+        return await (await self._get_session_methods()).call(method, request)
 
-                client = Client(self.connection, self._principal, self._version, self._client)
-                hub = await self._open()
-                self._held = Sessions(hub, client, self._offers, self._program)
-        return self._held
+    async def _get_session_methods(self) -> SessionMethods:
+        async with self._open_lock:  # which serves requests in the order of their arrival
+            if self._session_methods is None:
+                from .handlers.session_methods import SessionMethods
 
-    async def _open(self) -> Hub:
-        """The hub, with the program's agent."""
+                self._session_methods = SessionMethods(
+                    await self._get_hub(),
+                    self._principal,
+                    self.connection,
+                    self._attached,
+                    self._version_policy(),
+                    self._profile,
+                    self._served_agent,
+                )
+        return self._session_methods
+
+    def _version_policy(self) -> VersionPolicy:
+        if self._version == v1.VERSION:
+            from .versions.policy_v1 import PolicyV1
+
+            return PolicyV1(self._capabilities)
+        from .versions.policy_v2 import PolicyV2
+
+        return PolicyV2()
+
+    async def _get_hub(self) -> Hub:
+        """Open the hub and build the served agent, the first time. The caller holds the lock."""
         if self._hub is None:
             self._hub = await self._open_hub()
             self._hub.agent_registry.client_proxy = ClientProxy(
-                self.connection, self._client, self._opened
+                self.connection, self._capabilities, self._attached
             )
-            program = self._program
-            if program is not None and program.agent is None:
+            served_agent = self._served_agent
+            if served_agent is not None and served_agent.agent is None:
                 agent = await self._hub.agents.register_agent(
-                    self._principal, program.name, program.spec
+                    self._principal, served_agent.name, served_agent.spec
                 )
-                self._program = program._replace(agent=agent)
+                self._served_agent = served_agent._replace(agent=agent)
         return self._hub
 
-    def _opened(self, id: str) -> Opened | None:
-        return None if self._held is None else self._held.opened(id)
+    # Initialization.
 
-    async def _guard(self) -> NeedsLogin | None:
-        """The program's agent, if it is one that people log in to."""
-        if self._program is None or self._program.spec.get("kind") != OTHER:
+    async def _initialize(self, params: Any) -> Any:
+        fields = params if isinstance(params, dict) else {}
+        requested = fields.get("protocolVersion")
+        if isinstance(requested, bool) or not isinstance(requested, int):
+            raise RpcError(INVALID_PARAMS, "protocolVersion must be an integer")
+        if self._in_use:
+            raise RpcError(INVALID_REQUEST, "this connection is initialized already")
+        if requested < min(VERSIONS):
+            data = {"requested": max(requested, 0), "supported": list(VERSIONS)}
+            raise RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
+        if requested == v1.VERSION:
+            return await self._initialize_v1(fields)
+        # A later version may have changed the type of `info`, so only version 2 is checked.
+        if requested == v2.VERSION:
+            _parse_params(fields.get("info"), wire.Implementation)
+        return await self._initialize_v2(fields)
+
+    async def _initialize_v1(self, fields: dict[str, Any]) -> v1.InitializeResponse:
+        client = parse_leniently(fields.get("clientCapabilities"), v1.ClientCapabilities)
+        self._capabilities = client
+        self._version = v1.VERSION
+        methods = await self._login_methods(terminal=client.auth.terminal)
+        return initialize_response_v1(self._profile, methods)
+
+    async def _initialize_v2(self, fields: dict[str, Any]) -> v2.InitializeResponse:
+        client = parse_leniently(fields.get("capabilities"), v2.ClientCapabilities)
+        self._capabilities = v1.ClientCapabilities(elicitation=client.elicitation)
+        self._version = v2.VERSION
+        terminal = client.auth is not None and client.auth.terminal is not None
+        methods = await self._login_methods(terminal=terminal)
+        return initialize_response_v2(self._profile, methods)
+
+    # Authentication.
+
+    async def _login_methods(self, *, terminal: bool) -> list[wire.LoginMethod]:
+        """Return the login methods. An external agent is started to ask for its own."""
+        agent = await self._agent_with_login()
+        if agent is not None:
+            self._login_methods_task = asyncio.ensure_future(self._fetch_login_methods(agent))
+            await asyncio.wait([self._login_methods_task], timeout=LOGIN_METHODS_SECONDS)
+        return available_login_methods(self._profile, self._agent_login_methods, terminal=terminal)
+
+    async def _agent_with_login(self) -> NeedsLogin | None:
+        """Return the served agent if it is external and has login methods of its own."""
+        if self._served_agent is None or self._served_agent.spec.get("kind") != EXTERNAL_AGENT_KIND:
             return None
         from segue.agents.base import NeedsLogin
 
-        async with self._opening:
-            await self._open()
-        agent = self._program.agent
+        async with self._open_lock:
+            await self._get_hub()
+        agent = self._served_agent.agent
         return agent if isinstance(agent, NeedsLogin) else None
 
-    async def _ways(self, terminal: bool) -> list[wire.LoginMethod]:
-        """How one logs in: an agent of somebody else's is asked, which starts it."""
-        guard = await self._guard()
-        if guard is not None:
-            self._asking = asyncio.ensure_future(self._learn(guard))
-            await asyncio.wait([self._asking], timeout=GREETING_SECONDS)
-        return logins(self._offers, self._logins, terminal)
-
-    async def _learn(self, guard: NeedsLogin) -> None:
+    async def _fetch_login_methods(self, agent: NeedsLogin) -> None:
         try:
-            self._logins = list(await guard.logins())
-        except SegueError as error:  # which whoever opens a session is told
+            self._agent_login_methods = list(await agent.logins())
+        except SegueError as error:  # the client gets it when it opens a session
             log.warning("%s", error.message)
 
-    async def _initialize(self, params: Any) -> Any:
-        given = params if isinstance(params, dict) else {}
-        requested = given.get("protocolVersion")
-        if isinstance(requested, bool) or not isinstance(requested, int):
-            raise RpcError(INVALID_PARAMS, "protocolVersion must be an integer")
-        if self._settled:
-            raise RpcError(INVALID_REQUEST, "this connection is initialized already")
-        if requested < min(VERSIONS):
-            why = {"requested": max(requested, 0), "supported": list(VERSIONS)}
-            raise RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", why)
-        if requested == v1.VERSION:
-            self._client = leniently(given.get("clientCapabilities"), v1.ClientCapabilities)
-            self._version = v1.VERSION
-            return initialized_v1(self._offers, await self._ways(self._client.auth.terminal))
-        # A client of a later version may say things in ways we do not know; of ours it may not.
-        if requested == v2.VERSION:
-            _convert(given.get("info"), wire.Implementation)
-        client = leniently(given.get("capabilities"), v2.ClientCapabilities)
-        self._client = v1.ClientCapabilities(elicitation=client.elicitation)
-        self._version = v2.VERSION
-        terminal = client.auth is not None and client.auth.terminal is not None
-        return initialized_v2(self._offers, await self._ways(terminal))
-
     async def _log_in(self, request: wire.AuthRequest) -> wire.Empty:
-        # A method in a terminal is the client's own to run, and cannot be asked for.
-        known = [each.id for each in self._logins or OURS if each.args is None]
-        if request.method_id not in known:
+        # The client itself runs a method that has arguments, in a terminal.
+        methods = self._agent_login_methods or DEFAULT_LOGIN_METHODS
+        if request.method_id not in [method.id for method in methods if method.args is None]:
             raise RpcError(INVALID_PARAMS, f"no authentication method {request.method_id!r}")
-        if self._logins and (guard := await self._guard()):
-            await self._asked(guard.log_in(request.method_id), request)
+        if self._agent_login_methods and (agent := await self._agent_with_login()):
+            await _with_rpc_errors(agent.log_in(request.method_id), request)
         self._logged_out = False
         return wire.Empty()
 
     async def _log_out(self, request: Any) -> wire.Empty:
         self._logged_out = True
         await self.close()
-        if self._logins and (guard := await self._guard()):
-            await self._asked(guard.log_out(), request)
+        if self._agent_login_methods and (agent := await self._agent_with_login()):
+            await _with_rpc_errors(agent.log_out(), request)
         return wire.Empty()
 
 
-def _convert(params: Any, kind: type[Any]) -> Any:
-    given = {} if params is None else params
-    if isinstance(given, dict) and not isinstance(given.get("_meta"), dict | None):
-        given = {name: value for name, value in given.items() if name != "_meta"}
+async def _with_rpc_errors(work: Awaitable[Result], request: Any) -> Result:
+    """Await `work`, and raise an error of the hub as RpcError."""
     try:
-        return msgspec.convert(given, kind)
+        return await work
+    except SegueError as error:
+        raise to_rpc_error(error, request) from error
+
+
+def _parse_params(params: Any, request_type: type[Any]) -> Any:
+    """Return the parameters of a request as its wire type. An invalid `_meta` is ignored."""
+    fields = {} if params is None else params
+    if isinstance(fields, dict) and not isinstance(fields.get("_meta"), dict | None):
+        fields = {name: value for name, value in fields.items() if name != "_meta"}
+    try:
+        return msgspec.convert(fields, request_type)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, str(error)) from None
-
-
-def _refusal(error: SegueError, request: Any) -> RpcError:
-    # The session as the client spelt it; the hub knows one spelling only.
-    spelt = getattr(request, "session_id", "")
-    about = "session" in error.data and spelt
-    return RpcError(error.rpc_code, error.message, {"sessionId": spelt} if about else None)

@@ -1,4 +1,4 @@
-"""Any session, open or not: list, delete, title, archive, status."""
+"""Handle the methods for any session, attached or not: list, delete, title, archive, status."""
 
 from __future__ import annotations
 
@@ -11,124 +11,159 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from segue.acp import v1, v2, wire
+from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.interfaces.acp.attached_session import REST_SECONDS
-from segue.interfaces.acp.base import Base, any_id
+from segue.hub import Hub
+from segue.interfaces.acp.attached_session import TURN_END_SECONDS
+from segue.interfaces.acp.attached_sessions import AttachedSessions
+from segue.interfaces.acp.capabilities import AgentProfile
 from segue.interfaces.acp.meta import NAMESPACE, session_meta
-from segue.interfaces.acp.versions.encode_v2 import state_of
+from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model import clock
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.principal import Principal
 from segue.model.query import Query
 from segue.model.session import Session
 
+from .session_access import SessionAccess, canonical_id
+
 log = logging.getLogger("segue.acp")
 
-PAGE = 50
-MOST = 1000  # rows of a page, for those who ask for more than PAGE
+DEFAULT_PAGE_SIZE = 50
+MAX_PAGE_SIZE = 1000
 
 
-class Keeping(Base):
-    """Looking after sessions without being in them."""
+class ManageHandlers:
+    """Lists and manages the sessions that the client may use."""
 
-    async def session_list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
-        query = _query(request)
-        if not self._offers.remembers:
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        attached: AttachedSessions,
+        access: SessionAccess,
+        policy: VersionPolicy,
+        profile: AgentProfile,
+    ) -> None:
+        self._hub = hub
+        self._principal = principal
+        self._attached = attached
+        self._access = access
+        self._policy = policy
+        self._profile = profile
+
+    async def list(self, request: wire.ListRequest) -> wire.ListSessionsResponse:
+        """Answer `session/list`."""
+        query = _parse_query(request)
+        if not self._profile.persistent:
             return wire.ListSessionsResponse(sessions=[])
-        await self._tidy()
+        await self._access.purge_expired()
         page = await self._hub.sessions.list(self._principal, query, request.cursor)
         return wire.ListSessionsResponse(
-            sessions=[self._row(session) for session in page.sessions],
+            sessions=[self._session_info(session) for session in page.sessions],
             next_cursor=UNSET if page.next is None else page.next,
         )
 
-    def _row(self, session: Session) -> wire.SessionInfo:
+    async def delete(self, request: wire.SessionRequest) -> wire.Empty:
+        """Answer `session/delete`. Deleting a session that does not exist succeeds."""
+        session_id = canonical_id(request.session_id)
+        async with self._attached.lock(session_id):
+            try:
+                await self._close_and(self._hub.editor.trash, session_id)
+            except NotFound:
+                log.info("session %s does not exist; nothing to delete", session_id)
+        return wire.Empty()
+
+    async def set_title(self, request: wire.SetTitleRequest) -> wire.SetTitleResponse:
+        """Answer `session/set_title`."""
+        session_id = (await self._access.sync_and_get(request.session_id)).id
+        session = await self._hub.editor.set_title(self._principal, session_id, request.title)
+        await self._wait_sent(session_id)
+        return wire.SetTitleResponse(title=session.title or "")
+
+    async def archive(self, request: wire.SessionRequest) -> wire.Empty:
+        """Answer `session/archive`."""
+        session_id = (await self._access.sync_and_get(request.session_id)).id
+        async with self._attached.lock(session_id):
+            await self._close_and(self._hub.editor.archive, session_id)
+        return wire.Empty()
+
+    async def unarchive(self, request: wire.SessionRequest) -> wire.Empty:
+        """Answer `session/unarchive`."""
+        session_id = (await self._access.sync_and_get(request.session_id)).id
+        await self._hub.editor.unarchive(self._principal, session_id)
+        await self._wait_sent(session_id)
+        return wire.Empty()
+
+    async def status(self, request: wire.SessionRequest) -> Any:
+        """Answer `session/status`."""
+        session = await self._access.sync_and_get(request.session_id)
+        return self._policy.status_response(session, attached=session.id in self._attached)
+
+    def _session_info(self, session: Session) -> wire.SessionInfo:
         archived = session.archived_at is not None
         return wire.SessionInfo(
             session_id=session.id,
             cwd=session.cwd,
             title=session.title,
             updated_at=clock.to_rfc3339(session.active_at),
-            additional_directories=list(session.roots) if session.roots else UNSET,
-            archived=archived if self._offers.has("archive") else UNSET,
+            additional_directories=[*session.roots] if session.roots else UNSET,
+            archived=archived if self._profile.has("archive") else UNSET,
             meta=session_meta(session),
         )
 
-    async def session_delete(self, request: wire.SessionRequest) -> wire.Empty:
-        id = any_id(request.session_id)
-        async with self._alone(id):
-            try:
-                await self._put_away(id, self._hub.editor.trash)
-            except NotFound:
-                log.info("session %s was deleted already", id)
-        return wire.Empty()
+    async def _wait_sent(self, session_id: str) -> None:
+        """Wait until the client has received the events of a session, if it is attached."""
+        if attached_session := self._attached.get(session_id):
+            await attached_session.wait_sent()
 
-    async def session_set_title(self, request: wire.SetTitleRequest) -> wire.SetTitleResponse:
-        id = (await self._listed(request.session_id)).id
-        session = await self._hub.editor.set_title(self._principal, id, request.title)
-        if opened := self._opened.get(id):
-            await opened.caught_up()
-        return wire.SetTitleResponse(title=session.title or "")
+    async def _close_and(
+        self, edit: Callable[[Principal, str], Awaitable[object]], session_id: str
+    ) -> None:
+        """Close a session, end a turn that another process may be running, and edit the session."""
 
-    async def session_archive(self, request: wire.SessionRequest) -> wire.Empty:
-        id = (await self._listed(request.session_id)).id
-        async with self._alone(id):
-            await self._put_away(id, self._hub.editor.archive)
-        return wire.Empty()
-
-    async def session_unarchive(self, request: wire.SessionRequest) -> wire.Empty:
-        id = (await self._listed(request.session_id)).id
-        await self._hub.editor.unarchive(self._principal, id)
-        if opened := self._opened.get(id):
-            await opened.caught_up()
-        return wire.Empty()
-
-    async def session_status(self, request: wire.SessionRequest) -> Any:
-        session = await self._listed(request.session_id)
-        is_open = session.id in self._opened
-        if self._version == 1:
-            return v1.StatusResponse(status="open" if is_open else "saved")
-        state = {"state": state_of(session)}
-        return v2.StatusResponse(status="open" if is_open else "saved", state=state)
-
-    async def _put_away(self, id: str, away: Callable[[Principal, str], Awaitable[object]]) -> None:
-        """Close it here, end the turn that another process may be running, and do that to it."""
-
-        async def last() -> None:
-            session = await self._hub.sessions.get(self._principal, id)
+        async def end_turn_and_edit() -> None:
+            session = await self._hub.sessions.get(self._principal, session_id)
             if session.turn is not None:
-                await self._hub.turns.cancel(self._principal, id)
-                ended = self._hub.turns.wait(self._principal, id, session.turn)
+                await self._hub.turns.cancel(self._principal, session_id)
+                turn_end = self._hub.turns.wait(self._principal, session_id, session.turn)
                 try:
-                    await asyncio.wait_for(ended, REST_SECONDS)
+                    await asyncio.wait_for(turn_end, TURN_END_SECONDS)
                 except TimeoutError:
-                    log.info("session %s does not come to rest", id)  # the hub will say so
-            await away(self._principal, id)
+                    # The edit raises an error that says that a turn is running.
+                    log.info("session %s: the cancelled turn does not end", session_id)
+            await edit(self._principal, session_id)
 
-        await self._shut(id, last)
+        await self._attached.detach(session_id, end_turn_and_edit)
 
 
-def _query(request: wire.ListRequest) -> Query:
-    """The filters of a list: the protocol's own, the proposal's, and ours under `_meta`."""
-    own = (request.meta or {}).get(NAMESPACE, {})
-    if not isinstance(own, dict):
+def _parse_query(request: wire.ListRequest) -> Query:
+    """Return the filters of a list.
+
+    They are in the protocol's fields, in fields of a proposed extension, or in segue's `_meta`.
+    Raises RpcError if one of them is invalid.
+    """
+    own_filters = (request.meta or {}).get(NAMESPACE, {})
+    if not isinstance(own_filters, dict):
         raise RpcError(INVALID_PARAMS, f"_meta.{NAMESPACE} must be an object")
     if request.cwd is not None and not os.path.isabs(request.cwd):
         raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {request.cwd!r}")
-    created = own.get("createdAfter") if request.created_after is None else request.created_after
-    limit = own.get("limit", PAGE)
+    created_after = request.created_after
+    if created_after is None:
+        created_after = own_filters.get("createdAfter")
+    text = own_filters.get("search") if request.search is None else request.search
+    limit = own_filters.get("limit", DEFAULT_PAGE_SIZE)
     try:
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
-            raise InvalidInput(f"limit must be from 1 to {MOST}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE_SIZE:
+            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE_SIZE}")
         return msgspec.convert(
             {
                 "cwd": request.cwd,
-                "worktrees": own.get("includeWorktrees", False),
-                "tag": own.get("tag"),
-                "text": (own.get("search") if request.search is None else request.search) or None,
+                "worktrees": own_filters.get("includeWorktrees", False),
+                "tag": own_filters.get("tag"),
+                "text": text or None,
                 "archived": "exclude" if request.archived is None else request.archived,
-                "created_gt": None if created is None else clock.from_rfc3339(created),
+                "created_gt": None if created_after is None else clock.from_rfc3339(created_after),
                 "limit": limit,
             },
             Query,

@@ -1,71 +1,103 @@
-"""Working with an open session: prompt, cancel, modes and options."""
+"""Handle the methods that need an attached session: prompt, cancel, modes and options."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from segue.acp import v1, v2, wire
+from segue.acp import wire
 from segue.acp.rpc import INVALID_PARAMS, RpcError
-from segue.interfaces.acp.attached_session import Opened, stop_reason
-from segue.interfaces.acp.base import Base, any_id
+from segue.agents.base import Agent
+from segue.hub import Hub
+from segue.interfaces.acp.attached_session import AttachedSession
+from segue.interfaces.acp.attached_sessions import AttachedSessions
+from segue.interfaces.acp.errors import session_not_found
 from segue.interfaces.acp.versions import options
 from segue.interfaces.acp.versions.content import read_prompt
+from segue.interfaces.acp.versions.policy import VersionPolicy
 from segue.model.event import ConfigChanged
+from segue.model.principal import Principal
 from segue.model.session import Session
 
+from .session_access import canonical_id
 
-class Talking(Base):
-    """What a client may do with sessions that are open on its connection."""
 
-    async def session_prompt(self, request: wire.PromptRequest) -> Any:
-        opened = self._open_one(request.session_id)
-        outcome = await opened.prompt(read_prompt(request.prompt))
-        if self._version == 2:
-            return v2.PromptResponse(message_id=outcome)
-        return v1.PromptResponse(stop_reason=stop_reason(outcome))
+class PromptHandlers:
+    """Prompts and configures sessions that are attached to the client's connection."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        principal: Principal,
+        attached: AttachedSessions,
+        policy: VersionPolicy,
+        agent: Agent | None,
+    ) -> None:
+        """Create the handlers. `agent` answers all sessions; None means each session's own."""
+        self._hub = hub
+        self._principal = principal
+        self._attached = attached
+        self._policy = policy
+        self._agent = agent
+
+    async def prompt(self, request: wire.PromptRequest) -> Any:
+        """Answer `session/prompt`."""
+        attached_session = self._get_attached(request.session_id)
+        outcome = await attached_session.prompt(read_prompt(request.prompt))
+        return self._policy.prompt_response(outcome)
 
     async def cancel(self, request: wire.SessionRequest) -> None:
-        """The one thing that a client says without waiting for an answer."""
-        if opened := self._opened.get(any_id(request.session_id)):
-            await opened.cancel()
+        """Handle the notification `session/cancel`."""
+        if attached_session := self._attached.get(canonical_id(request.session_id)):
+            await attached_session.cancel()
 
-    async def session_set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
-        opened = self._open_one(request.session_id)
-        session = await self._hub.sessions.get(self._principal, opened.id)
-        await self._choose(opened, session, options.mode_option(session), request.mode_id)
+    async def set_mode(self, request: wire.SetModeRequest) -> wire.Empty:
+        """Answer `session/set_mode`."""
+        attached_session = self._get_attached(request.session_id)
+        session = await self._hub.sessions.get(self._principal, attached_session.id)
+        mode = options.mode_option(session)
+        await self._set_option(attached_session, session, mode, request.mode_id)
         return wire.Empty()
 
-    async def session_set_config_option(self, request: wire.SetConfigRequest) -> Any:
-        opened = self._open_one(request.session_id)
-        session = await self._hub.sessions.get(self._principal, opened.id)
-        option = options.find(session, request.config_id)
+    async def set_config_option(self, request: wire.SetConfigRequest) -> Any:
+        """Answer `session/set_config_option`."""
+        attached_session = self._get_attached(request.session_id)
+        session = await self._hub.sessions.get(self._principal, attached_session.id)
+        option = options.find_option(session, request.config_id)
         if option is None:
             raise RpcError(INVALID_PARAMS, f"no configuration option {request.config_id!r}")
-        kind = "boolean" if options.is_switch(option) else "id"
-        if isinstance(request.value, bool) != (kind == "boolean"):
-            wanted = "true or false" if kind == "boolean" else "one of its ids"
-            raise RpcError(INVALID_PARAMS, f"the value of this option is {wanted}")
-        if request.type not in (None, kind):
-            raise RpcError(INVALID_PARAMS, f"this option is of type {kind!r}")
-        session = await self._choose(opened, session, option, request.value)
-        if self._version == 1:
-            return v1.SetConfigResponse(config_options=self._configured(session))
-        return v2.SetConfigResponse(config_options=self._configured(session))
+        value_type = "boolean" if options.is_switch(option) else "id"
+        if isinstance(request.value, bool) != (value_type == "boolean"):
+            expected = "true or false" if value_type == "boolean" else "one of its ids"
+            raise RpcError(INVALID_PARAMS, f"the value of this option is {expected}")
+        if request.type not in (None, value_type):
+            raise RpcError(INVALID_PARAMS, f"this option is of type {value_type!r}")
+        session = await self._set_option(attached_session, session, option, request.value)
+        return self._policy.set_config_response(session)
 
-    async def _choose(
-        self, opened: Opened, session: Session, option: dict[str, Any], value: str | bool
+    def _get_attached(self, client_session_id: str) -> AttachedSession:
+        attached_session = self._attached.get(canonical_id(client_session_id))
+        if attached_session is None:
+            raise session_not_found(client_session_id)
+        return attached_session
+
+    async def _set_option(
+        self,
+        attached_session: AttachedSession,
+        session: Session,
+        option: dict[str, Any],
+        value: str | bool,
     ) -> Session:
-        known = [each["value"] for each in option["choices"]]
-        if isinstance(value, str) and value not in known:
-            why = f"no {option['name'].lower()} {value!r}; there are {', '.join(known)}"
-            raise RpcError(INVALID_PARAMS, why)
-        if options.is_offered(session, option["id"]):
-            agent = self._program.agent if self._program else None
+        """Set an option, and return the session after the client has received the update."""
+        values = [choice["value"] for choice in option["choices"]]
+        if isinstance(value, str) and value not in values:
+            message = f"no {option['name'].lower()} {value!r}; there are {', '.join(values)}"
+            raise RpcError(INVALID_PARAMS, message)
+        if options.is_agent_option(session, option["id"]):
             change = await self._hub.agents.set_option(
-                session, option["id"], value, agent, opened.tools
+                session, option["id"], value, self._agent, attached_session.mcp_servers
             )
         else:
-            change = ConfigChanged(mode=str(value))  # the one option that is ours
-        session = await self._hub.editor.configure(self._principal, opened.id, change)
-        await opened.caught_up()  # so that the update precedes the answer
+            change = ConfigChanged(mode=str(value))  # segue's only option of its own
+        session = await self._hub.editor.configure(self._principal, attached_session.id, change)
+        await attached_session.wait_sent()
         return session

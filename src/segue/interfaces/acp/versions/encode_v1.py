@@ -1,4 +1,4 @@
-"""Events as version 1 shows them: chunks that append."""
+"""Encode events for protocol version 1, where chunks are appended to messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from segue.acp import v1, wire
 from segue.acp.content import write_blocks
-from segue.interfaces.acp.meta import info_meta, turn_meta
+from segue.interfaces.acp.meta import turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff, Text
 from segue.model.event import (
@@ -30,7 +30,7 @@ from segue.model.event import (
 from segue.model.session import Session
 
 from . import options
-from .content import NOT_REPLAYED, cost, locations, text_block
+from .content import NOT_REPLAYED, encode_info, locations, text_block, total_cost
 
 _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentThoughtChunk]] = {
     UserMessage: v1.UserMessageChunk,
@@ -39,44 +39,49 @@ _CHUNKS: dict[type, type[v1.UserMessageChunk | v1.AgentMessageChunk | v1.AgentTh
 }
 
 
-class View1:
-    """What one connection has been shown of one session."""
+class EncoderV1:
+    """Encodes the events of one session for one client."""
 
-    def __init__(self, client: v1.ClientCapabilities) -> None:
-        self._session = client.session or v1.ClientSession()
-        self._streamed: dict[str, int] = {}
+    def __init__(self, client_session: v1.ClientSession | None) -> None:
+        """Create an encoder. `client_session` has the client's optional session abilities."""
+        self._client_session = client_session or v1.ClientSession()
+        self._streamed_lengths: dict[str, int] = {}  # characters sent as deltas, by message id
 
-    def replay(self, event: Event) -> Iterator[wire.SessionUpdate]:
-        """The conversation as it was; how it was named and run is told once, at the end."""
+    def encode_replayed(self, event: Event) -> Iterator[wire.SessionUpdate]:
+        """Encode an event of the history that a client loads."""
         if not isinstance(event.body, NOT_REPLAYED):
-            yield from self.show(event, None)
+            yield from self.encode_event(event, None)
 
-    def made(self, session: Session) -> Iterator[wire.SessionUpdate]:
-        """What is told of a session once its client knows its id."""
+    def encode_created(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the commands of a session, which the response has no field for."""
         if commands := options.commands_v1(session):
             yield v1.AvailableCommandsUpdate(available_commands=commands)
 
-    def ready(self, session: Session) -> Iterator[wire.SessionUpdate]:
-        """What a replay ends with."""
-        yield from self.made(session)
+    def encode_opened(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the commands, title and time that end a replay."""
+        yield from self.encode_created(session)
         yield wire.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[wire.SessionUpdate]:
-        if self._session.notices is not None:
+    def encode_notice(
+        self, severity: str, title: str, description: str
+    ) -> Iterator[wire.SessionUpdate]:
+        """Encode a notice if the client supports notices."""
+        if self._client_session.notices is not None:
             yield wire.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
+    def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
+        """Encode a live piece of a message, and remember how much of the message was sent."""
         chunk = v1.AgentThoughtChunk if delta.kind == "thought" else v1.AgentMessageChunk
-        self._streamed[delta.message] = delta.offset + len(delta.text)
+        self._streamed_lengths[delta.message] = delta.offset + len(delta.text)
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def show(self, event: Event, session: Session | None) -> Iterator[wire.SessionUpdate]:
-        """An event that has just happened; `session` is the row after it."""
+    def encode_event(self, event: Event, session: Session | None) -> Iterator[wire.SessionUpdate]:
+        """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
-                yield from self._message(event.id, type(body), body.content)
+                yield from self._encode_message(event.id, type(body), body.content)
             case ToolCall() as body:
                 yield v1.ToolCall(
                     tool_call_id=body.call_id,
@@ -84,7 +89,7 @@ class View1:
                     name=body.name,
                     kind=body.kind,
                     status="in_progress",
-                    content=tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content) or UNSET,
                     locations=locations(body) or UNSET,
                     raw_input=UNSET if body.input is None else body.input,
                 )
@@ -92,7 +97,7 @@ class View1:
                 yield v1.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status="completed" if body.status == "completed" else "failed",
-                    content=tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
@@ -106,58 +111,56 @@ class View1:
                     ]
                 )
             case InfoChanged() as body:
-                yield from _info(body, session)
+                yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
-                offered = body.options is not UNSET and options.OFFERED in body.options
-                if body.mode is not UNSET or offered:
+                offers_changed = body.options is not UNSET and options.OFFERED in body.options
+                if body.mode is not UNSET or offers_changed:
                     mode = options.mode_option(session)["value"]
                     yield v1.CurrentModeUpdate(current_mode_id=mode)
-                    config = options.config_v1(session, self._session)
+                    config = options.config_v1(session, self._client_session)
                     yield v1.ConfigOptionUpdate(config_options=config)
-                if offered:
-                    yield from self.made(session)
+                if offers_changed:
+                    yield from self.encode_created(session)
             case StatusChanged(status="idle", turn=turn) if turn is not None:
                 if session is not None and session.turn is None:
                     active = clock.to_rfc3339(session.active_at)
                     yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield wire.UsageUpdate(used=used, size=size, cost=cost(session))
-            case Compacted() as body if self._session.compaction is not None:
+                yield wire.UsageUpdate(used=used, size=size, cost=total_cost(session))
+            case Compacted() as body if self._client_session.compaction is not None:
                 yield wire.CompactionUpdate(
                     compaction_id=event.id,
                     status="completed",
                     summary=write_blocks(body.summary) or UNSET,
                 )
-            case Failed() as body if self._session.notices is not None:
+            case Failed() as body if self._client_session.notices is not None:
                 severity = "warning" if body.retry == "retrying" else "error"
                 yield wire.Notice(severity=severity, title=body.message or "Error")
 
-    def _message(self, id: str, kind: type, content: Content) -> Iterator[wire.SessionUpdate]:
-        sent = self._streamed.pop(id, 0)
-        chunk = _CHUNKS[kind]
+    def _encode_message(
+        self, message_id: str, body_type: type, content: Content
+    ) -> Iterator[wire.SessionUpdate]:
+        """Encode the part of a message that was not sent as deltas."""
+        sent = self._streamed_lengths.pop(message_id, 0)
+        chunk = _CHUNKS[body_type]
         for block in content:
             if sent and isinstance(block, Text):
-                rest, sent = block.text[sent:], max(0, sent - len(block.text))
-                if rest:
-                    yield chunk(content=text_block(rest), message_id=id)
+                unsent, sent = block.text[sent:], max(0, sent - len(block.text))
+                if unsent:
+                    yield chunk(content=text_block(unsent), message_id=message_id)
                 continue
-            for written in write_blocks([block]):
-                yield chunk(content=written, message_id=id)
+            for wire_block in write_blocks([block]):
+                yield chunk(content=wire_block, message_id=message_id)
 
 
-def _info(body: InfoChanged, session: Session | None) -> Iterator[wire.SessionUpdate]:
-    # An automatic title that a person's had precedence over changed nothing.
-    shown = body.title is not UNSET and (session is None or session.title == body.title)
-    meta = info_meta(body)
-    if shown or meta:
-        yield wire.SessionInfoUpdate(title=body.title if shown else UNSET, meta=meta or None)
-
-
-def tool_content(content: Content) -> list[v1.ToolCallContent]:
-    found: list[v1.ToolCallContent] = []
+def encode_tool_content(content: Content) -> list[v1.ToolCallContent]:
+    """Return the content of a tool call or of its result."""
+    encoded: list[v1.ToolCallContent] = []
     for block in content:
         if isinstance(block, Diff):
-            found.append(v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new))
+            encoded.append(v1.ToolDiff(path=block.path, old_text=block.old, new_text=block.new))
         else:
-            found += [wire.ToolContent(content=written) for written in write_blocks([block])]
-    return found
+            encoded += [
+                wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])
+            ]
+    return encoded

@@ -1,4 +1,4 @@
-"""Events as version 2 shows them: whole messages, replaced by their id."""
+"""Encode events for protocol version 2, where an update replaces a whole message by its id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import UNSET
 from segue.acp import v2, wire
 from segue.acp.content import write_blocks
 from segue.acp.rpc import INTERNAL_ERROR
-from segue.interfaces.acp.meta import info_meta, turn_meta
+from segue.interfaces.acp.meta import turn_meta
 from segue.model import clock
 from segue.model.content import Content, Diff
 from segue.model.event import (
@@ -34,7 +34,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 
 from . import options
-from .content import NOT_REPLAYED, cost, locations, text_block
+from .content import NOT_REPLAYED, encode_info, locations, text_block, total_cost
 
 _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] = {
     UserMessage: v2.UserMessage,
@@ -43,46 +43,51 @@ _MESSAGES: dict[type, type[v2.UserMessage | v2.AgentMessage | v2.AgentThought]] 
 }
 
 
-class View2:
-    """What one connection is shown of one session."""
+class EncoderV2:
+    """Encodes the events of one session for one client."""
 
     def __init__(self) -> None:
-        self._failure: str | None = None
-        self._joined = False  # in the middle of a turn
+        self._failure: str | None = None  # the last error of the current turn
+        self._attached_during_turn = False  # and no message has started since
 
-    def replay(self, event: Event) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
-        """The conversation as it was; how it was named and run is told once, at the end."""
+    def encode_replayed(self, event: Event) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
+        """Encode an event of the history that a client loads."""
         if not isinstance(event.body, NOT_REPLAYED):
-            yield from self.show(event, None)
+            yield from self.encode_event(event, None)
 
-    def made(self, session: Session) -> Iterator[wire.SessionUpdate]:
-        """Nothing: the answer says it all."""
+    def encode_created(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Return no updates: the response contains everything."""
         return iter(())
 
-    def ready(self, session: Session) -> Iterator[wire.SessionUpdate]:
-        """What opening a session ends with: its name, and the state it is in."""
+    def encode_opened(self, session: Session) -> Iterator[wire.SessionUpdate]:
+        """Encode the title and the state of a session that was opened."""
         yield wire.SessionInfoUpdate(
             title=session.title, updated_at=clock.to_rfc3339(session.active_at)
         )
         yield v2.StateUpdate(state=state_of(session))
-        self._joined = session.turn is not None
+        self._attached_during_turn = session.turn is not None
 
-    def notice(self, severity: str, title: str, description: str) -> Iterator[wire.SessionUpdate]:
+    def encode_notice(
+        self, severity: str, title: str, description: str
+    ) -> Iterator[wire.SessionUpdate]:
+        """Encode a notice for people."""
         yield wire.Notice(severity=severity, title=title, description=description)
 
-    def delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
+    def encode_delta(self, delta: Delta) -> Iterator[wire.SessionUpdate]:
+        """Encode a live piece of a message."""
         thought = delta.kind == "thought"
-        if self._joined and delta.offset == 0:
-            # The client may have seen some of this message before; it begins anew.
-            self._joined = False
-            whole = v2.AgentThought if thought else v2.AgentMessage
-            yield whole(message_id=delta.message, content=[])
+        if self._attached_during_turn and delta.offset == 0:
+            # The client may have received a part of this message before; the message restarts.
+            self._attached_during_turn = False
+            message = v2.AgentThought if thought else v2.AgentMessage
+            yield message(message_id=delta.message, content=[])
         chunk = v2.AgentThoughtChunk if thought else v2.AgentMessageChunk
         yield chunk(content=text_block(delta.text), message_id=delta.message)
 
-    def show(
+    def encode_event(
         self, event: Event, session: Session | None
     ) -> Iterator[wire.SessionUpdate | v2.ToolCallUpdate]:
+        """Encode a new event. `session` is the session after it, or None during a replay."""
         match event.body:
             case UserMessage() | AgentMessage() | AgentThought() as body:
                 message = _MESSAGES[type(body)]
@@ -94,7 +99,7 @@ class View2:
                     title=body.title or body.name,
                     kind=body.kind,
                     status="in_progress",
-                    content=tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content) or UNSET,
                     locations=locations(body) or UNSET,
                     raw_input=UNSET if body.input is None else body.input,
                 )
@@ -102,7 +107,7 @@ class View2:
                 yield v2.ToolCallUpdate(
                     tool_call_id=body.call_id,
                     status=body.status,
-                    content=tool_content(body.content) or UNSET,
+                    content=encode_tool_content(body.content) or UNSET,
                     raw_output=UNSET if body.output is None else body.output,
                 )
             case PlanChanged() as body:
@@ -114,21 +119,17 @@ class View2:
                 ]
                 yield v2.PlanUpdate(plan=v2.PlanItems(plan_id=body.plan_id, entries=entries))
             case InfoChanged() as body:
-                shown = body.title is not UNSET and (session is None or session.title == body.title)
-                meta = info_meta(body)
-                if shown or meta:
-                    title = body.title if shown else UNSET
-                    yield wire.SessionInfoUpdate(title=title, meta=meta or None)
+                yield from encode_info(body, session)
             case ConfigChanged() as body if session is not None:
-                offered = body.options is not UNSET and options.OFFERED in body.options
-                if body.mode is not UNSET or offered:
+                offers_changed = body.options is not UNSET and options.OFFERED in body.options
+                if body.mode is not UNSET or offers_changed:
                     yield v2.ConfigOptionUpdate(config_options=options.config_v2(session))
-                if offered and (commands := options.commands_v2(session)):
+                if offers_changed and (commands := options.commands_v2(session)):
                     yield v2.AvailableCommandsUpdate(available_commands=commands)
             case StatusChanged() as body:
-                yield from self._moved(body, session)
+                yield from self._encode_status(body, session)
             case ModelCalled(context_used=used, context_size=size) if used and size:
-                yield wire.UsageUpdate(used=used, size=size, cost=cost(session))
+                yield wire.UsageUpdate(used=used, size=size, cost=total_cost(session))
             case Compacted() as body:
                 yield wire.CompactionUpdate(
                     compaction_id=event.id,
@@ -140,7 +141,9 @@ class View2:
             case Failed() as body:
                 self._failure = body.message
 
-    def _moved(self, body: StatusChanged, session: Session | None) -> Iterator[wire.SessionUpdate]:
+    def _encode_status(
+        self, body: StatusChanged, session: Session | None
+    ) -> Iterator[wire.SessionUpdate]:
         if body.status in ("running", "rescheduling"):
             yield v2.StateUpdate(state="running")
         elif body.stop_reason == "requires_action":
@@ -149,45 +152,54 @@ class View2:
             if session is not None:
                 active = clock.to_rfc3339(session.active_at)
                 yield wire.SessionInfoUpdate(updated_at=active, meta=turn_meta(session))
-            yield self._rest(body.stop_reason, body.message)
+            yield self._encode_idle(body.stop_reason, body.message)
 
-    def _rest(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
+    def _encode_idle(self, reason: StopReason | None, message: str | None) -> v2.StateUpdate:
+        """Encode the end of a turn."""
         failure, self._failure = self._failure, None
         if reason is None:
             return v2.StateUpdate(state="idle")
-        if reason == "budget_reached":  # of what the protocol knows, the nearest
+        if reason == "budget_reached":  # unknown to the protocol; this is the closest
             return v2.StateUpdate(state="idle", stop_reason="max_turn_requests")
         if reason != "error":
             return v2.StateUpdate(state="idle", stop_reason=reason)
-        why = failure or message or "the turn failed"
-        error = {"code": INTERNAL_ERROR, "message": why}
+        error = {
+            "code": INTERNAL_ERROR,
+            "message": failure or message or "the turn failed",
+        }
         return v2.StateUpdate(state="idle", stop_reason="error", error=error)
 
 
 def state_of(session: Session) -> str:
-    """What a session's agent is doing, in one word."""
+    """Return the protocol's state of a session."""
     if session.pending:
         return "requires_action"
     return "running" if session.status in ("running", "rescheduling") else "idle"
 
 
-def tool_content(content: Content) -> list[v2.ToolCallContent]:
-    found: list[v2.ToolCallContent] = []
+def encode_tool_content(content: Content) -> list[v2.ToolCallContent]:
+    """Return the content of a tool call or of its result."""
+    encoded: list[v2.ToolCallContent] = []
     for block in content:
         if isinstance(block, Diff):
-            found.append(_diff(block))
+            encoded.append(_encode_diff(block))
         else:
-            found += [wire.ToolContent(content=written) for written in write_blocks([block])]
-    return found
+            encoded += [
+                wire.ToolContent(content=wire_block) for wire_block in write_blocks([block])
+            ]
+    return encoded
 
 
-def _diff(block: Diff) -> v2.ToolDiff:
+def _encode_diff(block: Diff) -> v2.ToolDiff:
     operation = "add" if block.old is None else "modify"
     change = v2.DiffChange(operation=operation, path=block.path, file_type="text")
-    return v2.ToolDiff(changes=[change], patch=v2.DiffPatch(format="git_patch", text=_patch(block)))
+    return v2.ToolDiff(
+        changes=[change], patch=v2.DiffPatch(format="git_patch", text=_git_patch(block))
+    )
 
 
-def _patch(block: Diff) -> str:
+def _git_patch(block: Diff) -> str:
+    """Return a diff in the format of `git diff`."""
     name = block.path.lstrip(os.sep)
     before = "/dev/null" if block.old is None else f"a/{name}"
     lines = [f"diff --git a/{name} b/{name}\n"]

@@ -1,4 +1,4 @@
-"""What can be chosen in a session: our modes, or what its agent offers itself; and commands."""
+"""The options and commands of a session: segue's modes, or those that the agent offers."""
 
 from __future__ import annotations
 
@@ -15,55 +15,74 @@ MODES: dict[str, tuple[str, str]] = {
     "plan": ("Plan", "Read and plan only"),
     "bypassPermissions": ("Do not ask", "Never ask for permission"),
 }
-MODE = "mode"  # the option, and its category
-OFFERED = "offered"  # where an agent with options of its own keeps them
+MODE = "mode"  # id of segue's option, and category of every mode option
+OFFERED = "offered"  # key of the session option that has the options and commands of its agent
 
 
 def current_mode(session: Session) -> str:
+    """Return the mode of a session, which is one of MODES."""
     return session.mode if session.mode in MODES else "default"
 
 
 def options(session: Session) -> list[dict[str, Any]]:
-    """All options: the agent's own, and our mode unless it has one."""
+    """Return all options: those of the agent, and segue's mode unless the agent has one."""
+    agent_options = _agent_options(session)
+    if any(option["category"] == MODE for option in agent_options):
+        return agent_options
+    mode = {
+        "id": MODE,
+        "name": "Mode",
+        "category": MODE,
+        "value": current_mode(session),
+        "choices": [
+            {"value": id, "name": name, "description": description}
+            for id, (name, description) in MODES.items()
+        ],
+    }
+    return [mode, *agent_options]
+
+
+def _agent_options(session: Session) -> list[dict[str, Any]]:
     offered: list[dict[str, Any]] = session.options.get(OFFERED, {}).get("options", [])
-    if any(each["category"] == MODE for each in offered):
-        return offered
-    choices = [
-        {"value": id, "name": name, "description": text} for id, (name, text) in MODES.items()
-    ]
-    ours = {"id": MODE, "name": "Mode", "category": MODE, "value": current_mode(session)}
-    return [{**ours, "choices": choices}, *offered]
+    return offered
 
 
-def is_offered(session: Session, option: str) -> bool:
-    """Whether an option is the agent's own."""
-    offered = session.options.get(OFFERED, {}).get("options", [])
-    return any(each["id"] == option for each in offered)
+def _agent_commands(session: Session) -> list[dict[str, Any]]:
+    offered: list[dict[str, Any]] = session.options.get(OFFERED, {}).get("commands", [])
+    return offered
 
 
-def find(session: Session, option: str) -> dict[str, Any] | None:
-    return next((each for each in options(session) if each["id"] == option), None)
+def is_agent_option(session: Session, option_id: str) -> bool:
+    """Return whether the agent offers an option itself."""
+    return any(option["id"] == option_id for option in _agent_options(session))
+
+
+def find_option(session: Session, option_id: str) -> dict[str, Any] | None:
+    """Return an option by its id, or None if the session does not have it."""
+    return next((option for option in options(session) if option["id"] == option_id), None)
 
 
 def mode_option(session: Session) -> dict[str, Any]:
-    return next(each for each in options(session) if each["category"] == MODE)
+    """Return the option that selects the mode. Every session has one."""
+    return next(option for option in options(session) if option["category"] == MODE)
 
 
 def mode_state(session: Session) -> v1.ModeState:
+    """Return the modes of a session as version 1 has them."""
     option = mode_option(session)
     modes = [
-        v1.Mode(id=each["value"], name=each["name"], description=each.get("description"))
-        for each in option["choices"]
+        v1.Mode(id=choice["value"], name=choice["name"], description=choice.get("description"))
+        for choice in option["choices"]
     ]
     return v1.ModeState(current_mode_id=option["value"], available_modes=modes)
 
 
 def is_switch(option: dict[str, Any]) -> bool:
-    """Whether an option is on or off, rather than one of several values."""
+    """Return whether the value of an option is true or false, not one of several choices."""
     return isinstance(option["value"], bool)
 
 
-def _kind(option: dict[str, Any]) -> Literal["select", "boolean"]:
+def _option_type(option: dict[str, Any]) -> Literal["select", "boolean"]:
     return "boolean" if is_switch(option) else "select"
 
 
@@ -72,63 +91,66 @@ def _choices(option: dict[str, Any]) -> list[wire.SelectOption] | UnsetType:
         return UNSET
     return [
         wire.SelectOption(
-            value=each["value"], name=each["name"], description=each.get("description")
+            value=choice["value"], name=choice["name"], description=choice.get("description")
         )
-        for each in option["choices"]
+        for choice in option["choices"]
     ]
 
 
 def config_v1(session: Session, client: v1.ClientSession | None) -> list[v1.ConfigOption]:
-    """The options; switches for clients that know of them."""
-    known = client.config_options if client is not None else None
-    switches = known is not None and known.boolean is not None
+    """Return the options for version 1, with switches only if the client supports them."""
+    supported = client.config_options if client is not None else None
+    with_switches = supported is not None and supported.boolean is not None
     return [
         v1.ConfigOption(
-            id=each["id"],
-            name=each["name"],
-            type=_kind(each),
-            category=each.get("category"),
-            description=each.get("description"),
-            current_value=each["value"],
-            options=_choices(each),
+            id=option["id"],
+            name=option["name"],
+            type=_option_type(option),
+            category=option.get("category"),
+            description=option.get("description"),
+            current_value=option["value"],
+            options=_choices(option),
         )
-        for each in options(session)
-        if switches or not is_switch(each)
+        for option in options(session)
+        if with_switches or not is_switch(option)
     ]
 
 
 def config_v2(session: Session) -> list[v2.ConfigOption]:
+    """Return the options for version 2."""
     return [
         v2.ConfigOption(
-            config_id=each["id"],
-            name=each["name"],
-            type=_kind(each),
-            category=each.get("category"),
-            description=each.get("description"),
-            current_value=each["value"],
-            options=_choices(each),
+            config_id=option["id"],
+            name=option["name"],
+            type=_option_type(option),
+            category=option.get("category"),
+            description=option.get("description"),
+            current_value=option["value"],
+            options=_choices(option),
         )
-        for each in options(session)
+        for option in options(session)
     ]
 
 
 def commands_v1(session: Session) -> list[v1.Command]:
+    """Return the commands of the agent for version 1."""
     return [
         v1.Command(
-            name=each["name"],
-            description=each["description"],
-            input=None if each.get("hint") is None else v1.CommandInput(hint=each["hint"]),
+            name=command["name"],
+            description=command["description"],
+            input=None if command.get("hint") is None else v1.CommandInput(hint=command["hint"]),
         )
-        for each in session.options.get(OFFERED, {}).get("commands", [])
+        for command in _agent_commands(session)
     ]
 
 
 def commands_v2(session: Session) -> list[v2.Command]:
+    """Return the commands of the agent for version 2."""
     return [
         v2.Command(
-            name=each["name"],
-            description=each["description"],
-            input=None if each.get("hint") is None else v2.CommandInput(hint=each["hint"]),
+            name=command["name"],
+            description=command["description"],
+            input=None if command.get("hint") is None else v2.CommandInput(hint=command["hint"]),
         )
-        for each in session.options.get(OFFERED, {}).get("commands", [])
+        for command in _agent_commands(session)
     ]

@@ -14,7 +14,7 @@ import click
 from segue.interfaces.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from segue.interfaces.acp import Program
+    from segue.interfaces.acp import ServedAgent
 
 _COMMAND_PREFIX = "acp:"
 MODEL_SET = """\
@@ -70,8 +70,8 @@ def acp_command(
     logging.basicConfig(stream=sys.stderr, level=level, format="segue: %(levelname)s %(message)s")
     from segue.interfaces.acp import serve_stdio
 
-    program = None if agent is None else _agent_program(agent)
-    serve_stdio(lambda: target.open(lasting=True), target.principal, program=program)
+    served_agent = None if agent is None else _served_agent(agent)
+    serve_stdio(lambda: target.open(lasting=True), target.principal, served_agent=served_agent)
 
 
 def _run_login(agent: str, args: tuple[str, ...]) -> None:
@@ -91,21 +91,21 @@ def _configured_model(target: Target) -> str | None:
     return model
 
 
-def _agent_program(name: str) -> Program:
-    from segue.interfaces.acp import Program
+def _served_agent(name: str) -> ServedAgent:
+    from segue.interfaces.acp import ServedAgent
 
     if name.startswith(_COMMAND_PREFIX):
         command = name.removeprefix(_COMMAND_PREFIX).strip()
         words = _split_command(command)
         if not words or shutil.which(words[0]) is None:
             raise _bad_agent(f"program {command!r} not found")
-        return Program(f"{_COMMAND_PREFIX}{command}", {"kind": "acp", "command": command})
+        return ServedAgent(f"{_COMMAND_PREFIX}{command}", {"kind": "acp", "command": command})
     from segue.agents.registry import AgentRegistry
 
     kinds = AgentRegistry().kinds()
     if name not in kinds:
         raise _bad_agent(f"unknown agent {name!r}; use {', '.join(kinds)} or acp:COMMAND")
-    return Program(name, {"kind": name})
+    return ServedAgent(name, {"kind": name})
 
 
 def _split_command(command: str) -> list[str]:

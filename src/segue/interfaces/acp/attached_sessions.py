@@ -1,0 +1,58 @@
+"""The sessions that are attached to one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from .attached_session import AttachedSession
+
+
+class AttachedSessions:
+    """The attached sessions of one client, by canonical id."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, AttachedSession] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._sessions
+
+    def get(self, session_id: str) -> AttachedSession | None:
+        """Return an attached session, or None if the session is not attached."""
+        return self._sessions.get(session_id)
+
+    def add(self, session: AttachedSession) -> None:
+        """Add a session that was attached."""
+        self._sessions[session.id] = session
+
+    def lock(self, session_id: str) -> asyncio.Lock:
+        """Return the lock of a session. Code that attaches or detaches the session holds it."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    async def detach(
+        self, session_id: str, before_silence: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Close a session if it is attached. The caller holds the session's lock.
+
+        `before_silence` runs when the session's turn has ended. If the session is attached, the
+        client receives the events that it stores.
+        """
+        if session := self._sessions.get(session_id):
+            try:
+                await session.close(before_silence)
+            finally:
+                self._sessions.pop(session_id, None)
+        elif before_silence is not None:
+            await before_silence()
+
+    async def close(self) -> None:
+        """Cancel the turns that the client started, and detach all its sessions."""
+        await asyncio.gather(*(self._close_one(session_id) for session_id in list(self._sessions)))
+
+    async def _close_one(self, session_id: str) -> None:
+        async with self.lock(session_id):
+            await self.detach(session_id)

@@ -1,0 +1,26 @@
+"""Translate errors into JSON-RPC errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from segue.acp.rpc import NOT_FOUND, RpcError
+from segue.model.errors import SegueError
+
+
+def session_not_found(client_session_id: str) -> RpcError:
+    """Return the error for a session that does not exist for the client, or is not attached."""
+    return RpcError(
+        NOT_FOUND, f"session not found: {client_session_id}", {"sessionId": client_session_id}
+    )
+
+
+def to_rpc_error(error: SegueError, request: Any) -> RpcError:
+    """Return an error of the hub as the answer to `request`.
+
+    The hub knows the canonical id of a session. The answer has the id that the client sent.
+    """
+    client_session_id = getattr(request, "session_id", "")
+    concerns_session = "session" in error.data and client_session_id
+    data = {"sessionId": client_session_id} if concerns_session else None
+    return RpcError(error.rpc_code, error.message, data)

@@ -1,0 +1,87 @@
+"""The policy of protocol version 1."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from msgspec import UNSET
+
+from segue.acp import v1, wire
+from segue.acp.rpc import INTERNAL_ERROR, RpcError
+from segue.model.event import PermissionAsked, ToolCall
+from segue.model.session import Session
+
+from . import options
+from .content import permission_options
+from .encode_v1 import EncoderV1, encode_tool_content
+
+
+class PolicyV1:
+    """Version 1: the response to a prompt is the end of its turn."""
+
+    default_mcp_transport: str | None = "stdio"
+    answers_prompt_at_start = False
+    echoes_own_prompts = False
+    always_sends_state = False
+
+    def __init__(self, capabilities: v1.ClientCapabilities) -> None:
+        self._client_session = capabilities.session
+
+    def create_encoder(self) -> EncoderV1:
+        return EncoderV1(self._client_session)
+
+    def wants_replay(self, request: wire.SetupRequest) -> bool:
+        return False
+
+    def setup_response(
+        self, session: Session, *, session_id: str | None = None
+    ) -> v1.SetupResponse:
+        return v1.SetupResponse(
+            session_id=UNSET if session_id is None else session_id,
+            modes=options.mode_state(session),
+            config_options=options.config_v1(session, self._client_session),
+        )
+
+    def load_response(self, session: Session) -> v1.SetupResponse:
+        return self.setup_response(session)
+
+    def prompt_response(self, outcome: str) -> v1.PromptResponse:
+        return v1.PromptResponse(stop_reason=stop_reason(outcome))
+
+    def prompt_error(self, outcome: str, failure: str | None) -> RpcError | None:
+        if outcome != "error":
+            return None
+        return RpcError(INTERNAL_ERROR, failure or "the turn failed")
+
+    def set_config_response(self, session: Session) -> v1.SetConfigResponse:
+        config = options.config_v1(session, self._client_session)
+        return v1.SetConfigResponse(config_options=config)
+
+    def status_response(self, session: Session, *, attached: bool) -> v1.StatusResponse:
+        return v1.StatusResponse(status="open" if attached else "saved")
+
+    def permission_request(
+        self, session_id: str, body: PermissionAsked, call: ToolCall | None
+    ) -> Any:
+        call_id = body.call_id or body.ask_id
+        fields = v1.ToolCallFields(tool_call_id=call_id, title=body.title)
+        if call is not None:
+            fields = v1.ToolCallFields(
+                tool_call_id=call_id,
+                title=body.title,
+                kind=call.kind,
+                status="pending",
+                content=encode_tool_content(call.content) or UNSET,
+                raw_input=UNSET if call.input is None else call.input,
+            )
+        return v1.PermissionRequest(
+            session_id=session_id, tool_call=fields, options=permission_options(body)
+        )
+
+
+def stop_reason(reason: str) -> wire.StopReason:
+    """Return the stop reason of version 1 that is closest to `reason`."""
+    if reason == "budget_reached":
+        return "max_turn_requests"
+    known: tuple[wire.StopReason, ...] = get_args(wire.StopReason)
+    return next((known_reason for known_reason in known if known_reason == reason), "end_turn")
