@@ -15,7 +15,6 @@ from segue.store import migrations
 
 BUSY_SECONDS = 30.0
 
-_VERSION_OFFSET = 60  # of `user_version` in the header of a SQLite file, four bytes
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     sqlite3.SQLITE_FULL: (errors.StoreFull, "the disk is full: nothing of this change was kept in"),
@@ -161,21 +160,21 @@ def _make_directory(path: Path) -> None:
 def _refuse_older_format(path: Path) -> None:
     """Raise StoreTooOld for a store of an unreleased segue.
 
-    The version is read from the file itself: a connection may move changes from the log into the
-    file when it closes, and such a store must not be altered.
+    The connection is immutable, because an ordinary one may move changes from the log into the
+    file when it closes, and such a store must not be altered. The file is opened by SQLite only:
+    closing any other descriptor of it would drop the locks of this process's connections.
     """
     try:
-        with path.open("rb") as file:
-            file.seek(_VERSION_OFFSET)
-            version = int.from_bytes(file.read(4))
-    except OSError:
-        return  # opening the store reports it
-    if 0 < version < _oldest_format():
-        address = _address(path, "immutable=1")
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        with closing(sqlite3.connect(_address(path, "immutable=1"), uri=True)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if not 0 < version < _oldest_format():
+                return
             sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'"
-            if connection.execute(sql).fetchone()[0]:
-                raise migrations.older_format_error("SQLite", str(path), version)
+            is_store = connection.execute(sql).fetchone()[0]
+    except sqlite3.Error:
+        return  # opening the store reports it
+    if is_store:
+        raise migrations.older_format_error("SQLite", str(path), version)
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
