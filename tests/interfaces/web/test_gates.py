@@ -47,7 +47,7 @@ async def test_a_login_link_works_once(tmp_path: Path) -> None:
         assert "set-cookie" not in again.headers
         site.client.cookies.clear()
         page = await site.get(f"/login?token={token}", 401)
-        assert "has been used" in page and "<code>segue open</code> makes another" in page
+        assert "was already used" in page and "run <code>segue open</code> to sign in" in page
         assert "`" not in page
         await site.get("/", 401)
 

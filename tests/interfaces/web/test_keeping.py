@@ -160,7 +160,7 @@ async def test_whoever_reads_a_shared_session_sees_it_grow_until_the_link_is_rev
     assert await serious(page) == []
     house.excuse("404")
     await page.keyboard.press("s")
-    await expect(page.locator("#toast")).to_contain_text("leads nowhere")
+    await expect(page.locator("#toast")).to_contain_text("is not valid")
 
 
 async def test_a_shared_session_that_is_deleted_says_so_to_its_readers(house: House) -> None:

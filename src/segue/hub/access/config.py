@@ -1,4 +1,4 @@
-"""What a workspace has configured: a few named settings, kept in its store."""
+"""Read and change the settings of a workspace, which its store holds."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from segue.store.base import Store
 
 
 class Setting(NamedTuple):
-    """One thing that can be configured, and how its value is written."""
+    """One setting: its description, an example and how its value is written as text."""
 
     description: str
     example: str
     kind: type[str] | type[int] | type[bool] = str
     choices: tuple[str, ...] = ()
-    check: Callable[[str, str], None] | None = None  # InvalidInput for what cannot be meant
+    check: Callable[[str, str], None] | None = None  # (name, text); raises InvalidInput
 
     def parse(self, name: str, text: str) -> Any:
-        """The value that somebody wrote."""
+        """Return the value of a text. Raises InvalidInput if the setting `name` cannot have it."""
         text = text.strip()
         if self.choices and text not in self.choices:
             raise InvalidInput(f"{name}: {text!r} is not one of {', '.join(self.choices)}")
@@ -31,34 +31,36 @@ class Setting(NamedTuple):
             return text.lower() in ("true", "yes", "on")
         if self.kind is int:
             if not text.isascii() or not text.isdigit() or int(text) < 1:
-                raise InvalidInput(f"{name}: {text!r} is no number above 0")
+                raise InvalidInput(f"{name}: {text!r} is not a whole number above 0")
             return int(text)
         if not text:
-            raise InvalidInput(f"{name}: a value is needed; `unset` removes it")
+            raise InvalidInput(
+                f"{name}: the value is empty; use `segue config unset {name}` to remove it"
+            )
         if self.check is not None:
             self.check(name, text)
         return text
 
 
-def _address(name: str, text: str) -> None:
+def _check_url(name: str, text: str) -> None:
     try:
         parts = urlsplit(text)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return
     except ValueError:
         pass
-    raise InvalidInput(f"{name}: {text!r} is no address that begins with http:// or https://")
+    raise InvalidInput(f"{name}: {text!r} is not a URL that begins with http:// or https://")
 
 
-def _search(name: str, text: str) -> None:
+def _check_search_provider(name: str, text: str) -> None:
     from segue.agents.tools.base import ToolError
     from segue.agents.tools.websearch import resolve_provider
 
     try:
-        _, where = resolve_provider(text)
+        _, url = resolve_provider(text)
     except ToolError as error:
         raise InvalidInput(str(error)) from None
-    _address(name, where)
+    _check_url(name, url)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -68,38 +70,42 @@ SETTINGS: dict[str, Setting] = {
         "anthropic:claude-sonnet-4-6",
     ),
     "model.base_url": Setting(
-        "The address of the model's server, for one of your own.",
+        "The URL of the model's server, if it is not the provider's.",
         "http://127.0.0.1:11434/v1",
-        check=_address,
+        check=_check_url,
     ),
     "model.thinking": Setting(
-        "How hard the model thinks; without it, as it does by default.",
+        "How hard the model thinks. If not set, the model's default applies.",
         "high",
         choices=("minimal", "low", "medium", "high", "xhigh", "max"),
     ),
-    "model.max_tokens": Setting("The longest answer, in tokens.", "16000", int),
+    "model.max_tokens": Setting("The maximum length of an answer in tokens.", "16000", int),
     "model.context": Setting(
-        "The size of the model's context in tokens, where it is not known.", "128000", int
+        "The size of the model's context in tokens, for a model that segue does not know.",
+        "128000",
+        int,
     ),
-    "model.max_turns": Setting("The most requests to the model for one prompt.", "100", int),
+    "model.max_turns": Setting(
+        "The maximum number of requests to the model for one prompt.", "100", int
+    ),
     **{
         setting.name: Setting(setting.about, setting.example, setting.kind)
         for definition in registry.definitions()
         for setting in definition.settings
     },
     "web.search": Setting(
-        "The provider of web_search: searxng:ADDRESS, brave or tavily; off without one.",
+        "The provider of web_search: searxng:URL, brave or tavily. If not set, web_search is off.",
         "searxng:https://search.example.org",
-        check=_search,
+        check=_check_search_provider,
     ),
     "web.private": Setting(
-        "Whether web_fetch, and MCP servers that others name, may be at private addresses.",
+        "Whether web_fetch and the MCP servers that clients name may use private addresses.",
         "false",
         bool,
     ),
     "bash.confine": Setting(
-        "How the local user's bash is confined: it writes only to the session's directories"
-        " (write), also reads nothing else and has no network (strict), or not at all (off).",
+        "The sandbox of the local user's bash. write: it writes only to the session's directories."
+        " strict: it also reads nothing else and has no network. off: no sandbox.",
         "write",
         choices=("write", "strict", "off"),
     ),
@@ -113,22 +119,23 @@ class Config:
         self._store = store
 
     async def all(self, workspace: str) -> Mapping[str, Any]:
-        """What is set, by name."""
+        """Return the values of the settings that are set, by name."""
         stored = await self._store.settings(workspace)
         return {name: stored[name] for name in SETTINGS if stored.get(name) is not None}
 
     async def set(self, workspace: str, name: str, text: str) -> Any:
-        """Set one from text; its value."""
-        value = _known(name).parse(name, text)
+        """Set a setting from text and return its value. Raises InvalidInput for an invalid one."""
+        value = _get_setting(name).parse(name, text)
         await self._store.set_setting(workspace, name, value)
         return value
 
     async def unset(self, workspace: str, name: str) -> None:
-        _known(name)
+        """Remove a setting. Raises InvalidInput if there is no such setting."""
+        _get_setting(name)
         await self._store.set_setting(workspace, name, None)
 
 
-def _known(name: str) -> Setting:
+def _get_setting(name: str) -> Setting:
     if name not in SETTINGS:
-        raise InvalidInput(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
+        raise InvalidInput(f"there is no setting {name!r}; the settings are {', '.join(SETTINGS)}")
     return SETTINGS[name]

@@ -1,6 +1,7 @@
-"""API keys: made, checked, listed, revoked; some expire. The store holds a digest, never a key.
+"""Create, check, list and revoke API keys.
 
-A key is 256 random bits, so a plain digest is as good as a slow one: there is nothing to guess.
+The store holds a digest of each key, never the key. A key is 256 random bits, so it cannot be
+guessed from a fast digest.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from segue.model.principal import ApiKey, Principal, check_workspace
 from segue.store.base import Store
 
 PREFIX = "sk-segue-"
+_SECRET_BYTES = 32
+_HINT_LENGTH = 4
 
 
 class Keys:
-    """The keys of a store."""
+    """The API keys of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -24,16 +27,16 @@ class Keys:
     async def create(
         self, workspace: str, name: str = "", *, expires_at: int | None = None
     ) -> tuple[ApiKey, str]:
-        """A new key and its secret, which is shown this once."""
+        """Create a key. Return it with its secret, which cannot be read again."""
         import secrets
 
-        secret = PREFIX + secrets.token_urlsafe(32)
+        secret = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         key = ApiKey(
             id=ids.new_id(),
             workspace=check_workspace(workspace),
             name=name,
             digest=_digest(secret),
-            hint=secret[-4:],
+            hint=secret[-_HINT_LENGTH:],
             created_at=clock.now(),
             expires_at=expires_at,
         )
@@ -41,19 +44,23 @@ class Keys:
         return key, secret
 
     async def authenticate(self, secret: str) -> Principal:
-        """Whom a secret stands for; Unauthorized for one that is unknown, revoked or expired."""
+        """Return the principal of a secret.
+
+        Raises Unauthorized if the key is unknown, revoked or expired.
+        """
         key = await self._store.find_key(_digest(secret))
         if key is None or not key.is_valid(clock.now()):
-            raise Unauthorized("this API key is not valid here")
+            raise Unauthorized("this API key is not valid: it is unknown, revoked or expired")
         return Principal(workspace=key.workspace, key_id=key.id)
 
     async def list(self, workspace: str | None = None) -> tuple[ApiKey, ...]:
-        """The keys of a workspace, or of all."""
+        """Return the keys of one workspace, or of all."""
         return tuple(await self._store.keys(workspace))
 
     async def revoke(self, workspace: str, id: str) -> None:
+        """Revoke a key. Raises NotFound if the workspace has no valid key with this id."""
         if not await self._store.revoke_key(workspace, id, clock.now()):
-            raise NotFound(f"no key {id} in workspace {workspace} that is still valid")
+            raise NotFound(f"workspace {workspace} has no valid key {id}")
 
 
 def _digest(secret: str) -> bytes:

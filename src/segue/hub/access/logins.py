@@ -1,14 +1,14 @@
-"""Browsers that people come with: a login link opens one once, and it stays open for a while.
+"""Sign browsers in: a login link works once, and the browser then stays signed in for a while.
 
-A visit is one record. It begins as a login link; whoever uses the link turns it, in one step that
-succeeds once, into a browser's own secret. The store holds digests, never the secrets.
+A login is one record. It begins as a link. The first browser that uses the link replaces the
+link's secret with a secret of its own, so a second use fails. The store holds digests, never the
+secrets.
 """
 
 from __future__ import annotations
 
 import hmac
 from hashlib import sha256
-from typing import Any
 
 from segue.hub.resources.records import Records
 from segue.model import clock, ids
@@ -18,28 +18,32 @@ from segue.model.record import Record
 
 from .keys import Keys
 
-LINK_LIFETIME = 3600 * clock.SECOND  # for which a login link waits to be used
-LOGIN_LIFETIME = 30 * clock.DAY  # for which a browser stays signed in
+LINK_LIFETIME = 3600 * clock.SECOND
+LOGIN_LIFETIME = 30 * clock.DAY
 
-_KIND = "visit"
+_KIND = "login"
+_SECRET_BYTES = 32
+_LINK = "link"  # states of a login
+_BROWSER = "browser"
 
 
 class Logins:
-    """The login links and browsers of a store."""
+    """The login links and signed-in browsers of a store.
+
+    A token names the workspace and the login, and contains the secret of the link or the browser.
+    """
 
     def __init__(self, records: Records, keys: Keys) -> None:
         self._records = records
         self._keys = keys
 
     async def create_link(self, principal: Principal) -> str:
-        """A token that lets one browser in, once, as this principal."""
-        import secrets
-
-        secret = secrets.token_urlsafe(32)
+        """Return a link's token. It signs one browser in as this principal, once."""
+        secret = _new_secret()
         body = {
-            "state": "link",
+            "state": _LINK,
             "digest": _digest(secret),
-            "until": clock.now() + LINK_LIFETIME,
+            "expires_at": clock.now() + LINK_LIFETIME,
             "local": principal.local,
             "key_id": principal.key_id,
         }
@@ -47,78 +51,91 @@ class Logins:
         return _token(record, secret)
 
     async def use_link(self, token: str) -> str:
-        """Use a login link's token: the secret of the browser that came with it."""
-        record, _ = await self._open(token, "link")
-        import secrets
+        """Use a link's token. Return the token of the browser.
 
-        secret = secrets.token_urlsafe(32)
-        used = {
-            "state": "browser",
+        Raises Unauthorized if the link was used before, has expired or does not exist.
+        """
+        record, _ = await self._find(token, _LINK)
+        secret = _new_secret()
+        signed_in = {
+            "state": _BROWSER,
             "digest": _digest(secret),
-            "until": clock.now() + LOGIN_LIFETIME,
+            "expires_at": clock.now() + LOGIN_LIFETIME,
         }
         try:
-            record = await self._records.update(record, record.body | used)
-        except Conflict:
-            raise Unauthorized(
-                "this login link has been used; `segue open` makes another"
-            ) from None
+            record = await self._records.update(record, record.body | signed_in)
+        except Conflict:  # another browser used it first
+            raise _unauthorized("this login link was already used") from None
         return _token(record, secret)
 
     async def sign_in(self, key: str) -> str:
-        """Let a browser in by an API key; its secret."""
+        """Sign a browser in with an API key. Return the token of the browser."""
         return await self.use_link(await self.create_link(await self._keys.authenticate(key)))
 
     async def authenticate(self, token: str) -> Principal:
-        """Whom a browser's secret stands for, as long as the key it came with is valid."""
-        _, principal = await self._open(token, "browser")
+        """Return the principal of a browser's token.
+
+        Raises Unauthorized if the login, or the API key that it was made with, is not valid.
+        """
+        _, principal = await self._find(token, _BROWSER)
         return principal
 
     async def expires_at(self, token: str) -> int:
-        """When a browser is signed out by itself: its visit ends then, or its key."""
-        record, principal = await self._open(token, "browser")
+        """Return when a browser is signed out: when its login or its API key expires."""
+        record, principal = await self._find(token, _BROWSER)
         key = principal.key_id and await self._key(principal.workspace, principal.key_id)
-        until = int(record.body["until"])
-        return min(until, key.expires_at) if key and key.expires_at is not None else until
+        expires_at = int(record.body["expires_at"])
+        return min(expires_at, key.expires_at) if key and key.expires_at is not None else expires_at
 
     async def sign_out(self, token: str) -> None:
         """Sign a browser out."""
-        record, _ = await self._open(token, "browser")
+        record, _ = await self._find(token, _BROWSER)
         await self._records.delete(record)
 
-    async def _open(self, token: str, state: str) -> tuple[Record, Principal]:
-        workspace, _, rest = token.rpartition("~")
-        id, _, secret = rest.partition(".")
-        known = ids.parse(id)
+    async def _find(self, token: str, state: str) -> tuple[Record, Principal]:
+        """Return the login of a token and its principal; raises Unauthorized if it is not valid."""
+        workspace, _, id_and_secret = token.rpartition("~")
+        id, _, secret = id_and_secret.partition(".")
         try:
-            record = await self._records.get(workspace, _KIND, known or "")
+            record = await self._records.get(workspace, _KIND, ids.parse(id) or "")
         except NotFound:
-            raise Unauthorized("this is no valid login") from None
+            raise _unauthorized("this login is not valid") from None
         body = record.body
         if not hmac.compare_digest(str(body["digest"]), _digest(secret)):
-            # A link that was used has another secret since, and says so to whoever comes again.
-            used = body["state"] == "browser" and state == "link"
-            why = "this login link has been used" if used else "this is no valid login"
-            raise Unauthorized(f"{why}; `segue open` makes another")
-        if body["state"] != state or body["until"] < clock.now():
-            raise Unauthorized("this login has expired; `segue open` makes another")
-        key_id = body["key_id"]
-        if key_id is not None:
-            key = await self._key(workspace, key_id)
-            if key is None or not key.is_valid(clock.now()):
-                expired = key is not None and key.revoked_at is None
-                why = "has expired" if expired else "is no longer valid"
-                raise Unauthorized(f"the key you signed in with {why}")
-        return record, Principal(workspace=workspace, local=body["local"], key_id=key_id)
+            used = body["state"] == _BROWSER and state == _LINK
+            problem = "this login link was already used" if used else "this login is not valid"
+            raise _unauthorized(problem)
+        if body["state"] != state or body["expires_at"] < clock.now():
+            raise _unauthorized("this login has expired")
+        if body["key_id"] is not None:
+            await self._check_key(workspace, body["key_id"])
+        return record, Principal(workspace=workspace, local=body["local"], key_id=body["key_id"])
+
+    async def _check_key(self, workspace: str, key_id: str) -> None:
+        key = await self._key(workspace, key_id)
+        if key is None or not key.is_valid(clock.now()):
+            expired = key is not None and key.revoked_at is None
+            problem = "has expired" if expired else "is no longer valid"
+            raise Unauthorized(f"the key you signed in with {problem}")
 
     async def _key(self, workspace: str, key_id: str) -> ApiKey | None:
         keys = await self._keys.list(workspace)
         return next((key for key in keys if key.id == key_id), None)
 
 
+def _new_secret() -> str:
+    import secrets
+
+    return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def _unauthorized(problem: str) -> Unauthorized:
+    return Unauthorized(f"{problem}; run `segue open` to sign in")
+
+
 def _token(record: Record, secret: str) -> str:
     return f"{record.workspace}~{record.id.replace('-', '')}.{secret}"
 
 
-def _digest(secret: Any) -> str:
-    return sha256(str(secret).encode("utf-8", "surrogatepass")).hexdigest()
+def _digest(secret: str) -> str:
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -100,7 +100,7 @@ async def _open(request: WebRequest) -> tuple[WebRequest, SessionView]:
     reading = WebRequest(request.app, request.http, request.path_params, await _reader(request))
     session = await reading.session()
     if session.state == "trashed":
-        raise NotFound("this link leads nowhere; its session was deleted")
+        raise NotFound("this link is not valid; its session was deleted")
     return reading, SessionView(
         session, _base(session, request.path_params["secret"]), writable=False
     )
