@@ -93,7 +93,7 @@ class SessionCatalog:
         query = _with_directories(query or Query())
         sources = await self._sources.in_workspace(principal.workspace)
         pager = Pager(self._store, sources, principal.workspace)
-        page = await pager.page(query, cursor, bind_filters)
+        page = await pager.page(query, cursor, bind_filters=bind_filters)
         if query.cwd is None:
             return page
         # Answer with the path that the client sent, which may be a link to the real directory.

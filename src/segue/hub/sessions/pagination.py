@@ -1,9 +1,10 @@
-"""Paging: one ordered list out of the store and the sources, with cursors that keep their promise.
+"""Page through one list of sessions, merged from the store and the sources.
 
-A session that exists from the first page to the last is in the union of the pages, and appears
-twice only if it was touched meanwhile. By creation that is plain keyset paging. By activity rows
-move up while a client pages down; so the first page notes where each list's changes stood, and
-after the last ordinary page further ones sweep, in id order, what changed since.
+A session that exists from the first page to the last is on one of the pages. It is on two only if
+it changed in the meantime. In order of creation, keyset pagination is enough for that. In order of
+activity, rows move up while a client pages down. So the first page's cursor holds the change point
+of each list, and after the last ordinary page, further pages sweep the sessions that changed since
+then, in order of their ids.
 """
 
 from __future__ import annotations
@@ -22,27 +23,40 @@ from segue.sources.base import Source
 from segue.store.base import Store
 
 MAX_PAGE_SIZE = 1000
+_START = Position(0, "")
 
 
 class Page(NamedTuple):
-    """Some sessions, and the cursors to their neighbours."""
+    """Some sessions, and the cursors of the next and the previous page."""
 
     sessions: list[Session]
     next: str | None = None
     prev: str | None = None
 
 
-class _List(Protocol):
+class _Slice(NamedTuple):
+    """A page whose cursors are not encoded yet."""
+
+    sessions: list[Session]
+    next: Cursor | None = None
+    prev: Cursor | None = None
+
+
+class _SessionList(Protocol):
+    """One of the lists that a pager merges."""
+
     name: str
 
     def page(
-        self, query: Query, after: Position | None, backward: bool
+        self, query: Query, after: Position | None, *, backward: bool
     ) -> Awaitable[list[Session]]: ...
     def change_point(self) -> Awaitable[ChangePoint]: ...
-    def sweep(self, query: Query, mark: ChangePoint, after: str) -> Awaitable[list[Session]]: ...
+    def sweep(self, query: Query, since: ChangePoint, after: str) -> Awaitable[list[Session]]: ...
 
 
-class _Stored:
+class _StoredSessions:
+    """The sessions of a workspace that are in the store."""
+
     name = ""
 
     def __init__(self, store: Store, workspace: str) -> None:
@@ -50,66 +64,67 @@ class _Stored:
         self._workspace = workspace
 
     def page(
-        self, query: Query, after: Position | None, backward: bool
+        self, query: Query, after: Position | None, *, backward: bool
     ) -> Awaitable[list[Session]]:
         return self._store.page(self._workspace, query, after, backward=backward)
 
     def change_point(self) -> Awaitable[ChangePoint]:
         return self._store.change_point(self._workspace)
 
-    def sweep(self, query: Query, mark: ChangePoint, after: str) -> Awaitable[list[Session]]:
-        return self._store.sweep(self._workspace, query, mark, after)
+    def sweep(self, query: Query, since: ChangePoint, after: str) -> Awaitable[list[Session]]:
+        return self._store.sweep(self._workspace, query, since, after)
 
 
-class _Unshadowed:
-    """A source without the sessions of which the store has a copy."""
+class _SourceSessions:
+    """The sessions of a source that were not imported into the store."""
 
     def __init__(self, source: Source, store: Store) -> None:
         self.name = source.name
         self._source = source
         self._store = store
 
+    async def page(self, query: Query, after: Position | None, *, backward: bool) -> list[Session]:
+        sessions: list[Session] = []
+        while True:
+            rows = await self._source.page(query, after, backward=backward)
+            more = await self._without_imported(rows)
+            sessions = more + sessions if backward else sessions + more
+            if len(rows) < query.limit or len(sessions) >= query.limit:
+                return sessions[-query.limit :] if backward else sessions[: query.limit]
+            after = position(rows[0] if backward else rows[-1], query.order)
+
     async def change_point(self) -> ChangePoint:
         return await self._source.change_point()
 
-    async def page(self, query: Query, after: Position | None, backward: bool) -> list[Session]:
-        found: list[Session] = []
+    async def sweep(self, query: Query, since: ChangePoint, after: str) -> list[Session]:
+        sessions: list[Session] = []
         while True:
-            rows = await self._source.page(query, after, backward)
-            seen = await self._visible(rows)
-            found = seen + found if backward else found + seen
-            if len(rows) < query.limit or len(found) >= query.limit:
-                return found[-query.limit :] if backward else found[: query.limit]
-            after = position(rows[0] if backward else rows[-1], query.order)
-
-    async def sweep(self, query: Query, mark: ChangePoint, after: str) -> list[Session]:
-        found: list[Session] = []
-        while True:
-            rows = await self._source.sweep(query, mark, after)
-            found += await self._visible(rows)
-            if len(rows) < query.limit or len(found) >= query.limit:
-                return found[: query.limit]
+            rows = await self._source.sweep(query, since, after)
+            sessions += await self._without_imported(rows)
+            if len(rows) < query.limit or len(sessions) >= query.limit:
+                return sessions[: query.limit]
             after = rows[-1].id
 
-    async def _visible(self, rows: Sequence[Session]) -> list[Session]:
-        copied = await self._store.existing_ids(self._source.workspace, [row.id for row in rows])
-        return [row for row in rows if row.id not in copied]
+    async def _without_imported(self, rows: Sequence[Session]) -> list[Session]:
+        imported = await self._store.existing_ids(self._source.workspace, [row.id for row in rows])
+        return [row for row in rows if row.id not in imported]
 
 
 class Pager:
-    """Pages of one workspace's sessions, from the store and its sources."""
+    """Page through the sessions of one workspace, from the store and the sources."""
 
     def __init__(self, store: Store, sources: Sequence[Source], workspace: str) -> None:
         self._store = store
         self._workspace = workspace
         self._sources = sources
-        self._lists: list[_List] = [_Stored(store, workspace)]
-        self._lists += [_Unshadowed(source, store) for source in sources]
+        self._lists: list[_SessionList] = [_StoredSessions(store, workspace)]
+        self._lists += [_SourceSessions(source, store) for source in sources]
 
-    async def page(self, query: Query, token: str | None, bind_filters: bool) -> Page:
-        """A page from the start, or from where a cursor says.
+    async def page(self, query: Query, token: str | None, *, bind_filters: bool) -> Page:
+        """Return the first page, or the page of a cursor's token.
 
-        `bind_filters` makes cursors good for the same filters only.
+        With `bind_filters`, cursors are valid for the same filters only. Raises InvalidInput if
+        the limit is too large, InvalidCursor if the token does not fit the query.
         """
         if query.limit > MAX_PAGE_SIZE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE_SIZE}, not {query.limit}")
@@ -120,95 +135,101 @@ class Pager:
             cursor = cursors.decode(token, key, self._workspace)
             _check(cursor, query, filters)
         if cursor is None:
-            for source in self._sources:
-                await source.refresh(query.cwd)
-        if cursor is not None and cursor.phase == "sweep":
-            sessions, following = await self._swept(query, cursor)
-            preceding = None
-        elif cursor is not None and cursor.backward:
-            sessions, following, preceding = await self._before(query, cursor)
-            if not sessions:  # everything before was deleted meanwhile
-                return await self.page(query, None, bind_filters)
+            result = await self._first(query, filters)
+        elif cursor.phase == "sweep":
+            result = await self._sweep(query, cursor)
+        elif cursor.backward:
+            result = await self._before(query, cursor)
+            if not result.sessions:  # all earlier sessions were deleted
+                return await self.page(query, None, bind_filters=bind_filters)
         else:
-            sessions, following, preceding = await self._after(query, cursor, filters)
+            result = await self._after(query, cursor)
 
-        def spell(made: Cursor | None) -> str | None:
-            return None if made is None else cursors.encode(made, key, self._workspace)
+        def encode(cursor: Cursor | None) -> str | None:
+            return None if cursor is None else cursors.encode(cursor, key, self._workspace)
 
-        return Page(sessions, spell(following), spell(preceding))
+        return Page(result.sessions, encode(result.next), encode(result.prev))
 
-    async def _after(
-        self, query: Query, cursor: Cursor | None, filters: bytes
-    ) -> tuple[list[Session], Cursor | None, Cursor | None]:
-        if cursor is None:
-            marks = {}
-            if query.order == "active":
-                marks = {each.name: await each.change_point() for each in self._lists}
-            here = Cursor(
-                order=query.order,
-                descending=query.descending,
-                position=Position(0, ""),
-                marks=marks,
-                filters=filters,
-            )
-        else:
-            here = cursor
-        sessions = await self._merged(query, cursor.position if cursor else None, backward=False)
-        more = len(sessions) > query.limit
-        sessions = sessions[: query.limit]
+    async def _first(self, query: Query, filters: bytes) -> _Slice:
+        """Return the first page. Its cursor holds the lists' change points."""
+        for source in self._sources:
+            await source.refresh(query.cwd)
+        change_points = {}
+        if query.order == "active":
+            change_points = {
+                sessions.name: await sessions.change_point() for sessions in self._lists
+            }
+        cursor = Cursor(
+            order=query.order,
+            descending=query.descending,
+            position=_START,
+            marks=change_points,
+            filters=filters,
+        )
+        sessions, has_more = await self._merge(query, None, backward=False)
+        return _Slice(sessions, _move(cursor, sessions[-1], query) if has_more else None)
+
+    async def _after(self, query: Query, cursor: Cursor) -> _Slice:
+        """Return the page after a cursor. The last one leads to the sweep, if there is one."""
+        sessions, has_more = await self._merge(query, cursor.position, backward=False)
         following: Cursor | None = None
-        if more:
-            following = replace(here, position=position(sessions[-1], query.order))
-        elif cursor is not None and query.order == "active":
-            sweep = replace(here, phase="sweep", position=Position(0, ""))
-            changed, rest = await self._swept(query, sweep)
-            if changed and not sessions:  # no page but the last may be empty
-                return changed, rest, None
-            following = sweep if changed else None
-        preceding: Cursor | None = None
-        if cursor is not None:
-            first = position(sessions[0], query.order) if sessions else cursor.position
-            preceding = replace(here, position=first, backward=True)
-        return sessions, following, preceding
+        if has_more:
+            following = _move(cursor, sessions[-1], query)
+        elif query.order == "active":
+            sweep = replace(cursor, phase="sweep", position=_START)
+            swept = await self._sweep(query, sweep)
+            if swept.sessions and not sessions:  # only the last page may be empty
+                return swept
+            following = sweep if swept.sessions else None
+        first = position(sessions[0], query.order) if sessions else cursor.position
+        return _Slice(sessions, following, replace(cursor, position=first, backward=True))
 
-    async def _before(
-        self, query: Query, cursor: Cursor
-    ) -> tuple[list[Session], Cursor | None, Cursor | None]:
-        sessions = await self._merged(query, cursor.position, backward=True)
-        more = len(sessions) > query.limit
-        sessions = sessions[-query.limit :]
+    async def _before(self, query: Query, cursor: Cursor) -> _Slice:
+        """Return the page before a cursor."""
+        sessions, has_more = await self._merge(query, cursor.position, backward=True)
         if not sessions:
-            return [], None, None
-        following = replace(cursor, position=position(sessions[-1], query.order), backward=False)
-        first = position(sessions[0], query.order)
-        return sessions, following, replace(cursor, position=first) if more else None
+            return _Slice([])
+        following = replace(_move(cursor, sessions[-1], query), backward=False)
+        return _Slice(sessions, following, _move(cursor, sessions[0], query) if has_more else None)
 
-    async def _merged(
-        self, query: Query, after: Position | None, *, backward: bool
-    ) -> list[Session]:
-        """Up to one more than a page, so as to know whether there is more."""
-        wanted = replace(query, limit=query.limit + 1)
-        rows = [await each.page(wanted, after, backward) for each in self._lists]
-        if len(rows) == 1:
-            return rows[0]
-        merged = [row for part in rows for row in part]
-        merged.sort(key=lambda row: position(row, query.order), reverse=query.descending)
-        return merged[-wanted.limit :] if backward else merged[: wanted.limit]
-
-    async def _swept(self, query: Query, cursor: Cursor) -> tuple[list[Session], Cursor | None]:
-        wanted = replace(query, limit=query.limit + 1)
+    async def _sweep(self, query: Query, cursor: Cursor) -> _Slice:
+        """Return the next sessions, by id, that changed since the first page."""
+        query_one_more = replace(query, limit=query.limit + 1)
         rows: list[Session] = []
-        for each in self._lists:
-            # A source that was not there on the first page promised nothing then.
-            if mark := cursor.marks.get(each.name):
-                rows += await each.sweep(wanted, mark, cursor.position.id)
+        for sessions in self._lists:
+            # A source that was added after the first page has no change point.
+            if since := cursor.marks.get(sessions.name):
+                rows += await sessions.sweep(query_one_more, since, cursor.position.id)
         rows.sort(key=lambda row: row.id)
-        more = len(rows) > query.limit
+        has_more = len(rows) > query.limit
         rows = rows[: query.limit]
-        return rows, replace(cursor, position=Position(0, rows[-1].id)) if more else None
+        return _Slice(
+            rows, replace(cursor, position=Position(0, rows[-1].id)) if has_more else None
+        )
+
+    async def _merge(
+        self, query: Query, after: Position | None, *, backward: bool
+    ) -> tuple[list[Session], bool]:
+        """Return a page of all lists, and whether there are more sessions in its direction."""
+        query_one_more = replace(query, limit=query.limit + 1)
+        rows = [
+            row
+            for sessions in self._lists
+            for row in await sessions.page(query_one_more, after, backward=backward)
+        ]
+        if len(self._lists) > 1:
+            rows.sort(key=lambda row: position(row, query.order), reverse=query.descending)
+        page = rows[-query.limit :] if backward else rows[: query.limit]
+        return page, len(rows) > query.limit
+
+
+def _move(cursor: Cursor, session: Session, query: Query) -> Cursor:
+    """Return the cursor at the position of a session."""
+    return replace(cursor, position=position(session, query.order))
 
 
 def _check(cursor: Cursor, query: Query, filters: bytes) -> None:
+    """Raise InvalidCursor if a cursor belongs to another query."""
     if (cursor.order, cursor.descending) != (query.order, query.descending):
         raise InvalidCursor("page token order does not match request")
     if cursor.filters != filters:
@@ -217,4 +238,4 @@ def _check(cursor: Cursor, query: Query, filters: bytes) -> None:
         low, high = query.created_bounds()
         at = cursor.position.at
         if (low is not None and at < low) or (high is not None and at > high):
-            raise InvalidCursor("the created_at window leaves out this page cursor's position")
+            raise InvalidCursor("this page cursor's position is outside the created_at filters")

@@ -1,4 +1,4 @@
-"""Titles from first prompts."""
+"""Make a session's title from its first prompt."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ import re
 from segue.model.content import Content, plain_text
 
 MAX_TITLE_LENGTH = 80
-# Lines that say nothing by themselves: mark-up, fences, rules.
-_EMPTY = re.compile(r"^\W*$|^```|^<[a-zA-Z!/?][^>]*>$")
+# Lines without words of their own: punctuation, code fences and single tags.
+_MEANINGLESS = re.compile(r"^\W*$|^```|^<[a-zA-Z!/?][^>]*>$")
 _COMMAND = re.compile(r"^/[a-z]")
-_LEAD = re.compile(r"^(?:[#>*\-\s]|\d+[.)]\s)+")
+_MARKDOWN_PREFIX = re.compile(r"^(?:[#>*\-\s]|\d+[.)]\s)+")
 _SPACES = re.compile(r"\s+")
 
 
 def title_from_prompt(content: Content) -> str | None:
-    """The first meaningful line of a prompt, cut at a word; None if it has none.
+    """Return the first meaningful line of a prompt, shortened; None if it has none.
 
-    A command (`/help`) gives the title only where nothing else does.
+    A command (`/help`) is the title only if no other line is.
     """
     command: str | None = None
-    for line in plain_text(content, "\n").splitlines():
-        line = clean(_LEAD.sub("", line))
-        if not line or _EMPTY.match(line):
+    for raw_line in plain_text(content, "\n").splitlines():
+        line = _to_plain_line(_MARKDOWN_PREFIX.sub("", raw_line))
+        if not line or _MEANINGLESS.match(line):
             continue
         if not _COMMAND.match(line):
-            return _cut(line)
-        command = command or _cut(line)
+            return _shorten(line)
+        command = command or _shorten(line)
     return command
 
 
-def clean(line: str) -> str:
-    """One line of printable text, single spaces."""
-    printable = "".join(char if char.isprintable() else " " for char in line)
+def _to_plain_line(text: str) -> str:
+    """Return printable text on one line, with single spaces."""
+    printable = "".join(char if char.isprintable() else " " for char in text)
     return _SPACES.sub(" ", printable).strip()
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
+    """Return at most MAX_TITLE_LENGTH characters, cut at a word if one ends in the second half."""
     if len(line) <= MAX_TITLE_LENGTH:
         return line
     head = line[: MAX_TITLE_LENGTH - 1]
-    word = head.rfind(" ")
-    if word > MAX_TITLE_LENGTH // 2:
-        head = head[:word]
+    last_space = head.rfind(" ")
+    if last_space > MAX_TITLE_LENGTH // 2:
+        head = head[:last_space]
     return head.rstrip(" ,;:.-") + "…"
