@@ -54,7 +54,6 @@ NOT_YET_CLEAN = (
     "docs/*",
     "src/segue/hub/resources/*",
     "src/segue/hub/sync/*",
-    "src/segue/hub/turns/*",
     "src/segue/interfaces/*",
     "src/segue/interfaces/rest/events/*",
     "src/segue/interfaces/rest/handlers/*",

@@ -100,7 +100,7 @@ stepping = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mar
 async def test_a_session_continues_after_its_turn_was_killed_at_any_step(
     setup: ModelSetup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, every: int
 ) -> None:
-    monkeypatch.setattr(engine, "ABANDONED", LEASE)
+    monkeypatch.setattr(engine, "ABANDONED_MICROSECONDS", LEASE)
     setup.hub = Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path, lease=LEASE)
     setup.provider.otherwise = script
     async with setup, AsyncExitStack() as stack, asyncio.timeout(TIMEOUT_SECONDS):

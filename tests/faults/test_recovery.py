@@ -42,7 +42,7 @@ NEXT = "/say the next one"
 def test_a_turn_killed_at_every_step_leaves_a_session_at_rest(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "ABANDONED", SHORT)
+    monkeypatch.setattr(engine, "ABANDONED_MICROSECONDS", SHORT)
 
     async def main() -> None:
         async with Hub(await place.open(), place.directory, lease=SHORT) as hub:

@@ -9,7 +9,7 @@ import pytest
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
 from segue.hub import Hub
-from segue.hub.turns.inbox import Said
+from segue.hub.turns.inbox import SystemText
 from segue.model import ids
 from segue.model.content import as_content
 from segue.model.errors import NotFound
@@ -116,7 +116,7 @@ async def test_a_result_from_outside_is_stored_under_its_own_id(make_hub: MakeHu
         called = await until(hub, id, ToolCall)
         assert isinstance(called.body, ToolCall) and called.body.custom
         result = ToolResult(call_id=called.body.call_id, content=as_content("rain"))
-        said = Said(id=ids.new_id(), content=as_content("be brief"))
+        said = SystemText(id=ids.new_id(), content=as_content("be brief"))
         given = await hub.turns.submit_tool_result(LOCAL, id, result, system=said)
         assert await hub.turns.wait(LOCAL, id, turn) == "end_turn"
         assert [(event.id, type(event.body)) for event in seen] == [
@@ -156,7 +156,7 @@ async def test_a_system_message_stands_after_its_prompt(make_hub: MakeHub) -> No
 
     async with make_hub(agent_registry=playing(play)) as hub:
         id = (await hub.editor.create(LOCAL)).id
-        said = Said(id=ids.new_id(), content=as_content("be brief"))
+        said = SystemText(id=ids.new_id(), content=as_content("be brief"))
         await hub.turns.wait(LOCAL, id, await hub.turns.submit(LOCAL, id, "hello", system=said))
         events = await hub.history.events(LOCAL, id)
         place = next(i for i, event in enumerate(events) if isinstance(event.body, UserMessage))

@@ -274,7 +274,9 @@ async def test_a_session_that_was_taken_over_hears_nothing_of_the_configured_mod
             lease = await hub.store.lease_of("local", session.id)
             assert lease is not None
             await hub.store.release(lease)
-            assert await hub.store.acquire("local", session.id, "another", engine.LEASE)
+            assert await hub.store.acquire(
+                "local", session.id, "another", engine.LEASE_MICROSECONDS
+            )
             return await look(workspace)
 
         monkeypatch.setattr(hub.records, "built_in_agent", slow)
@@ -384,7 +386,7 @@ async def test_what_only_a_program_that_is_gone_could_answer_blocks_nobody(
         assert await hub.turns.wait(LOCAL, id, taken) == "cancelled"
         assert await hub.turns.queued(LOCAL, id) == []
 
-        monkeypatch.setattr(engine, "ORPHANED", 0)
+        monkeypatch.setattr(engine, "ORPHANED_MICROSECONDS", 0)
         left = await hub.turns.submit(LOCAL, id, "with hooks", overrides=overrides)
         assert await hub.turns.wait(LOCAL, id, left) == "error"
         (failed,) = await events_of(hub, id, "failed")

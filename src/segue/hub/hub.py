@@ -162,14 +162,14 @@ class Hub:
     @cached_property
     def turns(self) -> TurnService:
         """Prompt sessions, answer and cancel turns."""
-        from .turns.engine import LEASE, TurnEngine
+        from .turns.engine import LEASE_MICROSECONDS, TurnEngine
         from .turns.runner import TurnDeps
         from .turns.service import TurnService
 
         deps = TurnDeps(self.store, self.history.live, self.agents.for_turn, self)
         return TurnService(
             self.store,
-            TurnEngine(deps, self._lease or LEASE),
+            TurnEngine(deps, self._lease or LEASE_MICROSECONDS),
             self.agents,
             self._lookup,
             self.history,

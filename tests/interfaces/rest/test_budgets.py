@@ -89,7 +89,7 @@ async def test_a_turn_stops_at_its_budget_and_goes_on_with_another(
             updated = [each for each in events if each["type"] == "session.updated"]
             assert [each.get("budget") for each in updated][-1] == limit("900")
             assert types(events).count("user.message") == 1 and len(model.requests) == 3
-            assert "Go on" in str(model.requests[-1]["messages"][-1])
+            assert "Continue where" in str(model.requests[-1]["messages"][-1])
             before = len(events)
             await api.ok("POST", path, {"budget": limit("900")})
             assert len(await api.events(made["id"])) == before
@@ -231,7 +231,7 @@ async def test_a_budget_that_is_changed_as_the_turn_stops_lets_it_go_on(tmp_path
         await api.hub.turns.run(api.principal, id, "go")
         await api.hub.turns.engine.rest()
         session = await api.hub.sessions.get(api.principal, id)
-        assert turns == ["go", "Go on where you stopped."]
+        assert turns == ["go", "Continue where you stopped."]
         assert (session.stop_reason, session.turns) == ("end_turn", 2)
 
 
@@ -263,7 +263,7 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
         await api.hub.turns.engine.rest()
         session = await api.hub.sessions.get(api.principal, id)
         # The first has spent all of it, so the second has nothing to go on with.
-        assert turns == ["go", "Go on where you stopped."]
+        assert turns == ["go", "Continue where you stopped."]
         assert (session.stop_reason, session.turns) == ("budget_reached", 2)
 
 

@@ -1,10 +1,10 @@
-"""Turns: one at a time in each session, wherever it runs.
+"""Run turns: one at a time in each session, in one of the processes that share a store.
 
-A prompt is a row in the session's inbox. Whoever holds the session's lease takes prompts from it,
-in order; beginning a turn consumes the row in the transaction that stores the message, so a prompt
-is begun once or not at all. Cancels and answers reach the holder the same way, from any process.
-A holder that dies lets its lease expire; whoever notices closes the turn it had open (a begun turn
-is never run again) and goes on with the prompts it had not begun.
+A prompt is an item in the session's inbox. The process that has the session's lease takes prompts
+from it, in order. The transaction that stores the message also removes the item, so a prompt is
+begun once or not at all. Cancels and answers reach that process the same way, from any other.
+If the process dies, its lease expires. The process that notices closes the turn that was open (a
+begun turn is never run again) and runs the prompts that had not begun.
 """
 
 from __future__ import annotations
@@ -27,69 +27,69 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Signal
 
-from .runner import Running, TurnDeps, partials, unanswered
+from .runner import TurnDeps, TurnRunner, failed_request, partial_messages
 
 log = logging.getLogger("segue.turns")
 
-LEASE = 15 * clock.SECOND
+LEASE_MICROSECONDS = 15 * clock.SECOND
 RENEW_SECONDS = 4.0
 RECOVER_SECONDS = 5.0
-# A prompt that nobody has taken for so long was left by a process that died.
-ABANDONED = 3 * clock.SECOND
-# One that needs what a program lent it, and waits for so long, has outlived that program.
-ORPHANED = 30 * clock.SECOND
+# A prompt that no process has begun for so long was left by a process that died.
+ABANDONED_MICROSECONDS = 3 * clock.SECOND
+# A prompt that needs hooks of a program and waits for so long has outlived that program.
+ORPHANED_MICROSECONDS = 30 * clock.SECOND
 
 
 class SessionLease:
-    """A session held open by this process: prompts to it run here until it is closed."""
+    """A session that is open in this process: its prompts run here until the lease is closed."""
 
     def __init__(self, engine: TurnEngine, name: Name) -> None:
         self._engine = engine
         self.name = name
 
     async def close(self) -> None:
-        """Cancel the turn, if one runs, and let the session go."""
+        """Cancel the running turn and release the session."""
         await self._engine.release(self.name)
 
 
 class TurnEngine:
     """The turn engine of one process."""
 
-    def __init__(self, deps: TurnDeps, lease: int = LEASE) -> None:
+    def __init__(self, deps: TurnDeps, lease: int = LEASE_MICROSECONDS) -> None:
         self._deps = deps
         self._store = deps.store
         self._ttl = lease
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{ids.new_id()}"
-        self._drivers: dict[Name, _Driver] = {}
-        self._holds: dict[Name, tuple[Agent | None, Tools]] = {}
+        self._drivers: dict[Name, _SessionDriver] = {}
+        self._open_sessions: dict[Name, tuple[Agent | None, Tools]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._closed = False
 
     @property
     def running(self) -> int:
-        """How many turns run in this process."""
+        """The number of turns that run in this process."""
         return sum(driver.busy for driver in self._drivers.values())
 
     def start(self) -> None:
-        """Begin to renew leases and to notice what dead processes left."""
+        """Begin to renew leases and to recover the turns of dead processes."""
         if self._started:
             return
         self._started = True
         self._deps.live.listen(self._signal)
         self._spawn(self._renew())
-        self._spawn(self._watch_over())
+        self._spawn(self._recover_regularly())
 
     async def rest(self) -> None:
-        """Wait until there is nothing left to do for the sessions that are at work here."""
+        """Wait until no turn runs in this process and no prompt is queued for it."""
         while tasks := [each.task for each in self._drivers.values() if each.task is not None]:
             await asyncio.wait(tasks)
 
     async def drain(self, seconds: float, why: str) -> None:
-        """Begin nothing more, and let the turns that run end; those that take longer are cut.
+        """Begin no further turn, and interrupt the turns that run longer than `seconds`.
 
-        Prompts that have not begun stay in their inboxes, for another process to take up. `why`
-        is told of the turns that were cut.
+        Prompts that have not begun stay in their inboxes for another process. `why` becomes the
+        reason of the interrupted turns.
         """
         self._closed = True
         drivers = list(self._drivers.values())
@@ -99,7 +99,7 @@ class TurnEngine:
         await asyncio.gather(*(driver.stop(why) for driver in drivers))
 
     async def close(self) -> None:
-        """Cancel this process's turns and give back its leases."""
+        """Cancel this process's turns and release its leases."""
         self._closed = True
         await asyncio.gather(*(driver.stop() for driver in list(self._drivers.values())))
         for task in list(self._tasks):
@@ -107,7 +107,7 @@ class TurnEngine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def kick(self, name: Name) -> None:
-        """Run what is in a session's inbox, unless another process holds the session."""
+        """Run the prompts in a session's inbox, unless another process has its lease."""
         self.start()
         if driver := self._drivers.get(name):
             driver.wake.set()
@@ -128,27 +128,27 @@ class TurnEngine:
         *,
         stored: bool = True,
     ) -> SessionLease:
-        """Hold a session open, with an agent and MCP servers of this process's own.
+        """Open a session in this process, with an agent and MCP servers of this process's own.
 
-        Where another process holds it, prompts go on running there. One that is not in the store
-        is held as soon as it is.
+        If another process has its lease, prompts run there. A session that is not `stored` yet is
+        leased with its first prompt.
         """
-        self._holds[name] = (agent, tools or NoTools())
+        self._open_sessions[name] = (agent, tools or NoTools())
         try:
             if stored:
                 await self.kick(name)
         except BaseException:
-            self._holds.pop(name, None)
+            self._open_sessions.pop(name, None)
             raise
         return SessionLease(self, name)
 
     def has_own_agent(self, name: Name) -> bool:
-        """Whether this process holds a session open with an agent of its own."""
-        agent, _ = self._holds.get(name, (None, None))
+        """Return whether a session is open in this process with an agent of its own."""
+        agent, _ = self._open_sessions.get(name, (None, None))
         return agent is not None
 
     async def release(self, name: Name) -> None:
-        agent, _ = self._holds.pop(name, (None, None))
+        agent, _ = self._open_sessions.pop(name, (None, None))
         if driver := self._drivers.get(name):
             await driver.stop()
         if isinstance(agent, SupportsRelease):
@@ -156,19 +156,19 @@ class TurnEngine:
 
     def _drive(self, name: Name, lease: Lease) -> None:
         if name not in self._drivers:
-            driver = self._drivers[name] = _Driver(self._deps, lease, self._holds)
+            driver = self._drivers[name] = _SessionDriver(self._deps, lease, self._open_sessions)
             driver.task = self._spawn(self._driven(name, driver))
 
-    async def _driven(self, name: Name, driver: _Driver) -> None:
+    async def _driven(self, name: Name, driver: _SessionDriver) -> None:
         try:
-            able = await driver.run()
+            can_run = await driver.run()
         except StoreError as error:
-            log.warning("session %s was left as it is: %s", name[1], error)
+            log.warning("session %s: the turn was not finished: %s", name[1], error)
             return
         finally:
             self._drivers.pop(name, None)
-        # A prompt may have come between the last look and the release.
-        if able and not self._closed:
+        # A prompt may have arrived between the last read of the inbox and the release.
+        if can_run and not self._closed:
             try:
                 items = await self._store.inbox(*name)
             except NotFound:
@@ -184,10 +184,10 @@ class TurnEngine:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._on_task_end)
         return task
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a turn's task failed", exc_info=error)
@@ -199,28 +199,28 @@ class TurnEngine:
                 continue
             drivers = dict(self._drivers)
             try:
-                held = await self._store.renew(self.holder, self._ttl)
+                leased = await self._store.renew(self.holder, self._ttl)
                 for name, driver in drivers.items():
-                    if name not in held:
-                        driver.lost()
-                for name in held - self._drivers.keys():
-                    await self._take_over(name)  # what an error left of a turn of our own
+                    if name not in leased:
+                        driver.lose_lease()
+                for name in leased - self._drivers.keys():
+                    await self._take_over(name)  # an error ended its driver and left the turn open
             except SegueError as error:
                 log.warning("could not renew leases: %s", error)
 
-    async def _watch_over(self) -> None:
+    async def _recover_regularly(self) -> None:
         while True:
             try:
                 await self.recover()
             except SegueError as error:
-                log.warning("could not look for abandoned turns: %s", error)
+                log.warning("could not recover abandoned turns: %s", error)
             await asyncio.sleep(RECOVER_SECONDS)
 
     async def recover(self) -> None:
-        """Close the turns of dead processes, and run the prompts they had not begun."""
+        """Close the turns of dead processes and run the prompts that they had not begun."""
         for lease in await self._store.expired_leases():
             await self._take_over((lease.workspace, lease.session))
-        for name in await self._store.waiting_prompts(clock.now() - ABANDONED):
+        for name in await self._store.waiting_prompts(clock.now() - ABANDONED_MICROSECONDS):
             await self._take_over(name)
 
     async def _take_over(self, name: Name) -> None:
@@ -230,147 +230,149 @@ class TurnEngine:
             return
 
 
-class _Driver:
-    """Runs the turns of one session, while this process holds its lease."""
+class _SessionDriver:
+    """Run the turns of one session while this process has its lease."""
 
     def __init__(
-        self, deps: TurnDeps, lease: Lease, holds: Mapping[Name, tuple[Agent | None, Tools]]
+        self, deps: TurnDeps, lease: Lease, open_sessions: Mapping[Name, tuple[Agent | None, Tools]]
     ) -> None:
         self._deps = deps
         self._store = deps.store
         self._lease = lease
         self._name: Name = (lease.workspace, lease.session)
-        self._running: Running | None = None
+        self._runner: TurnRunner | None = None
         self._stopping = False
         self._lost = False
-        self._holds = holds
+        self._open_sessions = open_sessions
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
-        return self._running is not None
+        return self._runner is not None
 
     def retire(self) -> asyncio.Task[None]:
-        """Begin no further turn; what is done when the one that runs has ended."""
-        assert self.task is not None  # set as soon as it was made
+        """Begin no further turn; return the task, which ends with the running turn."""
+        assert self.task is not None  # set right after the driver is created
         self._stopping = True
         self.wake.set()
         return self.task
 
     async def stop(self, why: str | None = None) -> None:
-        """Cancel the running turn, and end. With `why` it was nobody's override, but cut off."""
+        """Cancel the running turn and end; with `why`, the turn counts as interrupted."""
         task = self.retire()
-        if self._running is not None:
-            self._running.cancel(why)
+        if self._runner is not None:
+            self._runner.cancel(why)
         await asyncio.wait([task])
 
-    def lost(self) -> None:
-        """The lease is gone: nothing may be written any more."""
+    def lose_lease(self) -> None:
+        """Stop at once and write nothing, because the lease is lost."""
         if not self._lost:
-            log.info("session %s was taken over or removed", self._lease.session)
+            log.info("session %s: the lease was lost", self._lease.session)
         self._lost = self._stopping = True
         self.wake.set()
-        if self._running is not None:
-            self._running.abandon()
+        if self._runner is not None:
+            self._runner.abandon()
 
     async def run(self) -> bool:
-        """Until there is nothing left to do; False if there is, but not for this process."""
+        """Run until no prompt is left; return False if this process cannot run those that are."""
         try:
-            able = await self._work()
+            can_run = await self._run_prompts()
         except (LeaseLost, NotFound):
-            self.lost()
+            self.lose_lease()
         finally:
             self._deps.live.finish_messages(self._name)
         if self._lost:
             return False
-        # Neither after an error nor when lost: an open turn is found by a lease that ran out.
+        # Not after an error: recovery finds an open turn by its expired lease.
         await self._store.release(self._lease)
-        return able
+        return can_run
 
-    async def _work(self) -> bool:
-        await self._settle()
+    async def _run_prompts(self) -> bool:
+        await self._close_left_turn()
         while not self._stopping:
             self.wake.clear()
             prompt = await self._next_prompt()
             if prompt is not None:
                 if not await self._turn(prompt):
                     return False
-            elif self._name in self._holds:
+            elif self._name in self._open_sessions:
                 await self.wake.wait()
             else:
                 break
         return not self._stopping
 
-    async def _settle(self) -> None:
-        """Close the turn that a former holder left open."""
+    async def _close_left_turn(self) -> None:
+        """Close the turn that a process which died left open."""
         session = await self._store.get(*self._name)
         if session is None or session.turn is None:
             return
-        cut: list[AnyBody | Draft] = [*partials(await self._store.deltas(*self._name))]
+        unstored: list[AnyBody | Draft] = [*partial_messages(await self._store.deltas(*self._name))]
         spans = ("model_asked", "model_called")
         last = await self._store.events(*self._name, types=spans, limit=1, backward=True)
-        cut += unanswered(next((e.id for e in last if isinstance(e.body, ModelAsked)), None))
+        unstored += failed_request(
+            next((e.id for e in last if isinstance(e.body, ModelAsked)), None)
+        )
 
         def decide(current: Session) -> list[AnyBody | Draft]:
             if current.turn is None:
                 return []
             why = "the process that ran this turn ended before it did"
-            return [*cut, Interrupted(reason=why), *end_turn_events(current, why, "error")]
+            return [*unstored, Interrupted(reason=why), *end_turn_events(current, why, "error")]
 
         await self._store.change(*self._name, decide, lease=self._lease)
 
     async def _next_prompt(self) -> InboxItem | None:
-        """The oldest prompt. With no turn running, cancels and answers have nothing to act on."""
+        """Return the oldest prompt; drop the cancels and answers before it, which have no turn."""
         stale = []
-        found = None
+        prompt = None
         for item in await self._store.inbox(*self._name):
             if item.kind == "prompt":
-                found = found or item
-            elif found is None:
+                prompt = prompt or item
+            elif prompt is None:
                 stale.append(item.number)
         if stale:
             await self._store.drop_inbox(*self._name, stale)
-        return found
+        return prompt
 
     async def _turn(self, prompt: InboxItem) -> bool:
-        """Run one turn. False when this process cannot answer for the session's agent."""
+        """Run one turn; return False if this process cannot build the session's agent."""
         session = await self._store.get(*self._name)
         if session is None:
             raise NotFound(f"no session {self._lease.session}", session=self._lease.session)
-        agent, tools = self._holds.get(self._name, (None, NoTools()))
+        agent, tools = self._open_sessions.get(self._name, (None, NoTools()))
         try:
             overrides = prompt.body.get("overrides", {})
             agent = agent or await self._deps.build_agent(session, overrides, self._lease)
         except NoAgent as error:
             log.warning("session %s: %s", session.id, error)
-            if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED:
-                return await self._taken_back()
-            agent = _Refusing(error)
-        self._running = Running(self._deps, self._lease, self.wake, agent, tools)
+            if HOOKS_KEY not in overrides or prompt.at > clock.now() - ORPHANED_MICROSECONDS:
+                return await self._drop_cancelled()
+            agent = _FailingAgent(error)
+        self._runner = TurnRunner(self._deps, self._lease, self.wake, agent, tools)
         try:
-            if not self._stopping:  # asked while the agent was being built
-                await self._running.run(prompt.number, prompt.id, prompt.body)
+            if not self._stopping:  # stop() may be called while the agent is built
+                await self._runner.run(prompt.number, prompt.id, prompt.body)
         except LeaseLost:
             raise
         except Conflict as error:
-            # Withdrawn meanwhile, or the session has terminated: nothing to run.
+            # The prompt was withdrawn, or the session has terminated.
             log.info("session %s: %s", session.id, error)
             await self._store.drop_inbox(*self._name, [prompt.number])
         finally:
-            self._running = None
+            self._runner = None
         return True
 
-    async def _taken_back(self) -> bool:
-        """Whether a cancel takes back what nobody here can answer: all that came before it."""
+    async def _drop_cancelled(self) -> bool:
+        """Drop the prompts that a later cancel withdraws; return whether there were any."""
         items = await self._store.inbox(*self._name)
         cancel = max((item.number for item in items if item.kind == "cancel"), default=0)
         numbers = [item.number for item in items if item.number <= cancel]
         return bool(await self._store.drop_inbox(*self._name, numbers))
 
 
-class _Refusing:
-    """Answers what nobody can answer any more, with why."""
+class _FailingAgent:
+    """End a turn that no agent can answer with the reason."""
 
     def __init__(self, error: NoAgent) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""What the rows of a session's inbox carry."""
+"""The bodies of a session's inbox items."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from segue.model.content import Content, as_content
 from segue.model.event import Draft, OutcomeDefined, SystemMessage, ToolResult, UserMessage
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What a system says along with something else, and the id that its event will have."""
+class SystemText(msgspec.Struct, frozen=True, kw_only=True):
+    """A system message that comes with a prompt or a result, and the id of its event."""
 
     id: str
     content: Content
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent is asked; `local` says that the local user asks it.
+    """A prompt for an agent; `local` says that the local user sent it.
 
-    `overrides` and `mode` apply to this turn only, and take precedence over the session's. With
-    `replay_to_late_stream`, a stream that opens shortly after the turn replays it. A prompt that
-    `resumes` continues a turn that a budget ended; it adds no user message.
+    `overrides` of the agent and the permission `mode` apply to this turn only. With
+    `replay_to_late_stream`, a stream that opens after the turn still gets its events. A prompt
+    that `resumes` continues a turn which a budget stopped; it appends no message.
     """
 
     content: Content
@@ -31,7 +31,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     overrides: dict[str, Any] = {}
     mode: str | None = None
     outcome: OutcomeDefined | None = None
-    system: Said | None = None
+    system: SystemText | None = None
     replay_to_late_stream: bool = False
     resumes: bool = False
 
@@ -41,26 +41,26 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.outcome is not None:
             return [Draft(id=id, body=self.outcome)]
         message = UserMessage(content=self.content, extra=self.extra)
-        return [Draft(id=id, body=message), *_said(self.system)]
+        return [Draft(id=id, body=message), *_system_drafts(self.system)]
 
 
-# Confined, whoever changes the budget: somebody else may have asked.
+# Not local, so that tools run in the sandbox: another user may have written the prompt.
 RESUME = Prompt(
-    content=as_content("Go on where you stopped."), resumes=True, replay_to_late_stream=True
+    content=as_content("Continue where you stopped."), resumes=True, replay_to_late_stream=True
 )
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a tool call that ran elsewhere."""
+    """The result of a tool call that a client ran."""
 
     result: ToolResult
-    system: Said | None = None
+    system: SystemText | None = None
 
     def drafts(self, id: str) -> list[Draft]:
-        return [Draft(id=id, body=self.result), *_said(self.system)]
+        return [Draft(id=id, body=self.result), *_system_drafts(self.system)]
 
 
-def _said(system: Said | None) -> list[Draft]:
+def _system_drafts(system: SystemText | None) -> list[Draft]:
     if system is None:
         return []
     return [Draft(id=system.id, body=SystemMessage(content=system.content))]

@@ -1,4 +1,4 @@
-"""One turn at work: the agent as a task, and what reaches it from outside."""
+"""Run one turn: the agent as a task, and the answers and cancels that reach it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.session import Session
 from segue.store.base import InboxItem, Lease, Store
 
-from .budgets import reached
+from .budgets import budget_message
 from .inbox import RESUME, Prompt, Result
 
 if TYPE_CHECKING:
@@ -49,29 +49,28 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 0.05
 # How long an agent may take to clean up after a cancel before its turn ends without it.
 GRACE_SECONDS = 0.7
-# How long a cancelled turn waits for what it made to be kept; the next turn waits for all of it.
-LEAVE_SECONDS = 0.2
-# How many events are read at once.
-PAGE = 500
-# The mode in which whatever an agent asks for is allowed.
-UNASKED = "bypassPermissions"
+# How long a cancelled turn waits until its files are collected; the next turn waits for the rest.
+COLLECT_SECONDS = 0.2
+EVENTS_PER_READ = 500
+# The permission mode in which every request is allowed.
+ALLOW_ALL_MODE = "bypassPermissions"
 
 
-def partials(deltas: Iterable[Delta]) -> list[Draft]:
-    """Messages that were cut off, from the pieces that had arrived."""
-    found: dict[str, tuple[str, str]] = {}
+def partial_messages(deltas: Iterable[Delta]) -> list[Draft]:
+    """Return the messages that were cut off, with the text that had arrived."""
+    messages: dict[str, tuple[str, str]] = {}
     for delta in deltas:
-        kind, text = found.get(delta.message, (delta.kind, ""))
+        kind, text = messages.get(delta.message, (delta.kind, ""))
         if delta.offset == len(text):
-            found[delta.message] = (kind, text + delta.text)
+            messages[delta.message] = (kind, text + delta.text)
     return [
         streamed_draft(id, "thought" if kind == "thought" else "message", text, partial=True)
-        for id, (kind, text) in found.items()
+        for id, (kind, text) in messages.items()
     ]
 
 
-def unanswered(request: str | None) -> list[AnyBody]:
-    """The end of a request to a model that will not come, if there was one under way."""
+def failed_request(request: str | None) -> list[AnyBody]:
+    """Return the end of a model request that will get no response, if one was running."""
     return [] if request is None else [ModelCalled(usage=Usage(), asked=request, is_error=True)]
 
 
@@ -79,7 +78,7 @@ BuildAgent = Callable[[Session, dict[str, Any], Lease], Awaitable[Agent]]
 
 
 class TurnServices(Protocol):
-    """What a turn finds around it, imported by the turn that needs it."""
+    """The services that a turn uses, each built by the first turn that needs it."""
 
     @property
     def workdirs(self) -> WorkDirectories: ...
@@ -88,7 +87,7 @@ class TurnServices(Protocol):
 
 
 class TurnDeps(NamedTuple):
-    """What all turns of a process work with."""
+    """What all turns of a process use."""
 
     store: Store
     live: LiveUpdates
@@ -96,8 +95,8 @@ class TurnDeps(NamedTuple):
     services: TurnServices
 
 
-class Running:
-    """The port of one Turn: stores its events, and brings it answers and cancels."""
+class TurnRunner:
+    """Run one turn: store its events, and deliver answers and cancels to its agent."""
 
     def __init__(
         self, deps: TurnDeps, lease: Lease, wake: asyncio.Event, agent: Agent, tools: Tools
@@ -112,115 +111,125 @@ class Running:
         self._tools = tools
         self._session: Session | None = None
         self._local = False
-        self._mode: str | None = None  # of this turn alone
-        self._first = 0
+        self._mode: str | None = None  # the permission mode of this turn only
+        self._first_seq = 0
         self._asks: dict[str, tuple[Sequence[Option], asyncio.Future[Answer]]] = {}
         self._results: dict[str, asyncio.Future[list[Event]]] = {}
-        self._request: str | None = None  # to a model, begun and not ended
+        self._request: str | None = None  # the model request that is running
         self._unflushed: list[Delta] = []
         self._flushing = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[StopReason] | None = None
         self._cancelled = False
         self._cancel_id: str | None = None
-        self._cut_off: str | None = None
+        self._interruption: str | None = None
         self._abandoned = False
-        self._over = False
+        self._ended = False
 
     def cancel(self, why: str | None = None) -> None:
-        """End the turn: as somebody wished or, with `why`, because it is cut off."""
+        """Cancel the turn; with `why`, end it as interrupted for this reason instead."""
         self._cancelled = True
-        self._cut_off = why
+        self._interruption = why
         self._wake.set()
 
     def abandon(self) -> None:
-        """The lease is lost: stop at once and write nothing."""
+        """Stop at once and write nothing, because the lease is lost."""
         self._abandoned = True
         self._wake.set()
 
-    # The engine's side.
+    # Called by the engine.
 
     async def run(self, number: int, turn_id: str, body: dict[str, Any]) -> None:
+        """Run the turn of an inbox item until it ends.
+
+        Raises Conflict if the item was withdrawn or the session has terminated.
+        """
         prompt: Prompt = codec.convert(body, Prompt)
         session, events = await self._store.change(
             *self._name,
-            lambda current: _begin(current, turn_id, prompt),
+            lambda current: _first_events(current, turn_id, prompt),
             lease=self._lease,
             consume=[number],
         )
         self._session, self._local, self._mode = session, prompt.local, prompt.mode
-        self._first = next((e.seq for e in events if e.id == turn_id), session.last_seq)
+        self._first_seq = next((e.seq for e in events if e.id == turn_id), session.last_seq)
         if not prompt.replay_to_late_stream:
-            await self._store.ack(*self._name, self._first)
+            await self._store.ack(*self._name, self._first_seq)
         system = () if prompt.system is None else prompt.system.content
-        outcome = await self._unsettled() if prompt.resumes else prompt.outcome
+        outcome = await self._open_outcome() if prompt.resumes else prompt.outcome
         turn = Turn(self, prompt.content, turn_id, self._tools, outcome, system)
-        self._task = asyncio.get_running_loop().create_task(self._answer_in_room(turn))
+        self._task = asyncio.get_running_loop().create_task(self._run_agent(turn))
         try:
             reason = await self._supervise(turn)
         finally:
-            self._over = True  # an agent that outlives its turn writes nothing more
-            self._withdraw()
+            self._ended = True  # an agent that outlives its turn writes nothing more
+            self._withdraw_requests()
             if self._flusher is not None:
                 self._flusher.cancel()
         if not self._abandoned:
-            await self._end_and_leave(turn, reason)
+            await self._finish(turn, reason)
 
-    async def _unsettled(self) -> OutcomeDefined | None:
-        """The outcome that is still to be reached, if there is one."""
-        wanted = [each.outcome_id for each in self.session.outcomes if each.completed_at is None]
-        if not wanted:
+    async def _open_outcome(self) -> OutcomeDefined | None:
+        """Return the outcome that is not completed yet, if there is one."""
+        open_ids = [
+            outcome.outcome_id for outcome in self.session.outcomes if outcome.completed_at is None
+        ]
+        if not open_ids:
             return None
-        kinds = ("outcome_defined",)
-        for event in await self._store.events(*self._name, types=kinds, limit=PAGE, backward=True):
-            if isinstance(event.body, OutcomeDefined) and event.body.outcome_id in wanted:
+        types = ("outcome_defined",)
+        for event in await self._store.events(
+            *self._name, types=types, limit=EVENTS_PER_READ, backward=True
+        ):
+            if isinstance(event.body, OutcomeDefined) and event.body.outcome_id in open_ids:
                 return event.body
         return None
 
-    async def _end_and_leave(self, turn: Turn, reason: StopReason | Exception) -> None:
-        """End the turn with what it made kept. A cancel does not wait long for that."""
-        leaving = asyncio.get_running_loop().create_task(self._leave())
+    async def _finish(self, turn: Turn, reason: StopReason | Exception) -> None:
+        """Collect the turn's files and end the turn. A cancel does not wait long for the files."""
+        collecting = asyncio.get_running_loop().create_task(self._collect_files())
         try:
-            timeout = LEAVE_SECONDS if reason == "cancelled" else None
-            done, _ = await asyncio.wait([leaving], timeout=timeout)
-            await self._end(turn, reason, leaving.result() if done else [])
-            if not done and (wrong := await leaving):
-                await self._store.change(*self._name, lambda _: wrong, lease=self._lease)
+            timeout = COLLECT_SECONDS if reason == "cancelled" else None
+            done, _ = await asyncio.wait([collecting], timeout=timeout)
+            await self._end(turn, reason, collecting.result() if done else [])
+            if not done and (failures := await collecting):
+                await self._store.change(*self._name, lambda _: failures, lease=self._lease)
                 self._live.finish_messages(self._name)
         finally:
-            leaving.cancel()
+            collecting.cancel()
 
-    async def _leave(self) -> list[Failed]:
-        """Have what the turn made in the session's directory kept; most make nothing there.
+    async def _collect_files(self) -> list[Failed]:
+        """Collect the files that the turn made in the session's directory.
 
-        What goes wrong is told: a turn ends, whatever is found there.
+        Returns the failures: the turn ends in any case.
         """
         session = self.session
         try:
             if session.resources or os.path.isdir(os.path.join(session.cwd, OUTPUTS)):
                 return await self._services.workdirs.collect(session)
         except Exception as error:
-            return [Failed(message=f"what the turn made could not be kept: {_describe(error)}")]
+            return [
+                Failed(message=f"the files of the turn could not be collected: {_describe(error)}")
+            ]
         return []
 
-    async def _answer_in_room(self, turn: Turn) -> StopReason:
-        """The agent's answer, once the session's directory is as it should be."""
+    async def _run_agent(self, turn: Turn) -> StopReason:
+        """Prepare the session's directory and run the agent."""
         if self.session.at_budget:
             return "budget_reached"
-        if self.session.resources and (
-            wrong := await self._services.workdirs.prepare(self.session)
-        ):
-            await turn.emit(*wrong)
+        if self.session.resources:
+            failures = await self._services.workdirs.prepare(self.session)
+            if failures:
+                await turn.emit(*failures)
         return await self._agent.run(turn)
 
     async def _supervise(self, turn: Turn) -> StopReason | Exception:
-        """Wait for the agent, handing on what comes in meanwhile."""
+        """Wait for the agent, and act on the inbox meanwhile."""
         assert self._task is not None
         task: asyncio.Task[Any] = self._task
         while True:
             self._wake.clear()
             if not self._abandoned:
-                await self._hear()
+                await self._read_inbox()
             if self._cancelled or self._abandoned:
                 return await self._stop(task)
             woken = asyncio.ensure_future(self._wake.wait())
@@ -235,7 +244,7 @@ class Running:
                 break
         try:
             reason: StopReason = task.result()
-            await turn.finish()  # while its last message may still be written
+            await turn.finish()  # its last message can still be stored
             return reason
         except (LeaseLost, NotFound):
             self._abandoned = True
@@ -248,67 +257,67 @@ class Running:
     async def _stop(self, task: asyncio.Task[Any]) -> StopReason:
         if not task.done():
             task.cancel()
-            self._withdraw()
+            self._withdraw_requests()
             await asyncio.wait([task], timeout=GRACE_SECONDS)
         if task.done() and not task.cancelled():
-            task.exception()  # heard, so that nobody warns that it was not
+            task.exception()  # retrieved, so that asyncio does not warn about it
         return "cancelled"
 
-    def _withdraw(self) -> None:
-        """Let go of those who wait for an answer beside the agent, as a child's requests do."""
+    def _withdraw_requests(self) -> None:
+        """Withdraw the open permission requests, also those that child processes wait for."""
         for _, future in self._asks.values():
             if not future.done():
                 future.set_result(Answer())
         self._asks.clear()
 
-    async def _hear(self) -> None:
-        """Act on the inbox: cancels and answers now, prompts when their turn comes."""
+    async def _read_inbox(self) -> None:
+        """Act on cancels, answers and tool results. Prompts wait for their own turns."""
         items = await self._store.inbox(*self._name)
         cancel = next((item for item in reversed(items) if item.kind == "cancel"), None)
         if cancel is not None:
-            # A cancel takes with it the prompts that were waiting when it was sent.
+            # A cancel also drops the prompts that were queued when it was sent.
             dropped = [item.number for item in items if item.number <= cancel.number]
             await self._store.drop_inbox(*self._name, dropped)
             self._cancelled, self._cancel_id = True, cancel.id
             return
         for item in items:
             if item.kind == "answer":
-                await self._answer(item)
+                await self._deliver_answer(item)
             elif item.kind == "result":
-                await self._result(item)
+                await self._deliver_result(item)
 
-    async def _answer(self, item: InboxItem) -> None:
+    async def _deliver_answer(self, item: InboxItem) -> None:
         ask_id, chosen = item.body.get("ask_id", ""), item.body.get("option")
         options, future = self._asks.get(ask_id, ((), None))
         option = next((option for option in options if option.id == chosen), None)
         if future is None or future.done() or (chosen is not None and option is None):
             await self._store.drop_inbox(*self._name, [item.number])
             return
-        note, given = item.body.get("note"), item.body.get("input")
+        note, new_input = item.body.get("note"), item.body.get("input")
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            left = tuple(pending for pending in session.pending if pending != ask_id)
-            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=given)
-            return [Draft(id=item.id, body=body), _waiting(session, left)]
+            pending = tuple(id for id in session.pending if id != ask_id)
+            body = PermissionAnswered(ask_id=ask_id, option=chosen, note=note, input=new_input)
+            return [Draft(id=item.id, body=body), _status_with_pending(session, pending)]
 
         self._session, _ = await self._store.change(
             *self._name, decide, lease=self._lease, consume=[item.number]
         )
         del self._asks[ask_id]
-        future.set_result(Answer(option=option, note=note, input=given))
+        future.set_result(Answer(option=option, note=note, input=new_input))
 
-    async def _result(self, item: InboxItem) -> None:
-        given: Result = codec.convert(item.body, Result)
-        call_id = given.result.call_id
+    async def _deliver_result(self, item: InboxItem) -> None:
+        submitted: Result = codec.convert(item.body, Result)
+        call_id = submitted.result.call_id
         future = self._results.get(call_id)
         if future is None or future.done():
             if call_id not in self.session.open_calls:
                 await self._store.drop_inbox(*self._name, [item.number])
-            return  # the agent has called, and is about to wait for it
+            return  # the agent will wait for the result in a moment
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            left = tuple(pending for pending in session.pending if pending != call_id)
-            return [*given.drafts(item.id), _waiting(session, left)]
+            pending = tuple(id for id in session.pending if id != call_id)
+            return [*submitted.drafts(item.id), _status_with_pending(session, pending)]
 
         self._session, events = await self._store.change(
             *self._name, decide, lease=self._lease, consume=[item.number]
@@ -317,35 +326,36 @@ class Running:
         future.set_result([e for e in events if not isinstance(e.body, StatusChanged)])
 
     async def _end(
-        self, turn: Turn, reason: StopReason | Exception, wrong: Sequence[Failed]
+        self, turn: Turn, reason: StopReason | Exception, failures: Sequence[Failed]
     ) -> None:
-        cut = turn.take_unstored()
-        if any(isinstance(draft.body, ModelCalled) for draft in cut):
+        unstored = turn.take_unstored()
+        if any(isinstance(draft.body, ModelCalled) for draft in unstored):
             self._request = None
-        tail: list[AnyBody | Draft] = [*cut, *unanswered(self._request), *wrong]
+        tail: list[AnyBody | Draft] = [*unstored, *failed_request(self._request), *failures]
         stop: StopReason = "error" if isinstance(reason, Exception) else reason
         why = "the turn ended before this did"
         if isinstance(reason, Exception):
             why = _describe(reason)
             tail.append(Failed(message=why, code=type(reason).__name__))
-        elif stop == "cancelled" and self._cut_off is not None:
-            stop, why = "error", self._cut_off
+        elif stop == "cancelled" and self._interruption is not None:
+            stop, why = "error", self._interruption
             tail.append(Interrupted(reason=why))
         elif stop == "cancelled":
             why = "the turn was cancelled"
             tail.append(Draft(id=self._cancel_id, body=Interrupted()))
         elif stop == "budget_reached":
-            why = reached(self.session)
+            why = budget_message(self.session)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
             return [*tail, *end_turn_events(session, why, stop)]
 
         session, _ = await self._store.change(*self._name, decide, lease=self._lease)
         self._live.finish_messages(self._name)
-        if stop == "budget_reached" and not session.at_budget:  # it was changed just before
+        if stop == "budget_reached" and not session.at_budget:
+            # The budget was raised a moment ago.
             await resume(self._store, self._name)
 
-    # The Turn's side.
+    # Called by the Turn.
 
     @property
     def session(self) -> Session:
@@ -372,7 +382,7 @@ class Running:
             return []
         self._check()
         if messages := {draft.id for draft in drafts if isinstance(draft, Draft)}:
-            await self._overtake(messages)
+            await self._drop_deltas(messages)
         session, events = await self._store.change(*self._name, lambda _: drafts, lease=self._lease)
         self._session = session
         for event in events:
@@ -384,28 +394,34 @@ class Running:
         return events
 
     def _check(self) -> None:
-        if self._over or self._abandoned:
+        if self._ended or self._abandoned:
             raise LeaseLost("this turn has ended", session=self._lease.session)
 
     async def history(self, *, whole: bool) -> list[Event]:
-        pages: list[list[Event]] = []  # the last one first
+        pages: list[list[Event]] = []  # the newest page first
         while True:
-            before = pages[-1][0].seq if pages else self._first
-            page = await self._store.events(*self._name, before=before, limit=PAGE, backward=True)
-            start = None if whole else _compaction(page)
+            before = pages[-1][0].seq if pages else self._first_seq
+            page = await self._store.events(
+                *self._name, before=before, limit=EVENTS_PER_READ, backward=True
+            )
+            start = None if whole else _last_compaction(page)
             pages.append(page[start:])
-            if start is not None or len(page) < PAGE:
+            if start is not None or len(page) < EVENTS_PER_READ:
                 return [
-                    each for page in reversed(pages) for each in page if not each.body.is_off_branch
+                    event
+                    for page in reversed(pages)
+                    for event in page
+                    if not event.body.is_off_branch
                 ]
 
     async def request_permission(
         self, title: str, options: Sequence[Option], call_id: str | None
     ) -> Answer:
         self._check()
-        current = await self._store.get(*self._name)  # the mode may have changed since we began
-        if current is not None and (self._mode or current.mode) == UNASKED:
-            # Nothing is stored of it: the tool call shows what was done.
+        # The mode may have changed since the turn began.
+        current = await self._store.get(*self._name)
+        if current is not None and (self._mode or current.mode) == ALLOW_ALL_MODE:
+            # Nothing is stored: the tool call shows what was done.
             allow = next((option for option in options if option.kind.startswith("allow")), None)
             if allow is not None:
                 return Answer(option=allow)
@@ -415,7 +431,8 @@ class Running:
         asked = PermissionAsked(ask_id=ask_id, title=title, options=tuple(options), call_id=call_id)
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            return [Draft(id=ask_id, body=asked), _waiting(session, (*session.pending, ask_id))]
+            pending = (*session.pending, ask_id)
+            return [Draft(id=ask_id, body=asked), _status_with_pending(session, pending)]
 
         await self._store.change(*self._name, decide, lease=self._lease)
         return await future
@@ -426,16 +443,16 @@ class Running:
         self._results[call_id] = future
 
         def decide(session: Session) -> list[AnyBody | Draft]:
-            return [_waiting(session, (*session.pending, call_id))]
+            return [_status_with_pending(session, (*session.pending, call_id))]
 
         self._session, _ = await self._store.change(*self._name, decide, lease=self._lease)
-        self._wake.set()  # it may be there already
+        self._wake.set()  # the result may be in the inbox already
         return await future
 
     async def more(self) -> list[Event]:
         self._check()
         items = [item for item in await self._store.inbox(*self._name) if item.kind == "prompt"]
-        # An outcome is a turn of its own, and what was asked after it waits for it.
+        # An outcome is a turn of its own, and the prompts after it wait for it.
         items = list(takewhile(lambda item: not item.body.get("outcome"), items))
         if not items:
             return []
@@ -467,7 +484,7 @@ class Running:
             self._flusher = asyncio.get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
-        """Show other processes what is being written, a few times a second."""
+        """Store the deltas for other processes, a few times a second."""
         await asyncio.sleep(FLUSH_SECONDS)
         while self._unflushed:
             deltas, self._unflushed = self._unflushed, []
@@ -475,26 +492,27 @@ class Running:
                 async with self._flushing:
                     await self._store.put_deltas(self._lease, _joined(deltas))
             except SegueError:
-                return  # what is live only may be missed; the message itself will be stored
+                return  # a lost delta does no harm: the message itself will be stored
             await asyncio.sleep(FLUSH_SECONDS)
 
-    async def _overtake(self, messages: set[str | None]) -> None:
-        """See to it that no piece of these messages is shown after the messages themselves."""
+    async def _drop_deltas(self, messages: set[str | None]) -> None:
+        """Drop the deltas of messages that are about to be stored, so that none is shown later."""
         self._unflushed = [delta for delta in self._unflushed if delta.message not in messages]
         async with self._flushing:
             return
 
 
 async def resume(store: Store, name: Name) -> None:
-    """Have what a budget cut short go on, in whatever process."""
+    """Queue a prompt that resumes the turn which a budget stopped, in any process."""
     await store.put_inbox(*name, "prompt", ids.new_id(), msgspec.to_builtins(RESUME))
 
 
-def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
+def _first_events(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Draft]:
     running = StatusChanged(status="running", turn=turn_id)
     if prompt.resumes:
         if session.stop_reason != "budget_reached" or session.at_budget:
-            raise Conflict("what the budget cut short went on already", session=session.id)
+            message = "the turn that the budget stopped was resumed already"
+            raise Conflict(message, session=session.id)
         return [Draft(id=turn_id, body=running)]
     bodies: list[AnyBody | Draft] = [running, *prompt.drafts(turn_id)]
     untitled = session.title is None and session.title_by is None
@@ -505,16 +523,16 @@ def _begin(session: Session, turn_id: str, prompt: Prompt) -> list[AnyBody | Dra
     return bodies
 
 
-def _compaction(events: Sequence[Event]) -> int | None:
-    """Where the last one is before which the agent remembers nothing."""
-    for place in range(len(events) - 1, -1, -1):
-        body = events[place].body
+def _last_compaction(events: Sequence[Event]) -> int | None:
+    """Return the index of the last compaction: the agent remembers nothing before it."""
+    for index in range(len(events) - 1, -1, -1):
+        body = events[index].body
         if isinstance(body, Compacted) and body.thread is None:
-            return place
+            return index
     return None
 
 
-def _waiting(session: Session, pending: tuple[str, ...]) -> StatusChanged:
+def _status_with_pending(session: Session, pending: tuple[str, ...]) -> StatusChanged:
     if pending:
         return StatusChanged(
             status="idle", stop_reason="requires_action", turn=session.turn, pending=pending
@@ -523,15 +541,15 @@ def _waiting(session: Session, pending: tuple[str, ...]) -> StatusChanged:
 
 
 def _joined(deltas: Sequence[Delta]) -> list[Delta]:
-    """Neighbouring pieces of one message as one piece."""
-    found: list[Delta] = []
+    """Return the deltas with neighbouring deltas of one message joined."""
+    joined: list[Delta] = []
     for delta in deltas:
-        if found and found[-1].message == delta.message:
-            whole = found[-1].text + delta.text
-            found[-1] = msgspec.structs.replace(found[-1], text=whole)
+        if joined and joined[-1].message == delta.message:
+            text = joined[-1].text + delta.text
+            joined[-1] = msgspec.structs.replace(joined[-1], text=text)
         else:
-            found.append(delta)
-    return found
+            joined.append(delta)
+    return joined
 
 
 def _describe(error: Exception) -> str:

@@ -40,7 +40,7 @@ from segue.store.base import Store
 from . import budgets
 from .agents import SessionAgents
 from .engine import SessionLease, TurnEngine
-from .inbox import Prompt, Result, Said
+from .inbox import Prompt, Result, SystemText
 from .runner import resume
 
 # A prompt that is withdrawn in another process appends no event that would wake a waiting client.
@@ -80,7 +80,7 @@ class TurnService:
         *,
         extra: dict[str, Any] | None = None,
         turn_id: str | None = None,
-        system: Said | None = None,
+        system: SystemText | None = None,
         overrides: dict[str, Any] | None = None,
         mode: str | None = None,
         replay_to_late_stream: bool = False,
@@ -231,7 +231,7 @@ class TurnService:
         id: str,
         result: ToolResult,
         *,
-        system: Said | None = None,
+        system: SystemText | None = None,
     ) -> str:
         """Submit the result of a tool call that the client runs for a turn.
 
@@ -316,9 +316,9 @@ class TurnService:
         Repeating the call after a crash is safe.
         """
         session, _ = await self._lookup.find(principal, id)
-        if budgets.changing(session, budget):
+        if budgets.budget_changes(session, budget):
             session, _ = await self._editor.change(
-                principal, id, lambda row: budgets.changing(row, budget)
+                principal, id, lambda row: budgets.budget_changes(row, budget)
             )
         if session.stop_reason == "budget_reached" and not session.at_budget:
             name = (principal.workspace, id)
@@ -338,7 +338,7 @@ class TurnService:
             raise InvalidInput(
                 f"session {id} has terminated; fork it to continue the conversation", session=id
             )
-        budgets.check_left(session)
+        budgets.require_budget_left(session)
         if not self.engine.has_own_agent(name) and not await self._is_leased_elsewhere(name):
             spec = await self._agents.spec(session, prompt.overrides)
             if not self._agents.registry.can_build(spec):

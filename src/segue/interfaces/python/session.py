@@ -22,7 +22,7 @@ from segue.agents.model.settings import DEMO, FUNCTIONS
 from segue.agents.turn_hooks import HOOKS_KEY, TurnHooks
 from segue.hub import Hub
 from segue.hub.sessions import directories
-from segue.hub.turns.inbox import Said
+from segue.hub.turns.inbox import SystemText
 from segue.model import ids
 from segue.model.content import Block, Content, as_content, plain_text
 from segue.model.errors import Conflict, InvalidInput, NotFound
@@ -217,7 +217,7 @@ class SDKSession:
             own[HOOKS_KEY] = self._hooks_id
         return {**self._overrides, **own}
 
-    async def _run_prompt_hooks(self, hub: Hub, content: Content) -> Said | None:
+    async def _run_prompt_hooks(self, hub: Hub, content: Content) -> SystemText | None:
         """Return what hooks add to a prompt. Raises InvalidInput if a hook blocks it."""
         if self._hooks is None:
             return None
@@ -225,7 +225,7 @@ class SDKSession:
         context = await self._hooks.before_prompt(
             session, self._mode or session.mode, plain_text(content)
         )
-        return None if context is None else Said(id=ids.new_id(), content=as_content(context))
+        return None if context is None else SystemText(id=ids.new_id(), content=as_content(context))
 
     async def _stream_turn(self, hub: Hub, first_seq: int) -> AsyncGenerator[Message, None]:
         summary = TurnSummary()

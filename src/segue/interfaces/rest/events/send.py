@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from segue.http.body import MAX_BODY_BYTES
-from segue.hub.turns.budgets import check_left
-from segue.hub.turns.inbox import Said
+from segue.hub.turns.budgets import require_budget_left
+from segue.hub.turns.inbox import SystemText
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.session import status, thread_id
@@ -51,7 +51,7 @@ async def send(request: RestRequest) -> dict[str, Any]:
             f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
         )
     if any(isinstance(each, Initial) for each in given.events):
-        check_left(session)
+        require_budget_left(session)
     system = _system(given.events)
     last = len(given.events) - (2 if system else 1)
     steps = [
@@ -79,7 +79,7 @@ async def openings(request: RestRequest, events: Sequence[Opening]) -> list[Step
     ]
 
 
-def _system(events: Sequence[Incoming | Opening]) -> Said | None:
+def _system(events: Sequence[Incoming | Opening]) -> SystemText | None:
     """The system message of a request, which belongs to what stands before it."""
     for place, each in enumerate(events):
         if isinstance(each, SystemMessage):
@@ -88,12 +88,12 @@ def _system(events: Sequence[Incoming | Opening]) -> Said | None:
                 raise InvalidInput("system.message: must be the last of the events")
             if not isinstance(before, UserMessage | CustomToolResult | ToolResult):
                 raise InvalidInput("system.message: must follow a user.message or a tool's result")
-            return Said(id=ids.new_id(), content=blocks.read(each.content))
+            return SystemText(id=ids.new_id(), content=blocks.read(each.content))
     return None
 
 
 async def _step(
-    request: RestRequest, session: Session, given: Incoming, system: Said | None
+    request: RestRequest, session: Session, given: Incoming, system: SystemText | None
 ) -> Step:
     thread = getattr(given, "session_thread_id", None)
     if thread is not None and thread != thread_id(session.id):
@@ -113,7 +113,9 @@ async def _step(
             raise AssertionError("it is no step of its own")
 
 
-async def _message(request: RestRequest, given: UserMessage, system: Said | None = None) -> Step:
+async def _message(
+    request: RestRequest, given: UserMessage, system: SystemText | None = None
+) -> Step:
     content = await _content(request, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
@@ -230,7 +232,7 @@ async def _result(
     request: RestRequest,
     session: Session,
     given: CustomToolResult | ToolResult,
-    system: Said | None,
+    system: SystemText | None,
 ) -> Step:
     custom = isinstance(given, CustomToolResult)
     named = given.custom_tool_use_id if isinstance(given, CustomToolResult) else given.tool_use_id

@@ -13,7 +13,7 @@ from segue.agents.registry import CLAUDE_CODE
 from segue.hub.resources.agent_settings import check_settings
 from segue.hub.resources.record_ids import check_active
 from segue.hub.resources.work_queue import self_hosted
-from segue.hub.turns.budgets import CENT, changing
+from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
 from segue.interfaces.rest import paging, records
 from segue.interfaces.rest.events import send
 from segue.interfaces.rest.params import CREATED_AT
@@ -219,7 +219,7 @@ async def prepare(request: RestRequest, given: Setup) -> MadeWith:
 
 
 def _most(budget: Budget | None) -> int | None:
-    return None if budget is None else int(budget.max_list_cost.amount) * CENT
+    return None if budget is None else int(budget.max_list_cost.amount) * COST_PER_CENT
 
 
 async def _check_prices(request: RestRequest, agent: AgentRef) -> None:
@@ -292,7 +292,7 @@ async def update(request: RestRequest) -> SessionOut:
 
 async def _check_budget(request: RestRequest, session: Session, given: Budget | None) -> None:
     """Refuse what would be refused in the end, before anything else is changed."""
-    if changing(session, _most(given)) and given is not None:
+    if budget_changes(session, _most(given)) and given is not None:
         usual = await request.hub.records.built_in_agent(request.workspace)
         await _check_prices(request, session.agent or usual)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from segue.hub.turns.budgets import CENT
+from segue.hub.turns.budgets import COST_PER_CENT
 from segue.model import clock, codec, ids
 from segue.model.event import Usage
 from segue.model.session import Outcome, Session
@@ -187,7 +187,7 @@ def budget(most: int | None) -> BudgetOut | None:
 
 
 def _money(cost: int) -> Money:
-    return Money(str((cost + CENT // 2) // CENT))
+    return Money(str((cost + COST_PER_CENT // 2) // COST_PER_CENT))
 
 
 def thread_id(session_id: str) -> str:
