@@ -29,10 +29,15 @@ if TYPE_CHECKING:
     from .access.shares import Shares
     from .history.reader import HistoryReader
     from .resources.agents import AgentResolver
+    from .resources.attachments import Attachments
     from .resources.credentials import Credentials
+    from .resources.deployments import Deployments
     from .resources.files import Files
+    from .resources.first_events import FirstEvents
     from .resources.memories import Memories
     from .resources.records import Records
+    from .resources.scheduler import Scheduler
+    from .resources.session_factory import SessionFactory
     from .resources.skills import Skills
     from .resources.work_queue import Work
     from .sessions.catalog import SessionCatalog
@@ -249,6 +254,50 @@ class Hub:
         from .resources.credentials import Credentials
 
         return Credentials(self.records, self.secrets)
+
+    @cached_property
+    def attachments(self) -> Attachments:
+        """Files, repositories and memory stores that are mounted into sessions."""
+        from .resources.attachments import Attachments
+
+        return Attachments(self.records, self.files, self.mounts, self.workdirs)
+
+    @cached_property
+    def first_events(self) -> FirstEvents:
+        """The events that new sessions start with."""
+        from .resources.first_events import FirstEvents
+
+        return FirstEvents(self.records, self.files, self.turns)
+
+    @cached_property
+    def session_factory(self) -> SessionFactory:
+        """Create sessions with everything that they refer to."""
+        from .resources.session_factory import SessionFactory
+
+        return SessionFactory(
+            self.records,
+            self.agent_resolver,
+            self.attachments,
+            self.first_events,
+            self.editor,
+            self.turns,
+        )
+
+    @cached_property
+    def deployments(self) -> Deployments:
+        """Stored setups of sessions that are run on request or on a schedule."""
+        from .resources.deployments import Deployments
+
+        return Deployments(
+            self.store, self.records, self.secrets, self.first_events, self.session_factory
+        )
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Run deployments on their schedules."""
+        from .resources.scheduler import Scheduler
+
+        return Scheduler(self.store, self.records, self.deployments)
 
     @cached_property
     def work_queue(self) -> Work:

@@ -14,7 +14,6 @@ import uvicorn
 
 from segue.factory import open_hub
 from segue.http.metrics import SharedMetrics
-from segue.interfaces.rest.handlers.scheduler import Scheduler
 
 from .app import ServerApp
 from .settings import ServerSettings
@@ -94,7 +93,7 @@ async def serve(
     ) as hub:
         hub.turns.engine.start()  # also runs the prompts that a dead process left in the inbox
         app = ServerApp(hub, settings, shared_metrics)
-        background = [asyncio.ensure_future(Scheduler(app.rest).run())]
+        background = [asyncio.ensure_future(hub.scheduler.run(app.rest.closing))]
         if shared_metrics is not None:
             background.append(asyncio.ensure_future(_publish_metrics(app, shared_metrics)))
         ready()

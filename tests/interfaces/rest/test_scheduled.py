@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from segue.interfaces.rest.handlers.scheduler import Scheduler
+from segue.hub.resources.scheduler import Scheduler
 from segue.model import clock, ids
 from segue.model.errors import StoreFull
 from segue.model.record import Record
@@ -33,12 +33,17 @@ class Time:
 
     async def passes(self, minutes: int) -> None:
         self.now += minutes * MINUTE
-        await asyncio.gather(*(server.look() for server in self.servers))
+        await asyncio.gather(*(server.run_due() for server in self.servers))
 
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return Time(monkeypatch, "2026-11-16T10:00:00Z")  # a quarter to four in Kathmandu
+
+
+def scheduler(api: Api) -> Scheduler:
+    """Return the scheduler of another server over the same store."""
+    return Scheduler(api.hub.store, api.hub.records, api.hub.deployments)
 
 
 async def deployed(api: Api, **fields: Any) -> dict[str, Any]:
@@ -61,7 +66,7 @@ async def test_what_is_due_runs_once_whoever_looks(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
     async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app) for _ in range(3)]
+        time.servers = [scheduler(api) for _ in range(3)]
         made = await deployed(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
         assert made["schedule"] == {
@@ -102,17 +107,17 @@ async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
         time.now += max(0, round(seconds * clock.SECOND) - early.pop(0))
 
     async with open_api(tmp_path) as api:
-        server = Scheduler(api.app)
+        server = scheduler(api)
 
-        async def look() -> None:
+        async def run_due() -> None:
             looked.append(clock.now() // MINUTE)
             if len(looked) == 3:
                 api.app.closing.set()
 
-        monkeypatch.setattr(server, "look", look)
-        monkeypatch.setattr("segue.interfaces.rest.handlers.scheduler.asyncio.sleep", sleep)
+        monkeypatch.setattr(server, "run_due", run_due)
+        monkeypatch.setattr("segue.hub.resources.scheduler.asyncio.sleep", sleep)
         begun = clock.now() // MINUTE
-        await server.run()
+        await server.run(api.app.closing)
     assert looked == [begun + 1, begun + 2, begun + 3]
 
 
@@ -120,7 +125,7 @@ async def test_paused_archived_and_without_a_schedule_nothing_runs(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
     async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app)]
+        time.servers = [scheduler(api)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         await api.ok("POST", f"{path}/pause")
         await time.passes(60)
@@ -156,7 +161,7 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
     tmp_path: Path, database: str | None, time: Time, hand: Hand
 ) -> None:
     async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app)]
+        time.servers = [scheduler(api)]
         vault = (await api.ok("POST", "/v1/vaults", {"display_name": "v"}))["id"]
         path = f"/v1/deployments/{(await deployed(api, vault_ids=[vault]))['id']}"
         await api.ok("POST", f"/v1/vaults/{vault}/archive")
@@ -178,7 +183,7 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
     tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app)]
+        time.servers = [scheduler(api)]
         made = await deployed(api)
         failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
         prompt = api.hub.turns.submit
@@ -209,7 +214,7 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
     tmp_path: Path, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app)]
+        time.servers = [scheduler(api)]
         made = [await deployed(api) for _ in range(2)]
         claim, seen = Scheduler._claim, []
 
@@ -244,7 +249,7 @@ async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_wor
     tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
-        time.servers = [Scheduler(api.app)]
+        time.servers = [scheduler(api)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         claim, delete = Scheduler._claim, api.hub.records.delete
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from segue.http.errors import MethodNotAllowed
 from segue.http.hosts import HostCheck
@@ -101,16 +101,6 @@ class RestApp:
         headers = [(b"content-type", b"application/json"), length, *request.response_headers]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-
-    def background_request(self, principal: Principal) -> RestRequest:
-        """Return a request without a client, for work that the server does in a workspace."""
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        request = RestRequest(self, {"type": "http", "method": "POST", "headers": []}, receive)
-        request.principal = principal
-        return request
 
     def total_metrics(self) -> Series:
         """Return the metrics of all processes of this server."""

@@ -155,9 +155,9 @@ class View:
             case UserMessage():
                 yield _event(event, "user.message", content=blocks.write(body.content))
             case SystemMessage():
-                yield _event(event, "system.message", content=blocks.words(body.content))
+                yield _event(event, "system.message", content=blocks.text_blocks(body.content))
             case AgentMessage():
-                yield _event(event, "agent.message", content=blocks.words(body.content))
+                yield _event(event, "agent.message", content=blocks.text_blocks(body.content))
             case AgentThought():
                 yield _event(event, "agent.thinking")
             case ToolCall():

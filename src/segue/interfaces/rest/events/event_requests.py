@@ -1,4 +1,4 @@
-"""The events that clients send, as they spell them."""
+"""The events that clients send."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from segue.hub.resources.content_blocks import BlockIn, SearchResultIn
+from segue.hub.resources.first_events import DefineOutcome, SystemMessage, UserMessage
 from segue.interfaces.rest.schemas.requests import Body
 
-from . import blocks
-
-MAX_RUBRIC = 262_144
-
-Blocks = Annotated[tuple[blocks.BlockIn, ...], Meta(min_length=1, max_length=1000)]
-Results = Annotated[tuple[blocks.BlockIn | blocks.SearchResultIn, ...], Meta(max_length=1000)]
-
-
-class UserMessage(Body, frozen=True, tag_field="type", tag="user.message"):
-    content: Blocks
+Results = Annotated[tuple[BlockIn | SearchResultIn, ...], Meta(max_length=1000)]
 
 
 class Interrupt(Body, frozen=True, tag_field="type", tag="user.interrupt"):
@@ -45,24 +38,6 @@ class ToolResult(Body, frozen=True, tag_field="type", tag="user.tool_result"):
     session_thread_id: str | None = None
 
 
-class TextRubric(Body, frozen=True, tag_field="type", tag="text"):
-    content: Annotated[str, Meta(min_length=1, max_length=MAX_RUBRIC)]
-
-
-class FileRubric(Body, frozen=True, tag_field="type", tag="file"):
-    file_id: str
-
-
-class DefineOutcome(Body, frozen=True, tag_field="type", tag="user.define_outcome"):
-    description: Annotated[str, Meta(min_length=1)]
-    rubric: TextRubric | FileRubric
-    max_iterations: Annotated[int, Meta(ge=1, le=20)] | None = None
-
-
-class SystemMessage(Body, frozen=True, tag_field="type", tag="system.message"):
-    content: Annotated[tuple[blocks.TextIn, ...], Meta(min_length=1, max_length=1000)]
-
-
 Incoming = (
     UserMessage
     | Interrupt
@@ -72,8 +47,6 @@ Incoming = (
     | DefineOutcome
     | SystemMessage
 )
-Initial = UserMessage | DefineOutcome
-Opening = Initial | SystemMessage  # what a deployment may begin its sessions with
 
 
 class Send(Body, frozen=True):

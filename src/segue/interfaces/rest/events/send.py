@@ -5,19 +5,23 @@ Everything in a request is checked before any of it is done: all of it or nothin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import to_builtins
 
-from segue.http.body import MAX_BODY_BYTES
+from segue.hub.resources.first_events import (
+    DefineOutcome,
+    InitialEvent,
+    SystemMessage,
+    UserMessage,
+    system_message,
+)
 from segue.hub.turns.budgets import require_budget_left
 from segue.hub.turns.inbox import SystemText
-from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas.session import status, thread_id
 from segue.model import clock, event, ids
-from segue.model.content import Content
 from segue.model.errors import InvalidInput, NotFound
 from segue.model.session import Session
 
@@ -26,18 +30,10 @@ from .event_lookup import Lookups, tool_id
 from .event_requests import (
     Confirmation,
     CustomToolResult,
-    DefineOutcome,
-    FileRubric,
     Incoming,
-    Initial,
     Interrupt,
-    Opening,
-    SystemMessage,
     ToolResult,
-    UserMessage,
 )
-
-__all__ = ["Initial", "Opening", "openings", "send"]
 
 Step = Callable[[Session], Awaitable[dict[str, Any]]]
 
@@ -50,9 +46,9 @@ async def send(request: RestRequest) -> dict[str, Any]:
         raise InvalidInput(
             f"session {ids.format_id('sesn', session.id)} is terminated and takes no more events"
         )
-    if any(isinstance(each, Initial) for each in given.events):
+    if any(isinstance(each, InitialEvent) for each in given.events):
         require_budget_left(session)
-    system = _system(given.events)
+    system = system_message(given.events, follows=(CustomToolResult, ToolResult))
     last = len(given.events) - (2 if system else 1)
     steps = [
         await _step(request, session, each, system if place == last else None)
@@ -60,36 +56,9 @@ async def send(request: RestRequest) -> dict[str, Any]:
     ]
     echoes = [await step(session) for step in steps]
     if system is not None:
-        content = blocks.words(system.content)
+        content = blocks.text_blocks(system.content)
         echoes.append(_echo("system.message", system.id, None, content=content))
     return {"data": echoes}
-
-
-async def openings(request: RestRequest, events: Sequence[Opening]) -> list[Step]:
-    """What is to be done first with a session that is still to be made."""
-    system = _system(events)
-    first = [each for each in events if not isinstance(each, SystemMessage)]
-    if sum(isinstance(each, DefineOutcome) for each in events) > 1:
-        raise InvalidInput("initial_events: at most one may be a user.define_outcome")
-    return [
-        await _outcome(request, each)
-        if isinstance(each, DefineOutcome)
-        else await _message(request, each, system if each is first[-1] else None)
-        for each in first
-    ]
-
-
-def _system(events: Sequence[Incoming | Opening]) -> SystemText | None:
-    """The system message of a request, which belongs to what stands before it."""
-    for place, each in enumerate(events):
-        if isinstance(each, SystemMessage):
-            before = events[place - 1] if place else None
-            if place != len(events) - 1:
-                raise InvalidInput("system.message: must be the last of the events")
-            if not isinstance(before, UserMessage | CustomToolResult | ToolResult):
-                raise InvalidInput("system.message: must follow a user.message or a tool's result")
-            return SystemText(id=ids.new_id(), content=blocks.read(each.content))
-    return None
 
 
 async def _step(
@@ -116,7 +85,7 @@ async def _step(
 async def _message(
     request: RestRequest, given: UserMessage, system: SystemText | None = None
 ) -> Step:
-    content = await _content(request, given.content)
+    content = await request.hub.first_events.read_content(request.workspace, given.content)
 
     async def step(session: Session) -> dict[str, Any]:
         turn = await request.hub.turns.submit(
@@ -128,30 +97,12 @@ async def _message(
     return step
 
 
-async def _content(
-    request: RestRequest, given: Sequence[blocks.BlockIn | blocks.SearchResultIn]
-) -> Content:
-    """Blocks, with the files that they name."""
-    files: dict[str, blocks.Uploaded] = {}
-    for id in set(blocks.named(given)):
-        file = await records.find(request, "file", id, field="content")
-        size = file.body["size"] + sum(len(each.data) for each in files.values())
-        if size > MAX_BODY_BYTES:
-            told = f"content: files in messages may have {MAX_BODY_BYTES} bytes; mount longer ones"
-            raise InvalidInput(told)
-        data = b"".join([part async for part in request.hub.files.read(file)])
-        files[id] = blocks.Uploaded(file.body["mime_type"], data)
-    return blocks.read(given, files)
-
-
 async def _outcome(request: RestRequest, given: DefineOutcome) -> Step:
-    rubric: dict[str, Any] = to_builtins(given.rubric)
-    if isinstance(given.rubric, FileRubric):
-        rubric["content"] = await _read(request, given.rubric.file_id)
+    rubric = await request.hub.first_events.read_rubric(request.workspace, given)
 
     async def step(session: Session) -> dict[str, Any]:
         id = ids.new_id()
-        made = await request.hub.turns.define_outcome(
+        outcome = await request.hub.turns.define_outcome(
             request.principal,
             session.id,
             given.description,
@@ -163,30 +114,13 @@ async def _outcome(request: RestRequest, given: DefineOutcome) -> Step:
             "user.define_outcome",
             id,
             clock.now(),
-            outcome_id=ids.format_id("outc", made.outcome_id),
-            description=made.description,
+            outcome_id=ids.format_id("outc", outcome.outcome_id),
+            description=outcome.description,
             rubric=to_builtins(given.rubric),
-            max_iterations=made.max_iterations,
+            max_iterations=outcome.max_iterations,
         )
 
     return step
-
-
-async def _read(request: RestRequest, file_id: str) -> str:
-    """What a rubric's file says."""
-    file = await records.find(request, "file", file_id, field="rubric.file_id")
-    data = b""
-    async for part in request.hub.files.read(file):
-        data += part
-        if len(data) > 4 * event_requests.MAX_RUBRIC:
-            break
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("rubric.file_id: the file is no text") from None
-    if len(text) > event_requests.MAX_RUBRIC:
-        raise InvalidInput(f"rubric.file_id: longer than {event_requests.MAX_RUBRIC} characters")
-    return text
 
 
 def _interrupt(request: RestRequest, thread: str | None) -> Step:
@@ -246,7 +180,7 @@ async def _result(
     result = event.ToolResult(
         call_id=called.call_id,
         status="failed" if given.is_error else "completed",
-        content=await _content(request, given.content or ()),
+        content=await request.hub.first_events.read_content(request.workspace, given.content or ()),
         extra={} if custom else {"rest": {"given": True}},
     )
     kind = "user.custom_tool_result" if custom else "user.tool_result"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 
-from segue.agents.registry import CLAUDE_CODE
 from segue.hub.resources.agent_settings import check_settings
-from segue.hub.resources.record_ids import check_active
-from segue.hub.resources.work_queue import self_hosted
+from segue.hub.resources.first_events import InitialEvent
+from segue.hub.resources.session_factory import SessionSetup
 from segue.hub.turns.budgets import COST_PER_CENT, budget_changes
-from segue.interfaces.rest import paging, records
-from segue.interfaces.rest.events import send
+from segue.interfaces.rest import paging
 from segue.interfaces.rest.params import CREATED_AT
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings, requests
@@ -74,7 +70,7 @@ class Setup(requests.Body, frozen=True):
 
 class Create(Setup, frozen=True):
     title: str | None = None
-    initial_events: Annotated[tuple[send.Initial, ...], Meta(max_length=50)] = ()
+    initial_events: Annotated[tuple[InitialEvent, ...], Meta(max_length=50)] = ()
 
 
 class AgentChange(requests.Body, frozen=True):
@@ -177,84 +173,29 @@ def _status(name: str) -> Status:
 
 async def create(request: RestRequest) -> SessionOut:
     given = await request.body(Create)
-    made_with = await prepare(request, given)
-    return await one(
-        request, await make(request, made_with, given.initial_events, title=given.title)
+    setup = await _setup(request, given)
+    factory = request.hub.session_factory
+    prepared = await factory.prepare(request.workspace, setup)
+    session = await factory.create(
+        request.principal, prepared, given.initial_events, title=given.title
+    )
+    return await one(request, session)
+
+
+async def _setup(request: RestRequest, given: Setup) -> SessionSetup:
+    return SessionSetup(
+        agent=await agents.choice(request, given.agent),
+        environment_id=given.environment_id,
+        vault_ids=given.vault_ids,
+        attachments=given.resources,
+        metadata=given.metadata,
+        budget=cost_limit(given.budget),
     )
 
 
-class MadeWith(NamedTuple):
-    """What a session is made with, once all that it refers to has been found."""
-
-    agent: AgentRef
-    environment_id: str
-    vault_ids: tuple[str, ...]
-    attached: resources.Attached
-    metadata: dict[str, str]
-    budget: int | None = None
-    deployment_id: str | None = None
-
-
-async def prepare(request: RestRequest, given: Setup) -> MadeWith:
-    """Find what a session refers to; an error leaves nothing behind."""
-    choice = await agents.choice(request, given.agent)
-    agent = await request.hub.agent_resolver.choose(request.workspace, choice)
-    place = await records.find(request, "environment", given.environment_id, field="environment_id")
-    check_active(place, "environment_id")
-    vaults = []
-    for name in given.vault_ids:
-        vault = await records.find(request, "vault", name, field="vault_ids")
-        vaults.append(check_active(vault, "vault_ids").id)
-    attached = await resources.find(request, given.resources)
-    if self_hosted(place):
-        if any(each["type"] != "memory_store" for each in attached.resources):
-            raise InvalidInput("resources: files and repositories need a cloud environment")
-        record = await request.hub.records.get(request.workspace, "agent", agent.id, agent.version)
-        if record.body.get("spec", {}).get("kind") in ("acp", CLAUDE_CODE):
-            raise InvalidInput("environment_id: the agent runs its tools itself, and not a worker")
-    if given.budget is not None:
-        await _check_prices(request, agent)
-    budget = _most(given.budget)
-    return MadeWith(agent, place.id, tuple(vaults), attached, dict(given.metadata), budget)
-
-
-def _most(budget: Budget | None) -> int | None:
+def cost_limit(budget: Budget | None) -> int | None:
+    """Return a budget in the unit of costs."""
     return None if budget is None else int(budget.max_list_cost.amount) * COST_PER_CENT
-
-
-async def _check_prices(request: RestRequest, agent: AgentRef) -> None:
-    """Refuse a budget where the agent, or one that it may call, has a model without a price."""
-    roster = await request.hub.agent_resolver.roster(request.workspace, agent)
-    await request.hub.turns.check_budget(request.workspace, agent, *roster)
-
-
-async def make(
-    request: RestRequest,
-    made_with: MadeWith,
-    first: Sequence[send.Opening],
-    *,
-    title: str | None = None,
-    id: str | None = None,
-) -> Session:
-    """A new session that has been sent its first events."""
-    openings = await send.openings(request, first)
-    fields = made_with._asdict()
-    attached = fields.pop("attached")
-    id = id or ids.new_id()
-    session = await request.hub.editor.create(
-        request.principal,
-        id=id,
-        title=(title or "").strip() or None,
-        origin="rest",
-        resources=await resources.copies(request, id, attached),
-        memory_store_ids=attached.memory_store_ids,
-        **fields,
-    )
-    await resources.mount(request, session, attached.tokens)
-    for opening in openings:
-        await opening(session)
-    # Whether the first turn has begun by now, or even ended, is a matter of milliseconds.
-    return replace(session, status="running") if openings else session
 
 
 async def retrieve(request: RestRequest) -> SessionOut:
@@ -285,16 +226,17 @@ async def update(request: RestRequest) -> SessionOut:
         session = await request.hub.editor.set_info(request.principal, session.id, info)
     if not isinstance(given.budget, UnsetType):  # the last, since work may go on with it
         session = await request.hub.turns.set_budget(
-            request.principal, session.id, _most(given.budget)
+            request.principal, session.id, cost_limit(given.budget)
         )
     return await one(request, session)
 
 
 async def _check_budget(request: RestRequest, session: Session, given: Budget | None) -> None:
     """Refuse what would be refused in the end, before anything else is changed."""
-    if budget_changes(session, _most(given)) and given is not None:
+    if budget_changes(session, cost_limit(given)) and given is not None:
         usual = await request.hub.records.built_in_agent(request.workspace)
-        await _check_prices(request, session.agent or usual)
+        agent = session.agent or usual
+        await request.hub.session_factory.check_prices(request.workspace, agent)
 
 
 async def _changed(request: RestRequest, session: Session, given: AgentChange) -> AgentRef:

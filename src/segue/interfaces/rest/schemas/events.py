@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from segue.interfaces.rest.events.blocks import DocumentIn, ImageIn, SearchResultIn, TextIn
-from segue.interfaces.rest.events.event_requests import FileRubric, TextRubric
+from segue.hub.resources.content_blocks import DocumentIn, ImageIn, SearchResultIn, TextIn
+from segue.hub.resources.first_events import FileRubric, TextRubric
 
 from .agent import SessionAgent
 from .requests import Out
