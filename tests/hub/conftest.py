@@ -1,4 +1,4 @@
-"""A hub to test: over each embedded store, or over the one that a test names."""
+"""Fixtures for tests of the hub: a hub over each embedded store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ MakeHub = Callable[..., Hub]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def make_hub(request: pytest.FixtureRequest, tmp_path: Path) -> MakeHub:
-    """Opens a hub; the test closes it. Hubs over SQLite share one file, as processes would."""
+    """Return a function that opens a hub. Hubs over SQLite share one file, as processes do."""
 
     def make(**options: Any) -> Hub:
         if request.param == "memory":

@@ -1,4 +1,4 @@
-"""The promise of paging, with store and source merged, while everything moves."""
+"""Page through sessions of the store and a source while they change."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from segue.store.memory import MemoryStore
 from segue.store.sqlite import SQLiteStore
 from segue.testing.source import MemorySource
 
-times = st.integers(1, 4)  # few, so that many tie
+times = st.integers(1, 4)  # few values, so that many sessions have the same time
 rows = st.fixed_dictionaries(
     {
         "at": times,
@@ -32,7 +32,7 @@ rows = st.fixed_dictionaries(
         "tag": st.sampled_from([None, "t"]),
         "agent": st.sampled_from(["x", "y"]),
         "archived": st.booleans(),
-        "foreign": st.booleans(),
+        "in_source": st.booleans(),
     }
 )
 plain = st.builds(Query, limit=st.integers(1, 4), archived=st.just("include"))
@@ -58,8 +58,8 @@ steps = st.lists(
 )
 
 
-class World:
-    """A hub, and a note of every session's state after each step."""
+class PagedHub:
+    """A hub, and the state of each session after the last step."""
 
     def __init__(self, store: Store) -> None:
         self.source = MemorySource()
@@ -68,7 +68,7 @@ class World:
         self.sessions: dict[str, Session] = {}
         self.touched: set[str] = set()
 
-    async def make(self, row: dict[str, Any]) -> None:
+    async def create(self, row: dict[str, Any]) -> None:
         id = ids.new_id()
         created = Created(cwd=row["cwd"], agent=AgentRef(id=row["agent"]))
         drafts = [
@@ -76,17 +76,17 @@ class World:
             Draft(body=UserMessage(content=as_content("a word")), at=row["at"]),
             Draft(body=InfoChanged(tag=row["tag"], archived=row["archived"]), at=row["at"]),
         ]
-        if row["foreign"]:
+        if row["in_source"]:
             self.sessions[id] = await self.source.add(id, drafts)
         else:
             self.sessions[id] = await self.store.create("local", id, drafts)
 
-    async def step(self, kind: str, which: int, at: int) -> None:
+    async def step(self, kind: str, index: int, at: int) -> None:
         if kind == "new" or not self.sessions:
             row = {"at": at, "cwd": "/a", "tag": "t", "agent": "x", "archived": False}
-            await self.make({**row, "foreign": which % 2 == 0})
+            await self.create({**row, "in_source": index % 2 == 0})
             return
-        id = sorted(self.sessions)[which % len(self.sessions)]
+        id = sorted(self.sessions)[index % len(self.sessions)]
         self.touched.add(id)
         bodies = {
             "touch": UserMessage(content=as_content("again")),
@@ -106,7 +106,7 @@ class World:
         else:
             self.sessions[id], _ = await self.store.change("local", id, lambda _: [draft])
 
-    def matching(self, query: Query) -> set[str]:
+    def matching_ids(self, query: Query) -> set[str]:
         return {id for id, session in self.sessions.items() if matches(query, session)}
 
 
@@ -119,79 +119,79 @@ class World:
         pytest.param("sqlite", 200, marks=pytest.mark.full),
     ],
 )
-def test_a_session_that_is_there_throughout_is_in_the_union_of_the_pages(
-    kind: str, examples: int
-) -> None:
+def test_session_that_always_matches_is_on_one_of_the_pages(kind: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(rows, min_size=4, max_size=14), queries, st.lists(steps, min_size=2, max_size=8)
     )
-    def run(start: list[dict[str, Any]], query: Query, between: list[list[Any]]) -> None:
-        asyncio.run(_page_through(kind, start, query, between))
+    def run(
+        start: list[dict[str, Any]], query: Query, steps_between_pages: list[list[Any]]
+    ) -> None:
+        asyncio.run(_page_through(kind, start, query, steps_between_pages))
 
     run()
 
 
 async def _page_through(
-    kind: str, start: list[dict[str, Any]], query: Query, between: list[list[Any]]
+    kind: str, start: list[dict[str, Any]], query: Query, steps_between_pages: list[list[Any]]
 ) -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as directory:
         store: Store = MemoryStore()
         if kind == "sqlite":
             store = SQLiteStore.open(Path(directory) / "segue.db")
-        world = World(store)
+        paged = PagedHub(store)
         try:
             for row in start:
-                await world.make(row)
-            throughout = world.matching(query)
+                await paged.create(row)
+            always_matching = paged.matching_ids(query)
             seen: list[str] = []
             token: str | None = None
             for number in range(200):
-                page = await world.hub.sessions.list(LOCAL, query, token)
+                page = await paged.hub.sessions.list(LOCAL, query, token)
                 assert len(page.sessions) <= query.limit
                 assert page.sessions or page.next is None, "an empty page must be the last"
                 seen += [session.id for session in page.sessions]
                 token = page.next
                 if token is None:
                     break
-                if number < len(between):
-                    for step in between[number]:
-                        await world.step(*step)
-                        throughout &= world.matching(query)
+                if number < len(steps_between_pages):
+                    for step in steps_between_pages[number]:
+                        await paged.step(*step)
+                        always_matching &= paged.matching_ids(query)
             else:
                 pytest.fail("paging did not end")
-            assert throughout <= set(seen)
-            twice = {id for id in seen if seen.count(id) > 1}
-            assert twice <= world.touched
+            assert always_matching <= set(seen)
+            repeated = {id for id in seen if seen.count(id) > 1}
+            assert repeated <= paged.touched
         finally:
-            await world.hub.close()
+            await paged.hub.close()
 
 
-async def _filled(count: int, **options: Any) -> tuple[Hub, list[Session]]:
+async def _hub_with_sessions(count: int, **options: Any) -> tuple[Hub, list[Session]]:
     hub = Hub(MemoryStore(), Path("/nowhere"), **options)
-    made = [
+    sessions = [
         await hub.store.create("local", ids.new_id(), [Draft(body=Created(cwd="/a"), at=at)])
         for at in range(1, count + 1)
     ]
-    return hub, made
+    return hub, sessions
 
 
-async def test_going_back_gives_the_same_page_with_the_same_next_cursor() -> None:
-    hub, _ = await _filled(10)
+async def test_previous_page_is_the_same_page_with_the_same_next_cursor() -> None:
+    hub, _ = await _hub_with_sessions(10)
     query = Query(order="created", limit=3)
     first = await hub.sessions.list(LOCAL, query, bind_filters=False)
     second = await hub.sessions.list(LOCAL, query, first.next, bind_filters=False)
     assert first.prev is None
-    again = await hub.sessions.list(LOCAL, query, second.prev, bind_filters=False)
-    assert again == first._replace(prev=None)
+    first_again = await hub.sessions.list(LOCAL, query, second.prev, bind_filters=False)
+    assert first_again == first._replace(prev=None)
     third = await hub.sessions.list(LOCAL, query, second.next, bind_filters=False)
     assert (await hub.sessions.list(LOCAL, query, third.prev, bind_filters=False)).sessions == (
         second.sessions
     )
 
 
-async def test_pages_reach_the_end_and_the_last_has_no_next() -> None:
-    hub, made = await _filled(7)
+async def test_pages_include_every_session_and_the_last_has_no_next_cursor() -> None:
+    hub, sessions = await _hub_with_sessions(7)
     query = Query(order="created", descending=False, limit=3)
     seen, token = [], None
     for expected in (3, 3, 1):
@@ -200,16 +200,16 @@ async def test_pages_reach_the_end_and_the_last_has_no_next() -> None:
         seen += page.sessions
         token = page.next
     assert token is None
-    assert seen == made
+    assert seen == sessions
 
 
-async def test_a_page_that_ends_exactly_has_no_next() -> None:
-    hub, _ = await _filled(3)
+async def test_full_last_page_has_no_next_cursor() -> None:
+    hub, _ = await _hub_with_sessions(3)
     assert (await hub.sessions.list(LOCAL, Query(limit=3))).next is None
 
 
-async def test_a_cursor_is_good_for_its_workspace_its_order_and_where_bound_its_filters() -> None:
-    hub, _ = await _filled(5)
+async def test_bound_cursor_is_valid_for_its_workspace_order_and_filters_only() -> None:
+    hub, _ = await _hub_with_sessions(5)
     query = Query(limit=2)
     token = (await hub.sessions.list(LOCAL, query)).next
     assert token is not None
@@ -222,8 +222,8 @@ async def test_a_cursor_is_good_for_its_workspace_its_order_and_where_bound_its_
     assert (await hub.sessions.list(LOCAL, Query(limit=3), token)).sessions
 
 
-async def test_an_unbound_cursor_lets_filters_change_but_not_the_window_past_its_place() -> None:
-    hub, _ = await _filled(5)
+async def test_unbound_cursor_allows_other_filters_that_include_its_position() -> None:
+    hub, _ = await _hub_with_sessions(5)
     query = Query(order="created", limit=2)
     token = (await hub.sessions.list(LOCAL, query, bind_filters=False)).next
     other = Query(order="created", limit=3, source="segue")
@@ -234,22 +234,22 @@ async def test_an_unbound_cursor_lets_filters_change_but_not_the_window_past_its
 
 
 @pytest.mark.parametrize("token", ["", "x", "page", "é", "AAAA", "=" * 9, "A" * 400])
-async def test_what_is_no_cursor_is_refused(token: str) -> None:
-    hub, _ = await _filled(2)
+async def test_malformed_cursor_is_rejected(token: str) -> None:
+    hub, _ = await _hub_with_sessions(2)
     with pytest.raises(InvalidCursor):
         await hub.sessions.list(LOCAL, Query(), token)
 
 
-async def test_a_cursor_of_another_store_is_refused() -> None:
-    hub, _ = await _filled(5)
-    other, _ = await _filled(5)
+async def test_cursor_of_another_store_is_rejected() -> None:
+    hub, _ = await _hub_with_sessions(5)
+    other, _ = await _hub_with_sessions(5)
     token = (await hub.sessions.list(LOCAL, Query(limit=1))).next
     with pytest.raises(InvalidCursor):
         await other.sessions.list(LOCAL, Query(limit=1), token)
 
 
-async def test_no_cursor_is_ever_given_twice_in_one_walk() -> None:
-    hub, _ = await _filled(9)
+async def test_cursors_of_successive_pages_differ() -> None:
+    hub, _ = await _hub_with_sessions(9)
     tokens, token = set(), None
     while True:
         page = await hub.sessions.list(LOCAL, Query(limit=2), token)
@@ -260,26 +260,26 @@ async def test_no_cursor_is_ever_given_twice_in_one_walk() -> None:
         tokens.add(token)
 
 
-async def test_a_page_has_a_largest_size() -> None:
-    hub, _ = await _filled(1)
+async def test_limit_above_the_maximum_is_rejected() -> None:
+    hub, _ = await _hub_with_sessions(1)
     with pytest.raises(InvalidInput):
         await hub.sessions.list(LOCAL, Query(limit=1001))
 
 
-async def test_a_stored_copy_shadows_the_source_s_session() -> None:
+async def test_imported_copy_is_listed_instead_of_the_source_session() -> None:
     source = MemorySource()
     hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
     id = ids.new_id()
     await source.add(id, [Draft(body=Created(cwd="/a", source="memory"), at=1)])
-    await source.grow(id, [InfoChanged(title="theirs")])
+    await source.grow(id, [InfoChanged(title="in the source")])
     await hub.store.load("local", id, await source.events(id))
-    await hub.editor.set_title(LOCAL, id, "ours")
+    await hub.editor.set_title(LOCAL, id, "in the store")
     listed = (await hub.sessions.list(LOCAL, Query())).sessions
-    assert [session.title for session in listed] == ["ours"]
-    assert (await source.get(id)).title == "theirs"
+    assert [session.title for session in listed] == ["in the store"]
+    assert (await source.get(id)).title == "in the source"
 
 
-async def test_a_source_of_another_workspace_is_not_seen() -> None:
+async def test_source_of_another_workspace_is_not_listed() -> None:
     source = MemorySource(workspace="other")
     hub = Hub(MemoryStore(), Path("/nowhere"), sources=[source])
     await source.add(ids.new_id(), [Created(cwd="/a")])
@@ -287,7 +287,7 @@ async def test_a_source_of_another_workspace_is_not_seen() -> None:
     assert len((await hub.sessions.list(Principal(workspace="other"), Query())).sessions) == 1
 
 
-def test_a_fingerprint_does_not_know_page_size_or_order() -> None:
-    one = cursors.fingerprint(Query(tag="t", limit=3))
-    assert one == cursors.fingerprint(Query(tag="t", limit=4, order="created"))
-    assert one != cursors.fingerprint(Query(tag="u"))
+def test_filter_fingerprint_ignores_page_size_and_order() -> None:
+    fingerprint = cursors.fingerprint(Query(tag="t", limit=3))
+    assert fingerprint == cursors.fingerprint(Query(tag="t", limit=4, order="created"))
+    assert fingerprint != cursors.fingerprint(Query(tag="u"))

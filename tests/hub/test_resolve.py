@@ -1,4 +1,4 @@
-"""Naming a session: ids, their beginnings, titles; what is ambiguous is refused."""
+"""Resolve an id, an id prefix or a title to one session."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,11 +17,11 @@ from segue.testing.source import MemorySource
 
 FIRST = "aaaa1111-0000-7000-8000-000000000001"
 SECOND = "aaaa2222-0000-7000-8000-000000000002"
-THEIRS = "bbbb1111-0000-4000-8000-000000000003"
+IN_SOURCE = "bbbb1111-0000-4000-8000-000000000003"
 
 
 def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
-    """A hub with two sessions in its store and one in a source."""
+    """Run a test with a hub that has two sessions in its store and one in a source."""
 
     async def main() -> None:
         source = MemorySource()
@@ -29,7 +29,7 @@ def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
         async with Hub(store, path, sources=[source]) as hub:
             await hub.editor.create(LOCAL, id=FIRST, cwd="/", title="Fix the parser")
             await hub.editor.create(LOCAL, id=SECOND, cwd="/", title="Fix the Parser again")
-            await source.add(THEIRS, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
+            await source.add(IN_SOURCE, [Created(cwd="/"), InfoChanged(title="Über den Wolken")])
             await test(hub)
 
     asyncio.run(main())
@@ -45,15 +45,15 @@ def with_hub(path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
         (ids.format_id("sesn", FIRST)[:22], FIRST),
         ("aaaa1", FIRST),
         ("AAAA2222-0", SECOND),
-        ("bbbb", THEIRS),
+        ("bbbb", IN_SOURCE),
         ("fix  the PARSER", FIRST),
         ("parser again", SECOND),
         ("again", SECOND),
         ("parser ag", SECOND),
-        ("über den", THEIRS),
+        ("über den", IN_SOURCE),
     ],
 )
-def test_a_name_that_means_one_session(tmp_path: Path, name: str, id: str) -> None:
+def test_name_that_matches_one_session_resolves_to_it(tmp_path: Path, name: str, id: str) -> None:
     async def test(hub: Hub) -> None:
         assert (await hub.sessions.resolve(LOCAL, name)).id == id
 
@@ -61,11 +61,11 @@ def test_a_name_that_means_one_session(tmp_path: Path, name: str, id: str) -> No
 
 
 @pytest.mark.parametrize("name", ["aaaa", "fix the", "parser"])
-def test_a_name_that_means_several_lists_them(tmp_path: Path, name: str) -> None:
+def test_ambiguous_name_lists_its_matches(tmp_path: Path, name: str) -> None:
     async def test(hub: Hub) -> None:
-        with pytest.raises(AmbiguousName, match="matches 2 sessions") as refused:
+        with pytest.raises(AmbiguousName, match="matches 2 sessions") as raised:
             await hub.sessions.resolve(LOCAL, name)
-        assert {session.id for session in refused.value.matches} == {FIRST, SECOND}
+        assert {session.id for session in raised.value.matches} == {FIRST, SECOND}
 
     with_hub(tmp_path, test)
 
@@ -73,7 +73,7 @@ def test_a_name_that_means_several_lists_them(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize(
     "name", ["aaa", "cccc", "arser", "", "?!", "-", '"', "sesn_01", "parse tree"]
 )
-def test_a_name_that_means_nothing(tmp_path: Path, name: str) -> None:
+def test_name_without_a_match_is_not_found(tmp_path: Path, name: str) -> None:
     async def test(hub: Hub) -> None:
         with pytest.raises(NotFound):
             await hub.sessions.resolve(LOCAL, name)
@@ -81,7 +81,7 @@ def test_a_name_that_means_nothing(tmp_path: Path, name: str) -> None:
     with_hub(tmp_path, test)
 
 
-def test_the_trash_is_named_apart(tmp_path: Path) -> None:
+def test_trashed_sessions_are_resolved_separately(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         await hub.editor.trash(LOCAL, SECOND)
         for name in ("aaaa", "fix the"):
@@ -94,7 +94,7 @@ def test_the_trash_is_named_apart(tmp_path: Path) -> None:
     with_hub(tmp_path, test)
 
 
-def test_archived_sessions_have_their_names(tmp_path: Path) -> None:
+def test_archived_session_is_resolved(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         await hub.editor.archive(LOCAL, SECOND)
         assert (await hub.sessions.resolve(LOCAL, "again")).id == SECOND
@@ -103,15 +103,15 @@ def test_archived_sessions_have_their_names(tmp_path: Path) -> None:
     with_hub(tmp_path, test)
 
 
-def test_a_copy_in_the_store_is_the_one_that_is_meant(tmp_path: Path) -> None:
+def test_imported_copy_is_resolved_instead_of_the_source_session(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
-        await hub.editor.create(LOCAL, id=THEIRS, cwd="/", title="The copy")
+        await hub.editor.create(LOCAL, id=IN_SOURCE, cwd="/", title="The copy")
         assert (await hub.sessions.resolve(LOCAL, "bbbb")).title == "The copy"
 
     with_hub(tmp_path, test)
 
 
-def test_another_workspaces_sessions_have_no_names_here(tmp_path: Path) -> None:
+def test_session_of_another_workspace_is_not_resolved(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         other = Principal(workspace="other", local=True)
         for name in (FIRST, "aaaa1", "again", "bbbb"):
@@ -121,12 +121,12 @@ def test_another_workspaces_sessions_have_no_names_here(tmp_path: Path) -> None:
     with_hub(tmp_path, test)
 
 
-def test_a_very_common_name_shows_the_first_few(tmp_path: Path) -> None:
+def test_ambiguous_name_lists_a_limited_number_of_matches(tmp_path: Path) -> None:
     async def test(hub: Hub) -> None:
         for _ in range(MAX_LISTED_MATCHES + 5):
             await hub.editor.create(LOCAL, cwd="/", title="Same")
-        with pytest.raises(AmbiguousName) as refused:
+        with pytest.raises(AmbiguousName) as raised:
             await hub.sessions.resolve(LOCAL, "same")
-        assert len(refused.value.matches) == MAX_LISTED_MATCHES
+        assert len(raised.value.matches) == MAX_LISTED_MATCHES
 
     with_hub(tmp_path, test)

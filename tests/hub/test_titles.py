@@ -1,4 +1,4 @@
-"""Titles from first prompts."""
+"""Make titles from first prompts."""
 
 import pytest
 
@@ -24,20 +24,20 @@ from segue.model.content import Image, as_content
         ("", None),
     ],
 )
-def test_the_first_meaningful_line_is_the_title(prompt: str, title: str | None) -> None:
+def test_first_meaningful_line_is_the_title(prompt: str, title: str | None) -> None:
     assert title_from_prompt(as_content(prompt)) == title
 
 
-def test_a_long_line_is_cut_at_a_word() -> None:
+def test_long_line_is_cut_at_a_word() -> None:
     title = title_from_prompt(as_content("word " * 40))
     assert title is not None and len(title) <= MAX_TITLE_LENGTH
     assert title.endswith("word…")
 
 
-def test_a_long_word_is_cut_anywhere() -> None:
+def test_long_word_is_cut_at_the_maximum_length() -> None:
     title = title_from_prompt(as_content("x" * 500))
     assert title == "x" * (MAX_TITLE_LENGTH - 1) + "…"
 
 
-def test_a_prompt_without_words_gives_none() -> None:
+def test_prompt_without_text_has_no_title() -> None:
     assert title_from_prompt((Image(data="aaaa"),)) is None

@@ -1,4 +1,4 @@
-"""Sessions that leave for another store, and come from one."""
+"""Export sessions to files and import them into another store."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MakeHub = Callable[..., Hub]
 OTHER = Principal(workspace="other")
 
 
-async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
+async def test_imported_session_equals_the_exported_one(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL, title="odd \ud800 \0 title", tag="t")).id
         await hub.editor.append(
@@ -49,24 +49,24 @@ async def test_an_exported_session_comes_back_whole(make_hub: MakeHub) -> None:
         assert (moved.workspace, moved.id) == ("other", id)
 
 
-async def test_what_was_allowed_elsewhere_is_asked_for_again(
+async def test_import_drops_permissions_that_were_granted_elsewhere(
     make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(*_: Any, **__: Any) -> None:
-        raise StoreFull("no room")
+    async def raise_full(*_: Any, **__: Any) -> None:
+        raise StoreFull("disk full")
 
     async with make_hub() as hub:
         session = await hub.editor.create(LOCAL, cwd="/w")
         allowed = ConfigChanged(mode="bypassPermissions", options={"always_allow": ["bash"]})
         await hub.editor.configure(LOCAL, session.id, allowed)
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
-        monkeypatch.setattr(hub.store, "change", full)  # it is so from the beginning
+        monkeypatch.setattr(hub.store, "change", raise_full)  # the import itself drops them
         copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert (copy.mode, copy.options["always_allow"]) == ("default", [])
         assert await hub.sessions.get(LOCAL, copy.id) == copy
 
 
-async def test_a_session_that_was_exported_in_a_turn_is_at_rest(make_hub: MakeHub) -> None:
+async def test_session_exported_during_a_turn_is_imported_as_idle(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL, cwd="/")).id
         turn = await hub.turns.submit(LOCAL, id, "/ask May I?")
@@ -76,13 +76,13 @@ async def test_a_session_that_was_exported_in_a_turn_is_at_rest(make_hub: MakeHu
         lines = [line async for line in hub.exchange.export(LOCAL, id)]
         copy = await hub.exchange.import_session(LOCAL, lines, new_id=True)
         assert (copy.status, copy.turn, copy.open_asks, copy.open_calls) == ("idle", None, (), ())
-        (cut,) = await hub.history.events(LOCAL, copy.id, types=["interrupted"])
-        assert "copied while" in cut.body.reason
+        (interrupted,) = await hub.history.events(LOCAL, copy.id, types=["interrupted"])
+        assert "copied while" in interrupted.body.reason
         await hub.turns.cancel(LOCAL, id)
         assert await hub.turns.wait(LOCAL, id, turn) == "cancelled"
 
 
-async def test_an_import_brings_the_agent_that_the_session_was_made_with(
+async def test_import_includes_the_agent_of_the_session(
     make_hub: MakeHub,
 ) -> None:
     async with make_hub() as hub:
@@ -97,18 +97,18 @@ async def test_an_import_brings_the_agent_that_the_session_was_made_with(
         assert (await hub.records.get("other", "agent", second.id)).body["name"] == "two"
 
 
-async def test_no_session_is_imported_without_its_agent(
+async def test_session_is_not_imported_if_its_agent_cannot_be_stored(
     make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(*_: Any) -> None:
-        raise StoreFull("no room")
+    async def raise_full(*_: Any) -> None:
+        raise StoreFull("disk full")
 
     async with make_hub() as hub:
         agent = await hub.records.create("local", "agent", {"spec": {"kind": "demo"}})
         session = await hub.editor.create(LOCAL, agent=AgentRef(id=agent.id, version=agent.version))
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         with monkeypatch.context() as patch:
-            patch.setattr(hub.store, "put_record", full)
+            patch.setattr(hub.store, "put_record", raise_full)
             with pytest.raises(StoreFull):
                 await hub.exchange.import_session(OTHER, lines)
         with pytest.raises(NotFound):
@@ -119,38 +119,40 @@ async def test_no_session_is_imported_without_its_agent(
         assert await hub.records.find("other", "agent", agent.id) is None
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["its own agent", "the built-in agent"])
-async def test_an_import_starts_no_program_of_its_choice(
-    make_hub: MakeHub, tmp_path: Path, known: bool
+@pytest.mark.parametrize("built_in", [False, True], ids=["its own agent", "the built-in agent"])
+async def test_import_cannot_start_a_program(
+    make_hub: MakeHub, tmp_path: Path, built_in: bool
 ) -> None:
-    """Neither by the agent that it brings nor by what the session says of one."""
-    ran = tmp_path / "ran"
+    """Neither the imported agent nor the session's overrides can set a command."""
+    marker = tmp_path / "ran"
     evil = {
         "kind": "acp",
-        "command": f"touch {ran}",
+        "command": f"touch {marker}",
         "base_url": "http://evil",
         "system": "be kind",
     }
     async with make_hub() as hub:
-        made = await hub.records.create("local", "agent", {"name": "evil", "spec": evil})
-        given = await hub.records.built_in_agent("other") if known else AgentRef(id=made.id)
-        session = await hub.editor.create(LOCAL, agent=replace(given, overrides=evil))
+        agent = await hub.records.create("local", "agent", {"name": "evil", "spec": evil})
+        ref = await hub.records.built_in_agent("other") if built_in else AgentRef(id=agent.id)
+        session = await hub.editor.create(LOCAL, agent=replace(ref, overrides=evil))
         await hub.editor.configure(
-            LOCAL, session.id, ConfigChanged(agent=replace(given, overrides=evil))
+            LOCAL, session.id, ConfigChanged(agent=replace(ref, overrides=evil))
         )
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         copy = await hub.exchange.import_session(OTHER, lines)
         assert copy.agent is not None
         assert copy.agent.id == (await hub.records.built_in_agent("other")).id
-        assert copy.agent.overrides == ({"system": "be kind"} if known else {})
+        assert copy.agent.overrides == ({"system": "be kind"} if built_in else {})
         assert await hub.turns.run(OTHER, copy.id, "hello") == "end_turn"
-        assert not ran.exists()
-        assert await hub.records.find("other", "agent", made.id) is None
+        assert not marker.exists()
+        assert await hub.records.find("other", "agent", agent.id) is None
 
 
-async def test_an_import_brings_no_tool_that_is_allowed_without_asking(make_hub: MakeHub) -> None:
-    """Whether the agent says so or the session, of a set or of one tool, or leaves it unsaid."""
-    allow, ask = ({"permission_policy": {"type": each}} for each in ("always_allow", "always_ask"))
+async def test_import_cannot_allow_tools_without_asking(make_hub: MakeHub) -> None:
+    """The agent or the session may allow a toolset, one tool, or all tools by default."""
+    allow, ask = (
+        {"permission_policy": {"type": policy}} for policy in ("always_allow", "always_ask")
+    )
     tools = [
         {
             "type": "agent_toolset_20260401",
@@ -160,32 +162,31 @@ async def test_an_import_brings_no_tool_that_is_allowed_without_asking(make_hub:
         {"type": "mcp_toolset", "mcp_server_name": "m", "default_config": allow},
         {"type": "custom", "name": "mine"},
     ]
-    unsaid = [{"type": "agent_toolset_20260401"}]  # which is to allow all
+    default_tools = [{"type": "agent_toolset_20260401"}]  # allows all tools
     async with make_hub() as hub:
-        body = {"name": "a", "spec": {"kind": "model", "tools": tools}, "tools": unsaid}
-        made = await hub.records.create("local", "agent", body)
-        ref = AgentRef(id=made.id, overrides={"tools": unsaid})
+        body = {"name": "a", "spec": {"kind": "model", "tools": tools}, "tools": default_tools}
+        agent = await hub.records.create("local", "agent", body)
+        ref = AgentRef(id=agent.id, overrides={"tools": default_tools})
         session = await hub.editor.create(LOCAL, agent=ref)
         lines = [line async for line in hub.exchange.export(LOCAL, session.id)]
         copy = await hub.exchange.import_session(OTHER, lines)
         assert copy.agent is not None
-        brought = (await hub.records.get("other", "agent", made.id)).body
-        for given in (brought["tools"], copy.agent.overrides["tools"]):
-            assert settings.parse_settings({"model": "p:m", "tools": given}).built_in == Toolset()
-        read = settings.parse_settings({"model": "p:m", "tools": brought["spec"]["tools"]})
-        assert read.built_in is not None
-        assert read.built_in.tool_config("read") == (False, "always_ask")
-        assert read.built_in.tool_config("bash") == (True, "auto")
-        assert read.built_in.tool_config("write") == (False, "always_ask")
-        assert read.mcp["m"].tool_config("any") == (True, "always_ask")
-        assert [each.name for each in read.custom] == ["mine"]
+        imported = (await hub.records.get("other", "agent", agent.id)).body
+        for imported_tools in (imported["tools"], copy.agent.overrides["tools"]):
+            parsed = settings.parse_settings({"model": "p:m", "tools": imported_tools})
+            assert parsed.built_in == Toolset()
+        parsed = settings.parse_settings({"model": "p:m", "tools": imported["spec"]["tools"]})
+        assert parsed.built_in is not None
+        assert parsed.built_in.tool_config("read") == (False, "always_ask")
+        assert parsed.built_in.tool_config("bash") == (True, "auto")
+        assert parsed.built_in.tool_config("write") == (False, "always_ask")
+        assert parsed.mcp["m"].tool_config("any") == (True, "always_ask")
+        assert [tool.name for tool in parsed.custom] == ["mine"]
         assert verdict(copy, "bash", "execute", "auto") == "ask"
 
 
 @pytest.mark.parametrize("tools", ["bash", [1], [{}], [{"type": "x", "configs": [1]}], {"a": 1}])
-async def test_an_import_whose_tools_are_not_to_be_read_is_refused(
-    make_hub: MakeHub, tools: Any
-) -> None:
+async def test_import_with_malformed_tools_is_rejected(make_hub: MakeHub, tools: Any) -> None:
     async with make_hub() as hub:
         ref = replace(await hub.records.built_in_agent("local"), overrides={"tools": tools})
         session = await hub.editor.create(LOCAL, agent=ref)
@@ -195,22 +196,25 @@ async def test_an_import_whose_tools_are_not_to_be_read_is_refused(
         assert (await hub.sessions.list(OTHER)).sessions == []
 
 
-async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub) -> None:
+async def test_import_stores_only_agents_and_changes_none(make_hub: MakeHub) -> None:
     async with make_hub() as hub:
-        own = await hub.records.create("other", "agent", {"name": "mine"})
-        session = await hub.editor.create(LOCAL, agent=AgentRef(id=own.id, version=2))
+        existing = await hub.records.create("other", "agent", {"name": "mine"})
+        session = await hub.editor.create(LOCAL, agent=AgentRef(id=existing.id, version=2))
         first, *events = [line async for line in hub.exchange.export(LOCAL, session.id)]
         header = json.loads(first)
-        given = {**to_builtins(own), "body": {"name": "theirs"}}
-        header["agents"] = [{**given, "version": 2}, {**given, "kind": "vault", "id": ids.new_id()}]
+        record = {**to_builtins(existing), "body": {"name": "theirs"}}
+        header["agents"] = [
+            {**record, "version": 2},
+            {**record, "kind": "vault", "id": ids.new_id()},
+        ]
         copy = await hub.exchange.import_session(OTHER, [json.dumps(header).encode(), *events])
-        assert copy.agent == AgentRef(id=own.id, version=1)
-        assert await hub.records.find("other", "agent", own.id) == own
-        assert [each async for each in hub.records.all("other", "vault")] == []
+        assert copy.agent == AgentRef(id=existing.id, version=1)
+        assert await hub.records.find("other", "agent", existing.id) == existing
+        assert [vault async for vault in hub.records.all("other", "vault")] == []
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda lines: [], "no session"),
         (lambda lines: lines[:-1], "cut off"),
@@ -221,13 +225,13 @@ async def test_an_import_brings_agents_alone_and_changes_none(make_hub: MakeHub)
         (lambda lines: [lines[0].replace(b'"segue":1', b'"segue":9'), *lines[1:]], "newer"),
     ],
 )
-async def test_a_damaged_file_is_refused_and_nothing_is_kept(
-    make_hub: MakeHub, damage: Callable[[list[bytes]], list[bytes]], says: str
+async def test_damaged_file_is_rejected_and_nothing_is_stored(
+    make_hub: MakeHub, damage: Callable[[list[bytes]], list[bytes]], message: str
 ) -> None:
     async with make_hub() as hub:
         id = (await hub.editor.create(LOCAL, title="x")).id
         lines = [line async for line in hub.exchange.export(LOCAL, id)]
         await hub.editor.purge(LOCAL, id)
-        with pytest.raises(InvalidInput, match=says):
+        with pytest.raises(InvalidInput, match=message):
             await hub.exchange.import_session(LOCAL, damage(lines))
         assert (await hub.sessions.list(LOCAL)).sessions == []

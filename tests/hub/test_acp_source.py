@@ -1,0 +1,46 @@
+"""List the sessions of another ACP agent: segue itself, over another store."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from segue.hub import Hub
+from segue.hub.sync import acp_source
+from segue.model.principal import LOCAL
+from segue.model.query import Query
+from segue.store.sqlite import SQLiteStore
+
+
+async def test_session_that_the_agent_deleted_is_no_longer_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acp_source, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(acp_source, "MOST_LISTS", 2)
+    agent_directory = tmp_path / "theirs"
+    agent_directory.mkdir()
+    command = [sys.executable, "-m", "segue", "acp", "--data-dir", str(agent_directory)]
+    async with (
+        Hub(SQLiteStore.open(agent_directory / "segue.db"), agent_directory) as other,
+        Hub(SQLiteStore.open(tmp_path / "segue.db"), tmp_path) as hub,
+    ):
+        paths = [str(tmp_path / name) for name in "abcd"]
+        sessions = [await other.editor.create(LOCAL, cwd=path, title="x") for path in paths]
+        await hub.agents.register_agent(
+            LOCAL, "theirs", {"kind": "acp", "command": shlex.join(command)}
+        )
+        (source,) = hub.sources
+        assert isinstance(source, acp_source.OtherAgent)
+
+        async def list_ids(cwd: str | None = None) -> set[str]:
+            return {row.id for row in (await hub.sessions.list(LOCAL, Query(cwd=cwd))).sessions}
+
+        for path, session in zip(paths, sessions, strict=True):
+            assert await list_ids(path) == {session.id}
+        assert source._lists.keys() == {
+            None,
+            *paths[1:],
+        }  # the list of all, and the newest directories
+        await other.editor.trash(LOCAL, sessions[1].id)
+        assert await list_ids() == {sessions[0].id, sessions[2].id, sessions[3].id}
