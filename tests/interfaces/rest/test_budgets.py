@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic, BadRequestError
 
 from segue.agents.base import Turn
 from segue.agents.registry import AgentRegistry
-from segue.hub.turns import runner
+from segue.hub.turns import service
 from segue.model import ids, projection
 from segue.model.event import Created, Event, ModelCalled, StatusChanged, Usage
 from segue.model.lifecycle import StopReason
@@ -252,11 +252,11 @@ async def test_a_change_that_was_cut_off_is_asked_for_again_and_goes_on_once(
         await api.hub.turns.run(api.principal, id, "go")
         await api.hub.turns.engine.rest()
         with monkeypatch.context() as killed:
-            killed.setattr(runner, "resume", None)
+            killed.setattr(service, "resume", None)
             with pytest.raises(TypeError):
                 await api.hub.turns.set_budget(api.principal, id, 30_000)
         with monkeypatch.context() as later:
-            later.setattr(type(api.hub.turns), "kick", kept_waiting)
+            later.setattr(type(api.hub.turns.engine), "kick", kept_waiting)
             for _ in range(2):
                 await api.hub.turns.set_budget(api.principal, id, 30_000)
         await api.hub.turns.engine.kick(("local", id))
