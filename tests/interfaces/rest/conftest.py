@@ -1,10 +1,10 @@
-"""Who answers in turns: a model's provider, or a hand that does what the test says."""
+"""Fixtures: a model provider, and an agent that works in the session directory."""
 
 import pytest
 
 from segue.agents.model.models import preload
 from tests.agents.provider import Provider
-from tests.interfaces.rest.hand import Hand
+from tests.interfaces.rest.directory_agent import DirectoryAgent
 
 
 @pytest.fixture
@@ -25,5 +25,5 @@ def database(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def directory_agent() -> DirectoryAgent:
+    return DirectoryAgent()

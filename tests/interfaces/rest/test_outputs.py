@@ -14,7 +14,7 @@ from segue.model.lifecycle import StopReason
 from segue.model.record import Record
 from tests.agents.provider import Provider
 from tests.interfaces.rest.api import message, open_api
-from tests.interfaces.rest.hand import Hand, registry_with
+from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
 from tests.interfaces.rest.test_files import uploaded
 
 
@@ -64,10 +64,12 @@ async def test_the_demo_agent_s_files_may_be_named_as_they_are_mounted(tmp_path:
         assert "outside" in str(refused)
 
 
-async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, hand: Hand) -> None:
+async def test_what_a_turn_makes_for_people_is_kept_as_files(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
     secret = tmp_path / "secret"
     secret.write_text("S3CRET")
-    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
         session = await api.session()
 
         def make(cwd: Path) -> None:
@@ -85,15 +87,17 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
             paths = [(each["filename"], f"/v1/files/{each['id']}/content") for each in files]
             return {name: (await api.raw("GET", path)).content for name, path in paths}
 
-        hand.act = make
+        directory_agent.act = make
         await api.say(session["id"], "on")
         assert await made() == {"report.pdf": b"%PDF", "deep/a.txt": b"a" * 3_000_000}
         files = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
         (old,) = [each["id"] for each in files if each["filename"] == "report.pdf"]
-        hand.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(b"%PDF-2")
+        directory_agent.act = lambda cwd: (cwd / "mnt/session/outputs/report.pdf").write_bytes(
+            b"%PDF-2"
+        )
         await api.say(session["id"], "on")
         await api.fails(404, "GET", f"/v1/files/{old}")
-        hand.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
+        directory_agent.act = lambda cwd: (cwd / "mnt/session/outputs/deep/a.txt").unlink()
         await api.say(session["id"], "on")
         assert (await made())["report.pdf"] == b"%PDF-2" and len(await made()) == 2
         # One more that people upload is nobody's output; all that is the session's goes with it.
@@ -105,9 +109,9 @@ async def test_what_a_turn_makes_for_people_is_kept_as_files(tmp_path: Path, han
 
 
 async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
-    tmp_path: Path, hand: Hand
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         mounts = [{"type": "file", "file_id": (await uploaded(api))["id"]} for _ in range(3)]
         session = await api.session(resources=mounts)
         top = Path(session["cwd"]) / "mnt/session/outputs"
@@ -117,7 +121,7 @@ async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
             for name in names:
                 (top / name).write_text(str(ids.new_id()))
 
-        hand.act = lambda _: make("a", "b", "c")
+        directory_agent.act = lambda _: make("a", "b", "c")
         await api.say(session["id"], "on")
 
         async def page(limit: int, **params: str) -> tuple[list[str], dict[str, Any]]:
@@ -132,7 +136,7 @@ async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
         taken = f"/v1/sessions/{session['id']}/resources/{session['resources'][1]['id']}"
         await api.ok("DELETE", taken)
         await api.ok("DELETE", f"/v1/files/{every[3]}")
-        hand.act = lambda _: make("c", "d")
+        directory_agent.act = lambda _: make("c", "d")
         await api.say(session["id"], "on")
         then, found = await page(2, page=found["next_page"])
         rest, found = await page(9, page=found["next_page"])
@@ -149,11 +153,11 @@ async def test_a_page_of_a_session_s_files_goes_on_where_the_last_one_ended(
 
 @pytest.mark.parametrize("then", ["go on", "delete"])
 async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, then: str
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     go = asyncio.Event()
 
-    class Endless(Hand):
+    class Endless(DirectoryAgent):
         async def run(self, turn: Turn) -> StopReason:
             await super().run(turn)
             if turn.text == "for ever":
@@ -200,11 +204,11 @@ async def test_a_cancel_does_not_wait_for_outputs_to_be_kept(
 
 
 async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.hub.workdir.outputs.MAX_OUTPUTS", 2)
     monkeypatch.setattr("segue.hub.workdir.outputs.MAX_OUTPUT_BYTES", 9)
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         session = (await api.session())["id"]
 
         async def told(**texts: str) -> list[str]:
@@ -214,7 +218,7 @@ async def test_where_there_are_too_many_outputs_those_that_change_are_kept(
                 for name, text in texts.items():
                     (top / name).write_text(text)
 
-            hand.act = make
+            directory_agent.act = make
             before = len(await api.events(session))
             events = (await api.say(session, "on"))[before:]
             return [each["error"]["message"] for each in events if "error" in each]

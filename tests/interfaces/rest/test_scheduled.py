@@ -13,7 +13,7 @@ from segue.model.errors import StoreFull
 from segue.model.record import Record
 from tests.clients.rest_server import serving
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.hand import Hand, registry_with
+from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
 
 HOURLY = {"type": "cron", "expression": "0 * * * *", "timezone": "Asia/Kathmandu"}
 MINUTE = 60 * clock.SECOND
@@ -63,9 +63,11 @@ async def runs(api: Api, **params: str) -> list[dict[str, Any]]:
 
 
 async def test_what_is_due_runs_once_whoever_looks(
-    tmp_path: Path, database: str | None, time: Time, hand: Hand
+    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         time.servers = [scheduler(api) for _ in range(3)]
         made = await deployed(api)
         expected = [f"2026-11-16T{hour}:15:00.000000Z" for hour in range(10, 15)]
@@ -122,9 +124,11 @@ async def test_a_server_that_wakes_early_looks_when_the_minute_has_come(
 
 
 async def test_paused_archived_and_without_a_schedule_nothing_runs(
-    tmp_path: Path, database: str | None, time: Time, hand: Hand
+    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         time.servers = [scheduler(api)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         await api.ok("POST", f"{path}/pause")
@@ -158,9 +162,11 @@ async def given(api: Api) -> dict[str, Any]:
 
 
 async def test_one_that_cannot_run_is_paused_and_says_why(
-    tmp_path: Path, database: str | None, time: Time, hand: Hand
+    tmp_path: Path, database: str | None, time: Time, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         time.servers = [scheduler(api)]
         vault = (await api.ok("POST", "/v1/vaults", {"display_name": "v"}))["id"]
         path = f"/v1/deployments/{(await deployed(api, vault_ids=[vault]))['id']}"
@@ -180,9 +186,15 @@ async def test_one_that_cannot_run_is_paused_and_says_why(
 
 
 async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
-    tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str | None,
+    time: Time,
+    directory_agent: DirectoryAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         time.servers = [scheduler(api)]
         made = await deployed(api)
         failures = [StoreFull("the disk is full"), ZeroDivisionError("what nobody should read")]
@@ -211,9 +223,9 @@ async def test_a_run_that_fails_after_its_session_was_made_is_among_the_runs(
 
 
 async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_running(
-    tmp_path: Path, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, time: Time, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         time.servers = [scheduler(api)]
         made = [await deployed(api) for _ in range(2)]
         claim, seen = Scheduler._claim, []
@@ -246,9 +258,15 @@ async def test_what_somebody_changes_just_then_or_fails_on_keeps_nothing_from_ru
 
 
 async def test_who_archives_or_schedules_one_as_it_is_looked_at_has_the_last_word(
-    tmp_path: Path, database: str | None, time: Time, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str | None,
+    time: Time,
+    directory_agent: DirectoryAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         time.servers = [scheduler(api)]
         path = f"/v1/deployments/{(await deployed(api))['id']}"
         claim, delete = Scheduler._claim, api.hub.records.delete

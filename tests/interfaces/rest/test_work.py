@@ -24,7 +24,7 @@ from tests.agents.provider import Provider, Say, Use
 from tests.clients.rest_server import Server, serving
 from tests.clients.toolbox import node, node_packages
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.hand import Hand, registry_with
+from tests.interfaces.rest.directory_agent import DirectoryAgent, registry_with
 from tests.interfaces.rest.test_skills import skill
 
 WORKER = Path(__file__).parents[2] / "clients" / "rest_worker.mjs"
@@ -46,9 +46,11 @@ async def offered(api: Api, place: str) -> str:
 
 
 async def test_an_item_goes_its_way_from_queued_to_stopped(
-    tmp_path: Path, database: str | None, hand: Hand
+    tmp_path: Path, database: str | None, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         place = await hosted(api)
         assert await api.ok("GET", f"{place}/work/poll") is None
         session = await offered(api, place)
@@ -89,9 +91,11 @@ async def test_an_item_goes_its_way_from_queued_to_stopped(
 
 
 async def test_a_heartbeat_is_only_for_who_holds_the_work(
-    tmp_path: Path, database: str | None, hand: Hand
+    tmp_path: Path, database: str | None, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         place = await hosted(api)
         await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -129,9 +133,14 @@ async def test_a_heartbeat_is_only_for_who_holds_the_work(
 
 
 async def test_what_is_not_acknowledged_or_held_is_handed_out_again(
-    tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str | None,
+    directory_agent: DirectoryAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         place = await hosted(api)
         session = await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -166,7 +175,7 @@ async def test_what_is_not_acknowledged_or_held_is_handed_out_again(
 async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_stop(
     tmp_path: Path, database: str | None, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    class Endless(Hand):
+    class Endless(DirectoryAgent):
         async def run(self, turn: Turn) -> StopReason:
             await asyncio.Event().wait()
             return "end_turn"
@@ -196,14 +205,14 @@ async def test_in_the_middle_of_a_turn_another_worker_comes_unless_it_was_to_sto
 
 
 async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Endless(Hand):
+    class Endless(DirectoryAgent):
         async def run(self, turn: Turn) -> StopReason:
             await asyncio.Event().wait()
             return "end_turn"
 
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         item = await api.ok("GET", f"{place}/work/poll")
@@ -226,9 +235,9 @@ async def test_what_is_asked_while_a_lost_worker_is_given_up_gets_another(
 
 
 async def test_without_its_environment_a_session_still_leaves_its_tools_to_workers(
-    tmp_path: Path, hand: Hand
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         place = await hosted(api)
         session = await offered(api, place)
         own = (await api.session())["id"]
@@ -239,9 +248,11 @@ async def test_without_its_environment_a_session_still_leaves_its_tools_to_worke
 
 
 async def test_of_many_who_want_the_same_item_one_gets_it(
-    tmp_path: Path, database: str | None, hand: Hand
+    tmp_path: Path, database: str | None, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         place = await hosted(api)
         session = (await api.session(environment_id=place.rpartition("/")[2]))["id"]
         sent = [api.send(session, message(str(number))) for number in range(5)]
@@ -254,9 +265,14 @@ async def test_of_many_who_want_the_same_item_one_gets_it(
 
 
 async def test_who_waits_for_work_reads_all_of_it_once(
-    tmp_path: Path, database: str | None, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str | None,
+    directory_agent: DirectoryAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with open_api(tmp_path, database=database, agent_registry=registry_with(hand)) as api:
+    async with open_api(
+        tmp_path, database=database, agent_registry=registry_with(directory_agent)
+    ) as api:
         place = await hosted(api)
         queue = kind(ids.parse(place.rpartition("/")[2]) or "")
         held = {"session": ids.new_id(), "state": "active", "metadata": {}, "ttl": 300}

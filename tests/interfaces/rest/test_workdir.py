@@ -1,4 +1,4 @@
-"""A session's directory around a turn: memories as files, skills, clones that nobody waits for."""
+"""Prepare a session's directory before a turn and collect its changes: memories, skills, clones."""
 
 import asyncio
 import fcntl
@@ -15,20 +15,20 @@ from segue.model import ids
 from segue.model.record import Record
 from tests.agents.provider import Provider, Use
 from tests.interfaces.rest.api import Api, message, open_api
-from tests.interfaces.rest.hand import Act, Hand, registry_with
+from tests.interfaces.rest.directory_agent import Act, DirectoryAgent, registry_with
 from tests.interfaces.rest.test_files import uploaded
 from tests.interfaces.rest.test_skills import FILES, MAIN, form, skill
 
 
-class Notes:
-    """A memory store, a session that has it, and a hand in its directory."""
+class MountedMemories:
+    """A memory store, a session that mounts it, and the session's agent."""
 
-    def __init__(self, api: Api, hand: Hand) -> None:
+    def __init__(self, api: Api, agent: DirectoryAgent) -> None:
         self.api = api
-        self.hand = hand
+        self.agent = agent
         self.top = Path()
 
-    async def open(self, **texts: str) -> "Notes":
+    async def open(self, **texts: str) -> "MountedMemories":
         store = await self.api.ok("POST", "/v1/memory_stores", {"name": "My notes!"})
         self.store = f"/v1/memory_stores/{store['id']}"
         for path, content in texts.items():
@@ -45,77 +45,81 @@ class Notes:
 
     async def write(self, path: str, content: str) -> dict[str, Any]:
         body = {"path": path, "content": content}
-        for memory in await self.listed():
+        for memory in await self.fetch_all():
             if memory["path"] == path:
                 return await self.api.ok("POST", f"{self.store}/memories/{memory['id']}", body)
         return await self.api.ok("POST", f"{self.store}/memories", body)
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def fetch_all(self) -> list[dict[str, Any]]:
         return (await self.api.ok("GET", f"{self.store}/memories", view="full"))["data"]
 
     async def texts(self) -> dict[str, str]:
-        return {each["path"]: each["content"] for each in await self.listed()}
+        return {memory["path"]: memory["content"] for memory in await self.fetch_all()}
 
     async def turn(self, act: Act = lambda _: None) -> list[dict[str, Any]]:
-        self.hand.act = lambda cwd: act(cwd / "mnt/memory/my-notes")
-        return await self.api.say(self.session, "on")
+        self.agent.act = lambda cwd: act(cwd / "mnt/memory/my-notes")
+        return await self.api.say(self.session, "continue")
 
     async def errors(self, act: Act = lambda _: None) -> list[str]:
         before = len(await self.api.events(self.session))
-        told = (await self.turn(act))[before:]
-        return [each["error"]["message"] for each in told if each["type"] == "session.error"]
+        events = (await self.turn(act))[before:]
+        return [event["error"]["message"] for event in events if event["type"] == "session.error"]
 
 
-async def test_memories_are_files_and_what_changes_in_them_is_kept(
-    tmp_path: Path, hand: Hand
+async def test_memories_are_mounted_as_files_and_changes_are_stored(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", gone="x")
-        await notes.write("/deep/down/b.md", "two")
-        session = await notes.attach()
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", gone="x")
+        await memories.write("/deep/down/b.md", "two")
+        session = await memories.attach()
         seen: dict[str, str] = {}
 
-        def look(top: Path) -> None:
-            found = [each for each in top.rglob("*") if each.is_file()]
-            seen.update({str(each.relative_to(top)): each.read_text() for each in found})
+        def read_and_change(top: Path) -> None:
+            files = [path for path in top.rglob("*") if path.is_file()]
+            seen.update({str(file.relative_to(top)): file.read_text() for file in files})
             (top / "a").write_text("one more")
             (top / "deep/new.md").write_text("three")
             (top / "gone").unlink()
 
-        assert await notes.errors(look) == []
+        assert await memories.errors(read_and_change) == []
         assert seen == {"a": "one", "gone": "x", "deep/down/b.md": "two"}
         expected = {"/a": "one more", "/deep/down/b.md": "two", "/deep/new.md": "three"}
-        assert await notes.texts() == expected
-        path = f"{notes.store}/memory_versions"
-        made = (await api.ok("GET", path, session_id=session["id"]))["data"]
-        assert sorted(each["operation"] for each in made) == ["created", "deleted", "modified"]
+        assert await memories.texts() == expected
+        path = f"{memories.store}/memory_versions"
+        versions = (await api.ok("GET", path, session_id=session["id"]))["data"]
+        assert sorted(version["operation"] for version in versions) == [
+            "created",
+            "deleted",
+            "modified",
+        ]
         actor = {"type": "session_actor", "session_id": session["id"]}
-        assert all(each["created_by"] == actor for each in made)
+        assert all(version["created_by"] == actor for version in versions)
         assert len((await api.ok("GET", path, session_id="sesn_x"))["data"]) == 0
-        # Nothing changes, nothing is written.
-        await notes.turn()
+        # A turn without changes writes no version.
+        await memories.turn()
         assert len((await api.ok("GET", path, session_id=session["id"]))["data"]) == 3
-        # What others change is there in the next turn.
-        await notes.write("/a", "by a key")
-        await notes.turn(lambda top: seen.update(now=(top / "a").read_text()))
+        # The next turn sees changes by other clients.
+        await memories.write("/a", "by a key")
+        await memories.turn(lambda top: seen.update(now=(top / "a").read_text()))
         assert seen["now"] == "by a key"
-        await api.ok("DELETE", f"{notes.store}/memories/{(await notes.listed())[1]['id']}")
-        await notes.turn()
-        assert not (notes.top / "deep/down").exists() and (notes.top / "deep/new.md").exists()
+        await api.ok("DELETE", f"{memories.store}/memories/{(await memories.fetch_all())[1]['id']}")
+        await memories.turn()
+        assert not (memories.top / "deep/down").exists() and (memories.top / "deep/new.md").exists()
 
 
-async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
-    tmp_path: Path, hand: Hand
+async def test_changes_of_a_fork_are_stored_too(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", gone="x")
-        session = await notes.attach()
-        await notes.turn()
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", gone="x")
+        session = await memories.attach()
+        await memories.turn()
         forks = [await api.hub.editor.fork(api.principal, ids.parse(session["id"]) or "")]
-        forks.append(await api.hub.editor.fork(api.principal, forks[0].id))  # and one of that
+        forks.append(await api.hub.editor.fork(api.principal, forks[0].id))  # a fork of the fork
         for number, fork in enumerate(forks):
-            await notes.write("/a", f"by a key {number}")
-            notes.session = ids.format_id("sesn", fork.id)
+            await memories.write("/a", f"by a key {number}")
+            memories.session = ids.format_id("sesn", fork.id)
             seen: list[str] = []
 
             def work(top: Path, seen: list[str] = seen, number: int = number) -> None:
@@ -123,85 +127,98 @@ async def test_a_fork_s_turns_keep_what_they_change_in_memories_too(
                 (top / f"new{number}").write_text("three")
                 (top / "gone").unlink(missing_ok=True)
 
-            assert await notes.errors(work) == []
+            assert await memories.errors(work) == []
             assert seen == [f"by a key {number}"]
-            path = f"{notes.store}/memory_versions"
-            made = (await api.ok("GET", path, session_id=notes.session))["data"]
+            path = f"{memories.store}/memory_versions"
+            versions = (await api.ok("GET", path, session_id=memories.session))["data"]
             expected = [["created", "deleted"], ["created"]][number]
-            assert sorted(each["operation"] for each in made) == expected
-        # All of them have the directory in common, and what was done in it.
-        notes.session = session["id"]
-        await notes.turn()
-        assert await notes.texts() == {"/a": "by a key 1", "/new0": "three", "/new1": "three"}
-        made = (await api.ok("GET", path, session_id=session["id"]))["data"]
-        assert made == []
+            assert sorted(version["operation"] for version in versions) == expected
+        # All of them share the directory and its state file.
+        memories.session = session["id"]
+        await memories.turn()
+        assert await memories.texts() == {"/a": "by a key 1", "/new0": "three", "/new1": "three"}
+        versions = (await api.ok("GET", path, session_id=session["id"]))["data"]
+        assert versions == []
         assert len(list(tmp_path.glob("work/*.json"))) == 1
 
 
-async def test_what_both_sides_change_is_lost_on_neither(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", b="one", c="one")
-        await notes.attach()
-        await notes.turn()
-        # As after a turn whose process was killed: changed here, and nobody took it back.
-        (notes.top / "a").write_text("here")
-        (notes.top / "b").unlink()
-        (notes.top / "c").write_text("here")
-        await notes.write("/a", "there")
-        await notes.write("/b", "there")
-        (gone,) = [each for each in await notes.listed() if each["path"] == "/c"]
-        await api.ok("DELETE", f"{notes.store}/memories/{gone['id']}")
-        assert await notes.errors() == []
-        assert await notes.texts() == {"/a": "here", "/b": "there", "/c": "here"}
-        assert (notes.top / "b").read_text() == "there"
-        path = f"{notes.store}/memory_versions"
-        contents = [e["content"] for e in (await api.ok("GET", path, view="full"))["data"]]
-        assert contents.count("there") == 2
-
-
-@pytest.mark.parametrize("lost", ["the directory", "the record"])
-async def test_what_is_taken_away_whole_is_no_wish_to_forget(
-    tmp_path: Path, hand: Hand, lost: str
+async def test_concurrent_changes_of_files_and_memories_are_both_stored(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", b="two")
-        await notes.attach()
-        await notes.turn()
-        (notes.top / "b").unlink()
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", b="one", c="one")
+        await memories.attach()
+        await memories.turn()
+        # As after a turn whose process was killed before it collected the changes.
+        (memories.top / "a").write_text("by the agent")
+        (memories.top / "b").unlink()
+        (memories.top / "c").write_text("by the agent")
+        await memories.write("/a", "by a client")
+        await memories.write("/b", "by a client")
+        (deleted,) = [memory for memory in await memories.fetch_all() if memory["path"] == "/c"]
+        await api.ok("DELETE", f"{memories.store}/memories/{deleted['id']}")
+        assert await memories.errors() == []
+        assert await memories.texts() == {
+            "/a": "by the agent",
+            "/b": "by a client",
+            "/c": "by the agent",
+        }
+        assert (memories.top / "b").read_text() == "by a client"
+        path = f"{memories.store}/memory_versions"
+        versions = (await api.ok("GET", path, view="full"))["data"]
+        contents = [version["content"] for version in versions]
+        assert contents.count("by a client") == 2
+
+
+@pytest.mark.parametrize("lost", ["the directory", "the state file"])
+async def test_missing_directory_or_state_file_deletes_no_memories(
+    tmp_path: Path, directory_agent: DirectoryAgent, lost: str
+) -> None:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", b="two")
+        await memories.attach()
+        await memories.turn()
+        (memories.top / "b").unlink()
         if lost == "the directory":
-            (notes.top / "a").unlink()
-            notes.top.rmdir()
+            (memories.top / "a").unlink()
+            memories.top.rmdir()
         else:
             (file,) = (tmp_path / "work").glob("*.json")
             file.write_text("{")
-        await notes.turn()
-        assert await notes.texts() == {"/a": "one", "/b": "two"}
-        assert (notes.top / "b").read_text() == "two"
+        await memories.turn()
+        assert await memories.texts() == {"/a": "one", "/b": "two"}
+        assert (memories.top / "b").read_text() == "two"
 
 
-async def test_a_store_that_may_only_be_read_is_not_written(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", b="two")
-        await notes.attach(access="read_only")
+async def test_read_only_memory_store_is_not_changed(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", b="two")
+        await memories.attach(access="read_only")
 
         def write(top: Path) -> None:
             assert not (top / "a").stat().st_mode & 0o222
             (top / "a").unlink()
             (top / "b").unlink()
-            (top / "b").write_text("mine")
-            (top / "own").write_text("mine")
+            (top / "b").write_text("by the agent")
+            (top / "own").write_text("by the agent")
 
-        await notes.turn(write)
-        assert await notes.texts() == {"/a": "one", "/b": "two"}
-        await notes.turn()
-        assert (notes.top / "a").read_text() == "one" and (notes.top / "b").read_text() == "two"
-        assert (notes.top / "own").read_text() == "mine"  # it is nobody's to delete
+        await memories.turn(write)
+        assert await memories.texts() == {"/a": "one", "/b": "two"}
+        await memories.turn()
+        assert (memories.top / "a").read_text() == "one" and (
+            memories.top / "b"
+        ).read_text() == "two"
+        assert (memories.top / "own").read_text() == "by the agent"
 
 
-async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open()
-        await notes.attach()
+async def test_file_that_cannot_be_a_memory_is_reported_once_and_stays(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open()
+        await memories.attach()
 
         def write(top: Path) -> None:
             (top / "bytes").write_bytes(b"\xff\xfe")
@@ -209,54 +226,55 @@ async def test_what_cannot_be_a_memory_is_told_once_and_stays(tmp_path: Path, ha
             (top / "a\u0301").write_text("not in form C")
             os.mkfifo(top / "pipe")
 
-        told = await notes.errors(write)
-        assert len(told) == 4 and all(each.startswith("/mnt/memory/my-notes/") for each in told)
-        assert await notes.errors() == []
-        assert await notes.texts() == {} and (notes.top / "bytes").exists()
+        errors = await memories.errors(write)
+        assert len(errors) == 4
+        assert all(error.startswith("/mnt/memory/my-notes/") for error in errors)
+        assert await memories.errors() == []
+        assert await memories.texts() == {} and (memories.top / "bytes").exists()
 
 
-async def test_a_name_that_is_no_text_is_told_once_and_the_turn_ends(
-    tmp_path: Path, hand: Hand
+async def test_file_name_that_is_not_utf8_is_reported_once_and_the_turn_ends(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one")
-        await notes.attach()
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one")
+        await memories.attach()
 
         def write(top: Path) -> None:
             (top / os.fsdecode(b"caf\xe9")).write_text("x")
             (top / "a").write_text("two")
 
-        told = await notes.errors(write)
-        assert told == ["/mnt/memory/my-notes/caf\\xe9: its name is not UTF-8"]
-        assert await notes.errors() == []
-        assert await notes.texts() == {"/a": "two"}
+        errors = await memories.errors(write)
+        assert errors == ["/mnt/memory/my-notes/caf\\xe9: its name is not UTF-8"]
+        assert await memories.errors() == []
+        assert await memories.texts() == {"/a": "two"}
 
 
-async def test_a_turn_ends_whatever_becomes_of_what_it_made(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+async def test_turn_ends_if_its_outputs_cannot_be_collected(
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
-        raise RuntimeError("no such luck")
+    async def raise_error(*_: object) -> None:
+        raise RuntimeError("broken")
 
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open()
-        await notes.attach()
-        monkeypatch.setattr(api.hub.outputs, "collect", broken)
-        (told,) = await notes.errors()
-        assert told == "what the turn made could not be kept: RuntimeError: no such luck"
-        assert (await api.ok("GET", f"/v1/sessions/{notes.session}"))["status"] == "idle"
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open()
+        await memories.attach()
+        monkeypatch.setattr(api.hub.outputs, "collect", raise_error)
+        (error,) = await memories.errors()
+        assert error == "the files of the turn could not be collected: RuntimeError: broken"
+        assert (await api.ok("GET", f"/v1/sessions/{memories.session}"))["status"] == "idle"
 
 
-async def test_what_is_there_and_cannot_be_read_is_not_forgotten(
-    tmp_path: Path, hand: Hand
+async def test_memory_whose_file_cannot_be_read_is_not_deleted(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
     outside = tmp_path / "outside"
     outside.write_text("S3CRET")
-    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(link="1", twice="2", split="3")
-        await notes.write("/deep/way", "4")
-        await notes.write("/deep/flat/x", "5")
-        await notes.attach()
+    async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(link="1", twice="2", split="3")
+        await memories.write("/deep/way", "4")
+        await memories.write("/deep/flat/x", "5")
+        await memories.attach()
 
         def hide(top: Path) -> None:
             (top / "link").unlink()
@@ -266,13 +284,19 @@ async def test_what_is_there_and_cannot_be_read_is_not_forgotten(
             os.link(top / "twice", top.parent / "another")
             os.link(outside, top / "hard")
 
-        told = await notes.errors(hide)
-        where = "/mnt/memory/my-notes"
-        assert [each.split(":")[0].removeprefix(where) for each in told] == [
+        errors = await memories.errors(hide)
+        mount_path = "/mnt/memory/my-notes"
+        assert [error.split(":")[0].removeprefix(mount_path) for error in errors] == [
             *("/deep/flat/x", "/deep/way", "/hard", "/link", "/twice"),
         ]
-        kept = {"/link": "1", "/twice": "2", "/split": "3", "/deep/way": "4", "/deep/flat/x": "5"}
-        assert await notes.texts() == kept
+        expected = {
+            "/link": "1",
+            "/twice": "2",
+            "/split": "3",
+            "/deep/way": "4",
+            "/deep/flat/x": "5",
+        }
+        assert await memories.texts() == expected
 
         def tidy(top: Path) -> None:
             for name in ("link", "deep", "hard", "split"):
@@ -282,26 +306,28 @@ async def test_what_is_there_and_cannot_be_read_is_not_forgotten(
             (top / "split/half").write_text("3a")
             (top / "deep").write_text("flat now")
 
-        assert await notes.errors(tidy) == []
-        assert await notes.texts() == {"/twice": "2", "/split/half": "3a", "/deep": "flat now"}
+        assert await memories.errors(tidy) == []
+        assert await memories.texts() == {"/twice": "2", "/split/half": "3a", "/deep": "flat now"}
 
 
-async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand: Hand) -> None:
+async def test_links_are_not_followed_out_of_the_session_directory(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("S3CRET")
-    async with open_api(tmp_path / "data", agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one")
-        await notes.attach()
+    async with open_api(tmp_path / "data", agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one")
+        await memories.attach()
 
         def link(top: Path) -> None:
             (top / "secret").symlink_to(outside / "secret")
             (top / "way").symlink_to(outside)
 
-        await notes.turn(link)
-        assert await notes.texts() == {"/a": "one"}
-        await notes.write("/way/b", "x")
-        assert await notes.errors() == [
+        await memories.turn(link)
+        assert await memories.texts() == {"/a": "one"}
+        await memories.write("/way/b", "x")
+        assert await memories.errors() == [
             "/mnt/memory/my-notes/way/b: a symbolic link is at this path or above it"
         ]
 
@@ -309,160 +335,166 @@ async def test_no_link_leads_out_of_the_session_s_directory(tmp_path: Path, hand
             top.rename(top.with_name("kept"))
             top.symlink_to(outside)
 
-        await notes.turn(swap)
-        await notes.turn()
-        assert sorted(each.name for each in outside.iterdir()) == ["secret"]
-        assert "S3CRET" not in str(await notes.texts())
+        await memories.turn(swap)
+        await memories.turn()
+        assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+        assert "S3CRET" not in str(await memories.texts())
 
 
-async def test_a_store_is_not_read_anew_for_each_memory_that_a_turn_made(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+async def test_memory_store_is_listed_once_for_all_new_memories_of_a_turn(
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segue.hub.resources.memories.MOST", 60)
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one", b="two")
-        await notes.attach()
-        await notes.turn()
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one", b="two")
+        await memories.attach()
+        await memories.turn()
         rows: list[int] = []
-        listed = api.hub.store.records
+        list_records = api.hub.store.records
 
-        async def counted(workspace: str, kind: str, **options: Any) -> list[Record]:
-            found = await listed(workspace, kind, **options)
-            rows.append(len(found))
-            return found
+        async def list_and_count(workspace: str, kind: str, **options: Any) -> list[Record]:
+            records = await list_records(workspace, kind, **options)
+            rows.append(len(records))
+            return records
 
         def write(top: Path) -> None:
             (top / "a").unlink()
             for number in range(60):
                 (top / f"n{number:02}").write_text("x")
 
-        monkeypatch.setattr(api.hub.store, "records", counted)
-        told = await notes.errors(write)
+        monkeypatch.setattr(api.hub.store, "records", list_and_count)
+        errors = await memories.errors(write)
         assert sum(rows) < 20
-        assert told == ["/mnt/memory/my-notes/n59: a memory store holds at most 60 memories"]
+        assert errors == ["/mnt/memory/my-notes/n59: a memory store holds at most 60 memories"]
 
 
-async def test_two_stores_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
+async def test_memory_stores_with_the_same_name_have_separate_directories(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         stores = [await api.ok("POST", "/v1/memory_stores", {"name": "m"}) for _ in range(3)]
-        given = [{"type": "memory_store", "memory_store_id": each["id"]} for each in stores]
-        session = await api.session(resources=given)
-        places = [each["mount_path"] for each in session["resources"]]
-        assert places == ["/mnt/memory/m", "/mnt/memory/m-2", "/mnt/memory/m-3"]
+        resources = [{"type": "memory_store", "memory_store_id": store["id"]} for store in stores]
+        session = await api.session(resources=resources)
+        paths = [resource["mount_path"] for resource in session["resources"]]
+        assert paths == ["/mnt/memory/m", "/mnt/memory/m-2", "/mnt/memory/m-3"]
 
 
-async def test_an_agent_s_skills_are_in_the_directory(tmp_path: Path, hand: Hand) -> None:
+async def test_skills_of_the_agent_are_installed_in_the_directory(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
     specs: list[Any] = []
 
-    def build(spec: Any) -> Hand:
+    def build(spec: Any) -> DirectoryAgent:
         specs.append(spec)
-        return hand
+        return directory_agent
 
     async with open_api(tmp_path, agent_registry=AgentRegistry({"default": build})) as api:
-        made = await skill(api)
-        agent = await api.agent(skills=[{"type": "custom", "skill_id": made["id"]}])
+        created = await skill(api)
+        agent = await api.agent(skills=[{"type": "custom", "skill_id": created["id"]}])
         session = await api.session(agent=agent["id"])
-        await api.say(session["id"], "on")
-        place = Path(session["cwd"]) / "skills/greeting"
+        await api.say(session["id"], "continue")
+        directory = Path(session["cwd"]) / "skills/greeting"
         for path, data in FILES.items():
-            assert (place.parent / path).read_bytes() == data
-        assert os.access(place / "scripts/run.sh", os.X_OK)
-        (known,) = specs[-1]["skills"]
-        assert (known["name"], known["description"]) == ("greeting", "Says ahoy.")
-        assert known["path"] == str(place / "SKILL.md") and known["text"] is None
-        (place / "SKILL.md").write_text("the agent's own words")
-        await api.say(session["id"], "on")
-        assert (place / "SKILL.md").read_text() == "the agent's own words"
-        # In a directory of the user's nothing is written.
+            assert (directory.parent / path).read_bytes() == data
+        assert os.access(directory / "scripts/run.sh", os.X_OK)
+        (installed,) = specs[-1]["skills"]
+        assert (installed["name"], installed["description"]) == ("greeting", "Says ahoy.")
+        assert installed["path"] == str(directory / "SKILL.md") and installed["text"] is None
+        (directory / "SKILL.md").write_text("the agent's own words")
+        await api.say(session["id"], "continue")
+        assert (directory / "SKILL.md").read_text() == "the agent's own words"
+        # No files are written in a directory of the user's.
         ref = (await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")).agent
-        theirs = await api.hub.editor.create(api.principal, cwd=str(tmp_path / "theirs"), agent=ref)
-        await api.say(ids.format_id("sesn", theirs.id), "on")
-        (known,) = specs[-1]["skills"]
-        assert known["path"] is None and known["text"].startswith("---\nname: greeting")
+        user_session = await api.hub.editor.create(
+            api.principal, cwd=str(tmp_path / "theirs"), agent=ref
+        )
+        await api.say(ids.format_id("sesn", user_session.id), "continue")
+        (installed,) = specs[-1]["skills"]
+        assert installed["path"] is None and installed["text"].startswith("---\nname: greeting")
 
 
-async def test_skills_of_one_name_have_a_directory_each(tmp_path: Path) -> None:
+async def test_skills_with_the_same_name_have_separate_directories(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         texts = [MAIN + b"One.", MAIN + b"Another."]
         skills = [await skill(api, {"greeting/SKILL.md": text}) for text in texts]
-        named = [{"type": "custom", "skill_id": each["id"], "version": "1"} for each in skills]
+        refs = [{"type": "custom", "skill_id": skill["id"], "version": "1"} for skill in skills]
         session = await api.hub.sessions.get(
             api.principal, ids.parse((await api.session())["id"]) or ""
         )
         for _ in range(2):
-            known = await api.hub.workdirs.install_skills(session, named)
-            places = [Path(each["path"]) for each in known]
-            assert [each.read_bytes() for each in places] == texts
-            assert [each.parent.name for each in places] == ["greeting", "greeting-2"]
+            installed = await api.hub.workdirs.install_skills(session, refs)
+            paths = [Path(skill["path"]) for skill in installed]
+            assert [path.read_bytes() for path in paths] == texts
+            assert [path.parent.name for path in paths] == ["greeting", "greeting-2"]
 
 
-async def test_what_a_skill_s_newer_version_dropped_is_gone(
+async def test_files_that_a_newer_skill_version_lacks_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
 
-    def noted(data: bytes) -> dict[str, bytes]:
+    def unpack_and_record(data: bytes) -> dict[str, bytes]:
         threads.append(threading.current_thread())
         return unpacked(data)
 
     async with open_api(tmp_path) as api:
-        kept = {**FILES, "greeting/a/b.txt": b"1", "greeting/link": b"1"}
-        made = await skill(api, kept)
-        path = f"/v1/skills/{made['id']}/versions"
+        files = {**FILES, "greeting/a/b.txt": b"1", "greeting/link": b"1"}
+        created = await skill(api, files)
+        path = f"/v1/skills/{created['id']}/versions"
         assert (await api.call("POST", path, files=form({"greeting/SKILL.md": MAIN})))[0] == 200
         session = await api.hub.sessions.get(
             api.principal, ids.parse((await api.session())["id"]) or ""
         )
         top = Path(session.cwd) / "skills/greeting"
-        ref = {"type": "custom", "skill_id": made["id"]}
-        monkeypatch.setattr("segue.hub.resources.skills.unpacked", noted)
+        ref = {"type": "custom", "skill_id": created["id"]}
+        monkeypatch.setattr("segue.hub.resources.skills.unpacked", unpack_and_record)
         await api.hub.workdirs.install_skills(session, [{**ref, "version": "1"}])
         assert (top / "scripts/run.sh").exists() and (top / "a/b.txt").exists()
-        # What is not the skill's own stays.
-        (top / "scripts/mine").write_text("x")
+        # Files that are not the skill's stay.
+        (top / "scripts/own").write_text("x")
         (top / "link").unlink()
-        (top / "link").symlink_to("scripts/mine")
+        (top / "link").symlink_to("scripts/own")
         await api.hub.workdirs.install_skills(session, [{**ref, "version": "2"}])
-        files = sorted(str(each.relative_to(top)) for each in top.rglob("*"))
-        assert files == ["SKILL.md", "scripts", "scripts/mine"]
-        # Archives are unpacked where nobody waits for it.
+        paths = sorted(str(path.relative_to(top)) for path in top.rglob("*"))
+        assert paths == ["SKILL.md", "scripts", "scripts/own"]
+        # Archives are unpacked in other threads.
         assert len(threads) == 2 and threading.main_thread() not in threads
 
 
-async def test_a_model_is_told_of_both_and_works_with_them(tmp_path: Path, model: Provider) -> None:
+async def test_system_prompt_names_skills_memories_and_outputs(
+    tmp_path: Path, model: Provider
+) -> None:
     async with model, open_api(tmp_path) as api:
         await api.hub.config.set("local", "model", "anthropic:claude-sonnet-4-6")
         await api.hub.config.set("local", "model.base_url", model.url)
-        notes = await Notes(api, Hand()).open(a="one")
-        made = await skill(api)
+        memories = await MountedMemories(api, DirectoryAgent()).open(a="one")
+        created = await skill(api)
         agent = await api.agent(
-            skills=[{"type": "custom", "skill_id": made["id"]}],
+            skills=[{"type": "custom", "skill_id": created["id"]}],
             tools=[{"type": "agent_toolset_20260401"}],
         )
-        wanted = {**notes.resource, "instructions": "Be brief."}
-        session = await api.session(agent=agent["id"], resources=[wanted])
+        resource = {**memories.resource, "instructions": "Be brief."}
+        session = await api.session(agent=agent["id"], resources=[resource])
         model.scripts += [
             [Use("read", {"file_path": "skills/greeting/SKILL.md"})],
-            [Use("write", {"file_path": "mnt/memory/my-notes/b", "content": "learnt"})],
+            [Use("write", {"file_path": "mnt/memory/my-notes/b", "content": "learned"})],
             [Use("write", {"file_path": "/mnt/session/outputs/report", "content": "done"})],
             [Use("read", {"file_path": "/mnt/memory/my-notes/b"})],
             [Use("glob", {"pattern": "*", "path": "/mnt/session"})],
         ]
-        told = await api.say(session["id"], "Go")
-        assert not any(each.get("is_error") for each in told)
-        assert await notes.texts() == {"/a": "one", "/b": "learnt"}
+        events = await api.say(session["id"], "Go")
+        assert not any(event.get("is_error") for event in events)
+        assert await memories.texts() == {"/a": "one", "/b": "learned"}
         system = str(model.requests[0]["system"])
         assert f"{session['cwd']}/skills/greeting/SKILL.md" in system and "Says ahoy." in system
         assert f"{session['cwd']}/mnt/memory/my-notes" in system and "Be brief." in system
         assert "Say ahoy." in str(model.requests[1]["messages"])
         assert f"{session['cwd']}/mnt/session/outputs" in system
         assert "/mnt, /uploads, /workspace. The file tools" in system
-        (made,) = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
-        assert (made["filename"], made["size_bytes"]) == ("report", 4)
+        (output,) = (await api.ok("GET", "/v1/files", scope_id=session["id"]))["data"]
+        assert (output["filename"], output["size_bytes"]) == ("report", 4)
 
 
 def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A git that clones when a file is there."""
+    """Install a git that waits for the returned file before it clones."""
     go, program = tmp_path / "go", tmp_path / "bin" / "git"
     program.parent.mkdir()
     wait = f"while [ ! -e {go} ]; do sleep 0.02; done"
@@ -472,8 +504,8 @@ def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return go
 
 
-async def cloning(api: Api) -> dict[str, Any]:
-    """A request for a session with a repository."""
+async def session_with_repository(api: Api) -> dict[str, Any]:
+    """Return the request body for a session with a repository."""
     return {
         "agent": await api.built_in("agents"),
         "environment_id": await api.built_in("environments"),
@@ -481,15 +513,17 @@ async def cloning(api: Api) -> dict[str, Any]:
     }
 
 
-async def test_nobody_waits_for_a_clone_but_the_first_turn(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+async def test_only_the_first_turn_waits_for_a_clone(
+    tmp_path: Path, directory_agent: DirectoryAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = slow_git(tmp_path, monkeypatch)
-    async with open_api(tmp_path, clone=["https://"], agent_registry=registry_with(hand)) as api:
-        session = await api.ok("POST", "/v1/sessions", await cloning(api))
+    async with open_api(
+        tmp_path, clone=["https://"], agent_registry=registry_with(directory_agent)
+    ) as api:
+        session = await api.ok("POST", "/v1/sessions", await session_with_repository(api))
         id = ids.parse(session["id"]) or ""
         clone = Path(session["cwd"]) / "workspace/b"
-        # Interrupted while it waits, a turn ends; what it waited for goes on.
+        # A turn that is interrupted while it waits ends; the clone continues.
         (sent,) = (await api.send(session["id"], message("one")))["data"]
         await api.hub.turns.wait_started(api.principal, id, ids.parse(sent["id"]) or "")
         await api.send(session["id"], {"type": "user.interrupt"})
@@ -498,7 +532,7 @@ async def test_nobody_waits_for_a_clone_but_the_first_turn(
         )
         assert not clone.exists()
         seen: list[bool] = []
-        hand.act = lambda cwd: seen.append((cwd / "workspace/b").is_dir())
+        directory_agent.act = lambda cwd: seen.append((cwd / "workspace/b").is_dir())
         turn = asyncio.create_task(api.say(session["id"], "two"))
         await asyncio.sleep(0.05)
         assert not turn.done()
@@ -507,26 +541,28 @@ async def test_nobody_waits_for_a_clone_but_the_first_turn(
         assert seen == [True]
 
 
-async def test_a_clone_that_a_dead_process_left_is_made_by_the_next_turn(
-    tmp_path: Path, hand: Hand
+async def test_next_turn_makes_the_clone_that_a_dead_process_did_not_finish(
+    tmp_path: Path, directory_agent: DirectoryAgent
 ) -> None:
-    async with open_api(tmp_path, clone=["file://"], agent_registry=registry_with(hand)) as api:
-        given = {"type": "github_repository", "url": f"file://{tmp_path}/nowhere"}
-        session = await api.session(resources=[given])
+    async with open_api(
+        tmp_path, clone=["file://"], agent_registry=registry_with(directory_agent)
+    ) as api:
+        resource = {"type": "github_repository", "url": f"file://{tmp_path}/nowhere"}
+        session = await api.session(resources=[resource])
         count = len(await api.events(session["id"]))
-        assert count == 1  # it is told once, and not tried in each turn
-        told = await api.say(session["id"], "on")
-        assert [each["type"] for each in told].count("session.error") == 1
+        assert count == 1  # reported once, and not retried in each turn
+        events = await api.say(session["id"], "continue")
+        assert [event["type"] for event in events].count("session.error") == 1
         (file,) = (tmp_path / "work").glob("*.json")
         file.unlink()
-        told = await api.say(session["id"], "on")
-        assert [each["type"] for each in told].count("session.error") == 2
+        events = await api.say(session["id"], "continue")
+        assert [event["type"] for event in events].count("session.error") == 2
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
         assert list((tmp_path / "work").iterdir()) == []
 
 
-async def test_what_is_mounted_is_put_there_once(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
+async def test_file_is_mounted_once(tmp_path: Path, directory_agent: DirectoryAgent) -> None:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
         file = await uploaded(api, b"one")
         first = {"type": "file", "file_id": file["id"], "mount_path": "/a"}
         session = await api.session(resources=[first])
@@ -539,18 +575,18 @@ async def test_what_is_mounted_is_put_there_once(tmp_path: Path, hand: Hand) -> 
                 seen.append((cwd / name).read_text())
                 (cwd / name).write_text("changed")
 
-        hand.act = change
+        directory_agent.act = change
         for _ in range(2):
-            await api.say(session["id"], "on")
+            await api.say(session["id"], "continue")
         assert seen == ["one", "one", "changed", "changed"]
 
 
-async def test_a_session_is_deleted_while_its_clone_is_made(
+async def test_session_can_be_deleted_while_its_repository_is_cloned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = slow_git(tmp_path, monkeypatch)
     async with open_api(tmp_path / "data", clone=["https://"]) as api:
-        body = await cloning(api)
+        body = await session_with_repository(api)
         session = await api.ok("POST", "/v1/sessions", body)
         await asyncio.sleep(0.05)
         await api.ok("DELETE", f"/v1/sessions/{session['id']}")
@@ -559,15 +595,17 @@ async def test_a_session_is_deleted_while_its_clone_is_made(
         assert not (tmp_path / "data/work" / f"{ids.parse(session['id'])}.json").exists()
 
 
-async def test_two_processes_are_not_at_work_in_one_directory(tmp_path: Path, hand: Hand) -> None:
-    async with open_api(tmp_path, agent_registry=registry_with(hand)) as api:
-        notes = await Notes(api, hand).open(a="one")
-        await notes.attach()
-        other = os.open(notes.top.parents[2], os.O_RDONLY)
+async def test_turn_waits_for_a_directory_that_another_process_locked(
+    tmp_path: Path, directory_agent: DirectoryAgent
+) -> None:
+    async with open_api(tmp_path, agent_registry=registry_with(directory_agent)) as api:
+        memories = await MountedMemories(api, directory_agent).open(a="one")
+        await memories.attach()
+        other = os.open(memories.top.parents[2], os.O_RDONLY)
         fcntl.flock(other, fcntl.LOCK_EX)  # as another worker does while it clones
-        turn = asyncio.create_task(notes.turn())
+        turn = asyncio.create_task(memories.turn())
         await asyncio.sleep(0.2)
-        assert not turn.done() and not notes.top.exists()
+        assert not turn.done() and not memories.top.exists()
         os.close(other)
         await turn
-        assert (notes.top / "a").read_text() == "one"
+        assert (memories.top / "a").read_text() == "one"

@@ -1,4 +1,4 @@
-"""An agent that does what a test says, for what turns leave in a session's directory."""
+"""An agent for tests that runs a function in the session's directory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,8 @@ from segue.model.lifecycle import StopReason
 Act = Callable[[Path], object]
 
 
-class Hand:
-    """An agent that does in the session's directory what the test says."""
+class DirectoryAgent:
+    """Call `act` with the session's directory in each turn."""
 
     def __init__(self) -> None:
         self.act: Act = lambda _: None
@@ -21,5 +21,5 @@ class Hand:
         return "end_turn"
 
 
-def registry_with(hand: Hand) -> AgentRegistry:
-    return AgentRegistry({"default": lambda _: hand})
+def registry_with(directory_agent: DirectoryAgent) -> AgentRegistry:
+    return AgentRegistry({"default": lambda _: directory_agent})
