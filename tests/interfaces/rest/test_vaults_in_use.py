@@ -172,11 +172,11 @@ async def test_what_is_archived_while_it_is_renewed_stays_forgotten(
         held, credential = await vault(api, {**auth, "refresh": refresh})
         session = await api.session(vault_ids=[held])
 
-        async def slowly(*_: Any) -> dict[str, Any]:
+        async def archive_then_answer(*_: Any, **options: Any) -> dict[str, Any]:
             await api.ok("POST", f"{credential}/archive")
             return {"access_token": "new", "refresh_token": "more"}
 
-        monkeypatch.setattr(credentials, "_exchange", slowly)
+        monkeypatch.setattr(credentials, "_exchange", archive_then_answer)
         found = await api.hub.sessions.get(api.principal, ids.parse(session["id"]) or "")
         keyring = api.hub.credentials.keyring(found, private=False)
         assert await keyring.token(url, "stale") is None

@@ -1,13 +1,13 @@
-"""What a session's vaults hold for the MCP servers that its agent calls, and for its programs.
+"""Credentials in vaults, for the MCP servers of agents and for the programs of sessions.
 
-A credential is opened when a request needs it, and not before. One that has run out, or that the
-server refused, is renewed where the vault knows how, and the new one is sealed in its place.
+A credential is decrypted only when a request needs it. An OAuth token that has expired, or that
+the server refused, is renewed with its refresh token and stored again, encrypted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -15,26 +15,40 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from segue.encryption import SecretBox
-from segue.model import clock
-from segue.model.errors import Conflict
+from segue.model import clock, ids
+from segue.model.errors import Conflict, InvalidInput
 from segue.model.record import Record
 from segue.model.session import Session
 
+from .record_ids import check_active
 from .records import Records
 
-MOST = 20  # in a vault
-SECONDS = 30.0
-# A token that has less than this left may run out on its way.
-_MARGIN = 60 * clock.SECOND
-_PORTS = {"http": 80, "https": 443}
+MAX_CREDENTIALS = 20  # in a vault
+TIMEOUT_SECONDS = 30.0
+# A token that expires sooner is renewed, since it could expire before the server receives it.
+_EXPIRY_MARGIN = 60 * clock.SECOND
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def kind(vault: str) -> str:
+    """Return the kind of the records of a vault's credentials."""
     return f"credential:{vault}"
 
 
+class CredentialEdit:
+    """The fields of a credential while it is changed, and the secrets to replace."""
+
+    def __init__(
+        self, auth: dict[str, Any], display_name: str | None, metadata: dict[str, str]
+    ) -> None:
+        self.auth = auth
+        self.display_name = display_name
+        self.metadata = metadata
+        self.new_secrets: dict[str, str] = {}
+
+
 class Credentials:
-    """The credentials in vaults, scoped by workspace."""
+    """Create, change, read and renew the credentials in vaults."""
 
     def __init__(self, records: Records, secrets: SecretBox) -> None:
         self._records = records
@@ -42,10 +56,94 @@ class Credentials:
         self._renewing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def keyring(self, session: Session, *, private: bool) -> Keyring:
-        """A session's; `private` says that a token may be fetched from a private address."""
-        return Keyring(self, session, private)
+        """Return the credentials of a session.
+
+        With `private`, tokens may be fetched from private addresses.
+        """
+        return Keyring(self, session, private=private)
+
+    async def create(
+        self,
+        vault: Record,
+        auth: Mapping[str, Any],
+        secrets: Mapping[str, str],
+        *,
+        display_name: str | None,
+        metadata: Mapping[str, str],
+    ) -> Record:
+        """Create a credential in a vault, with its secrets encrypted.
+
+        Raises InvalidInput if the vault is archived or full, Conflict if it has a credential for
+        the same server or variable.
+        """
+        check_active(vault, "vault_id")
+        active = await self._records.list(vault.workspace, kind(vault.id), limit=MAX_CREDENTIALS)
+        if len(active) >= MAX_CREDENTIALS:
+            raise InvalidInput(f"a vault holds at most {MAX_CREDENTIALS} credentials")
+        target = _target(auth)
+        if any(_target(record.body["auth"]) == target for record in active):
+            raise Conflict(f"the vault has a credential for {target} already")
+        id = ids.new_id()
+        body = {
+            "auth": dict(auth),
+            "secrets": self._seal_all(vault.workspace, id, secrets),
+            "display_name": display_name,
+            "metadata": dict(metadata),
+        }
+        return await self._records.create(vault.workspace, kind(vault.id), body, id)
+
+    async def change(self, record: Record, edit: Callable[[CredentialEdit], None]) -> Record:
+        """Change a credential. `edit` gets its current fields, and sets those that change.
+
+        Earlier versions are deleted, since they have the old secrets.
+        """
+
+        def edit_body(current: Record) -> dict[str, Any]:
+            body = current.body
+            fields = CredentialEdit(body["auth"], body["display_name"], body["metadata"])
+            edit(fields)
+            sealed = self._seal_all(current.workspace, current.id, fields.new_secrets)
+            return {
+                **body,
+                "auth": fields.auth,
+                "display_name": fields.display_name,
+                "metadata": fields.metadata,
+                "secrets": {**body["secrets"], **sealed},
+            }
+
+        return await self._records.change(record, edit_body, drop_earlier=True)
+
+    async def archive(self, record: Record) -> Record:
+        """Archive a credential and delete its secrets."""
+        return await self._records.retire(record, {"secrets": {}})
+
+    async def archive_vault(self, vault: Record) -> Record:
+        """Archive a vault and its credentials."""
+        archived = await self._records.retire(vault)
+        async for credential in self._records.all(vault.workspace, kind(vault.id)):
+            await self.archive(credential)
+        return archived
+
+    async def delete_vault(self, vault: Record) -> None:
+        """Delete a vault and its credentials."""
+        await self._records.delete(vault)
+        async for credential in self._records.all(vault.workspace, kind(vault.id)):
+            await self._records.delete(credential)
+
+    def has_refresh_token(self, record: Record) -> bool:
+        """Return whether an OAuth credential has a refresh token.
+
+        Raises InvalidInput for another type of credential.
+        """
+        if record.body["auth"]["type"] != "mcp_oauth":
+            raise InvalidInput("only an mcp_oauth credential can be validated")
+        return "refresh_token" in record.body["secrets"]
+
+    def _seal_all(self, workspace: str, id: str, secrets: Mapping[str, str]) -> dict[str, str]:
+        return {name: self.seal(workspace, id, name, value) for name, value in secrets.items()}
 
     def seal(self, workspace: str, id: str, name: str, value: str) -> str:
+        """Return a secret of a credential, encrypted."""
         return self._secrets.seal(value, workspace, "credential", id, name)
 
     def _open(self, record: Record, name: str) -> str | None:
@@ -55,169 +153,180 @@ class Credentials:
         return self._secrets.open(sealed, record.workspace, "credential", record.id, name)
 
     async def find(self, session: Session, url: str) -> Record | None:
-        """The credential for a server: in the first of the session's vaults that has one."""
-        async for record in self._of(session):
-            named = record.body["auth"].get("mcp_server_url")
-            if named is not None and _same(named, url):
+        """Return the credential for a server, from the session's first vault that has one."""
+        async for record in self._active(session):
+            server_url = record.body["auth"].get("mcp_server_url")
+            if server_url is not None and _comparable(server_url) == _comparable(url):
                 return record
         return None
 
     async def variables(self, session: Session) -> dict[str, str]:
-        """What programs have in their environment: the first vault's that has one of a name.
+        """Return the environment variables of a session's programs, earlier vaults first.
 
-        One that is for a few hosts only is left out: programs here cannot be kept to them.
+        A variable for some hosts only is left out: programs here cannot be limited to them.
         """
-        found: dict[str, str] = {}
-        async for record in self._of(session):
+        variables: dict[str, str] = {}
+        async for record in self._active(session):
             auth = record.body["auth"]
-            if auth["type"] != "environment_variable" or auth["secret_name"] in found:
+            if auth["type"] != "environment_variable" or auth["secret_name"] in variables:
                 continue
             value = self._open(record, "secret_value")
             if value is not None and auth["networking"]["type"] == "unrestricted":
-                found[auth["secret_name"]] = value
-        return found
+                variables[auth["secret_name"]] = value
+        return variables
 
-    async def _of(self, session: Session) -> AsyncIterator[Record]:
-        """All that are in use, in the order of the session's vaults."""
-        for vault in session.vault_ids:
-            held_in = await self._records.find(session.workspace, "vault", vault)
-            if held_in is not None and held_in.archived_at is None:
-                for record in await self._records.list(session.workspace, kind(vault), limit=MOST):
+    async def _active(self, session: Session) -> AsyncIterator[Record]:
+        """Yield the credentials that are not archived, in the order of the session's vaults."""
+        for vault_id in session.vault_ids:
+            vault = await self._records.find(session.workspace, "vault", vault_id)
+            if vault is not None and vault.archived_at is None:
+                for record in await self._records.list(
+                    session.workspace, kind(vault_id), limit=MAX_CREDENTIALS
+                ):
                     yield record
 
-    async def token(self, record: Record, refused: str | None, private: bool) -> str | None:
-        """What to send to the server; None where there is nothing but what it refused."""
+    async def token(self, record: Record, refused: str | None, *, private: bool) -> str | None:
+        """Return the token to send to a server, or None if there is only the `refused` one.
+
+        An OAuth token that has expired or was refused is renewed.
+        """
         if record.body["auth"]["type"] != "mcp_oauth":
-            held = self._open(record, "token")
-            return None if held == refused else held
-        held = self._open(record, "access_token")
-        if held is not None and held != refused and not _runs_out(record.body["auth"]):
-            return held
+            token = self._open(record, "token")
+            return None if token == refused else token
+        token = self._open(record, "access_token")
+        if token is not None and token != refused and not _expires_soon(record.body["auth"]):
+            return token
         lock = self._renewing.setdefault(record.id, asyncio.Lock())
         async with lock:
-            return await self._renewed(record, held, private) or (None if refused else held)
+            renewed = await self._renew(record, token, private=private)
+            return renewed or (None if refused else token)
 
-    async def _renewed(self, record: Record, held: str | None, private: bool) -> str | None:
-        """A new access token, by the vault's refresh token; None if there is none to be had."""
-        known = await self._records.find(record.workspace, record.kind, record.id)
-        if known is None or known.archived_at is not None:
+    async def _renew(self, record: Record, token: str | None, *, private: bool) -> str | None:
+        """Return a new access token for the refresh token, or None if there is none."""
+        latest = await self._records.find(record.workspace, record.kind, record.id)
+        if latest is None or latest.archived_at is not None:
             return None
-        record, now = known, self._open(known, "access_token")
-        if now != held:
-            return now  # somebody else was quicker
+        record, current = latest, self._open(latest, "access_token")
+        if current != token:
+            return current  # renewed concurrently
         refresh = record.body["auth"].get("refresh")
-        held_refresh = self._open(record, "refresh_token")
-        if refresh is None or held_refresh is None:
+        refresh_token = self._open(record, "refresh_token")
+        if refresh is None or refresh_token is None:
             return None
         secret = self._open(record, "client_secret")
-        given = await _exchange(refresh, held_refresh, secret, private)
-        if given is None:
-            return await self._theirs(record, now)
-        fresh: dict[str, str] = {"access_token": given["access_token"]}
-        if given.get("refresh_token"):
-            fresh["refresh_token"] = given["refresh_token"]
-        sealed = {
-            name: self.seal(record.workspace, record.id, name, value)
-            for name, value in fresh.items()
-        }
-        # The exchange took its time: what was forgotten or replaced meanwhile stays so.
+        response = await _exchange(refresh, refresh_token, secret, private=private)
+        if response is None:
+            return await self._token_of_others(record, current)
+        return await self._store_renewed(record, response)
+
+    async def _store_renewed(self, record: Record, response: Mapping[str, Any]) -> str | None:
+        """Store a token endpoint's response and return the credential's access token.
+
+        A credential that was archived, deleted or replaced during the request stays so.
+        """
+        secrets: dict[str, str] = {"access_token": response["access_token"]}
+        if response.get("refresh_token"):
+            secrets["refresh_token"] = response["refresh_token"]
+        sealed = self._seal_all(record.workspace, record.id, secrets)
         while True:
             latest = await self._records.find(record.workspace, record.kind, record.id)
             if latest is None or latest.archived_at is not None:
                 return None
             if latest.body["secrets"] != record.body["secrets"]:
                 return self._open(latest, "access_token")
-            auth = {**latest.body["auth"], "expires_at": _expiry(given)}
+            auth = {**latest.body["auth"], "expires_at": _expiry(response)}
             body = {**latest.body, "auth": auth, "secrets": {**latest.body["secrets"], **sealed}}
             try:
                 await self._records.supersede(replace(latest, body=body))
-                return fresh["access_token"]
-            except Conflict:  # changed this very moment
+                return secrets["access_token"]
+            except Conflict:  # changed concurrently
                 continue
 
-    async def _theirs(self, record: Record, held: str | None) -> str | None:
-        """The token that another process fetched while we were refused one."""
-        known = await self._records.find(record.workspace, record.kind, record.id)
-        now = None if known is None else self._open(known, "access_token")
-        return None if now == held else now
+    async def _token_of_others(self, record: Record, token: str | None) -> str | None:
+        """Return the token that another process has stored instead of `token`, or None."""
+        latest = await self._records.find(record.workspace, record.kind, record.id)
+        current = None if latest is None else self._open(latest, "access_token")
+        return None if current == token else current
+
+
+def _target(auth: Mapping[str, Any]) -> str:
+    """Return the server or variable of a credential. A vault has one credential for each."""
+    target: str = auth.get("mcp_server_url") or auth["secret_name"]
+    return target
 
 
 class Keyring:
-    """One session's credentials, for its agent."""
+    """The credentials of one session, for its agent."""
 
-    def __init__(self, credentials: Credentials, session: Session, private: bool) -> None:
+    def __init__(self, credentials: Credentials, session: Session, *, private: bool) -> None:
         self._credentials = credentials
         self._session = session
         self._private = private
 
     async def token(self, url: str, refused: str | None = None) -> str | None:
-        """The token for an MCP server; `refused` is one that the server did not take."""
+        """Return the token for an MCP server. `refused` is a token that the server rejected."""
         record = await self._credentials.find(self._session, url)
         if record is None:
             return None
-        return await self._credentials.token(record, refused, self._private)
+        return await self._credentials.token(record, refused, private=self._private)
 
     async def variables(self) -> dict[str, str]:
-        """What the session's programs have in their environment."""
+        """Return the environment variables of the session's programs."""
         return await self._credentials.variables(self._session)
 
 
 async def _exchange(
-    refresh: Mapping[str, Any], token: str, secret: str | None, private: bool
+    refresh: Mapping[str, Any], token: str, secret: str | None, *, private: bool
 ) -> dict[str, Any] | None:
-    """What the token endpoint gives for a refresh token; None if it gives nothing."""
+    """Return the token endpoint's response for a refresh token, or None if the request fails."""
     import httpx2
 
     from segue.agents.tools.web import make_transport
 
     form = {"grant_type": "refresh_token", "refresh_token": token}
     form |= {name: refresh[name] for name in ("scope", "resource") if refresh.get(name)}
-    how = refresh["token_endpoint_auth"]["type"]
+    method = refresh["token_endpoint_auth"]["type"]
     auth = None
-    if how == "client_secret_basic":
+    if method == "client_secret_basic":
         auth = httpx2.BasicAuth(refresh["client_id"], secret or "")
     else:
         form["client_id"] = refresh["client_id"]
-    if how == "client_secret_post":
+    if method == "client_secret_post":
         form["client_secret"] = secret or ""
-    way = None if private else make_transport(allow_private=False)
+    transport = None if private else make_transport(allow_private=False)
     try:
         async with httpx2.AsyncClient(
-            transport=way, timeout=SECONDS, trust_env=private, auth=auth
+            transport=transport, timeout=TIMEOUT_SECONDS, trust_env=private, auth=auth
         ) as client:
-            answer = await client.post(
+            response = await client.post(
                 refresh["token_endpoint"], data=form, headers={"accept": "application/json"}
             )
-            given = answer.json() if answer.status_code == 200 else None
+            fields = response.json() if response.status_code == 200 else None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
         return None
-    if not isinstance(given, dict) or not isinstance(given.get("access_token"), str):
+    if not isinstance(fields, dict) or not isinstance(fields.get("access_token"), str):
         return None
-    renewed = given.get("refresh_token")
-    return {**given, "refresh_token": renewed if isinstance(renewed, str) else None}
+    renewed = fields.get("refresh_token")
+    return {**fields, "refresh_token": renewed if isinstance(renewed, str) else None}
 
 
-def _expiry(given: Mapping[str, Any]) -> str | None:
-    seconds = given.get("expires_in")
+def _expiry(response: Mapping[str, Any]) -> str | None:
+    seconds = response.get("expires_in")
     if not isinstance(seconds, int | float) or not 0 < seconds < 10 * 365 * 86_400:
         return None
     return clock.to_rfc3339(clock.now() + int(seconds * clock.SECOND))
 
 
-def _runs_out(auth: Mapping[str, Any]) -> bool:
+def _expires_soon(auth: Mapping[str, Any]) -> bool:
     at = auth.get("expires_at")
-    return at is not None and clock.from_rfc3339(at) <= clock.now() + _MARGIN
+    return at is not None and clock.from_rfc3339(at) <= clock.now() + _EXPIRY_MARGIN
 
 
-def _same(one: str, other: str) -> bool:
-    return _plain(one) == _plain(other)
-
-
-def _plain(url: str) -> tuple[str, str, int | None, str, str]:
-    """An address as it is compared: case, default ports and a last slash do not count."""
+def _comparable(url: str) -> tuple[str, str, int | None, str, str]:
+    """Return the parts of a URL without case, default ports and a trailing slash."""
     try:
         parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
         return "", url, None, "", ""
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/"), parts.query

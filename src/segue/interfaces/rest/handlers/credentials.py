@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from segue.hub.resources.credentials import MOST, kind
-from segue.hub.resources.record_ids import check_active, format_record_id
+from segue.hub.resources.credentials import CredentialEdit, kind
+from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model import clock, ids
-from segue.model.errors import Conflict, InvalidInput
+from segue.model.errors import InvalidInput
 from segue.model.record import Record
 
 Secret = Annotated[str, Meta(min_length=1, max_length=65_536)]
@@ -270,55 +270,28 @@ def change(
 async def create(request: RestRequest) -> Credential:
     given = await request.body(Create)
     vault = await _vault(request)
-    check_active(vault, "vault_id")
     auth, secrets = split(given.auth)
-    active = await request.hub.records.list(request.workspace, kind(vault.id), limit=MOST)
-    if len(active) >= MOST:
-        raise InvalidInput(f"a vault holds at most {MOST} credentials")
-    name = _subject(auth)
-    if any(_subject(each.body["auth"]) == name for each in active):
-        raise Conflict(f"the vault has a credential for {name} already")
-    id = ids.new_id()
-    body = {
-        "auth": auth,
-        "secrets": {key: _seal(request, id, key, value) for key, value in secrets.items()},
-        "display_name": given.display_name,
-        "metadata": given.metadata,
-    }
-    return show(await request.hub.records.create(request.workspace, kind(vault.id), body, id))
-
-
-def _subject(auth: dict[str, Any]) -> str:
-    """What a credential is for: a vault has one for each."""
-    found: str = auth.get("mcp_server_url") or auth["secret_name"]
-    return found
-
-
-def _seal(request: RestRequest, id: str, key: str, value: str) -> str:
-    return request.hub.credentials.seal(request.workspace, id, key, value)
+    record = await request.hub.credentials.create(
+        vault, auth, secrets, display_name=given.display_name, metadata=given.metadata
+    )
+    return show(record)
 
 
 async def update(request: RestRequest) -> Credential:
     given = await request.body(Update)
 
-    def edit(record: Record) -> dict[str, Any]:
-        body = dict(record.body)
+    def edit(credential: CredentialEdit) -> None:
         if not isinstance(given.auth, UnsetType):
-            body["auth"], fresh = change(body["auth"], given.auth)
-            sealed = {
-                key: _seal(request, record.id, key, value)
-                for key, value in fresh.items()
-                if value is not None
+            credential.auth, secrets = change(credential.auth, given.auth)
+            credential.new_secrets = {
+                name: value for name, value in secrets.items() if value is not None
             }
-            body["secrets"] = {**body["secrets"], **sealed}
         if not isinstance(given.display_name, UnsetType):
-            body["display_name"] = given.display_name
+            credential.display_name = given.display_name
         if not isinstance(given.metadata, UnsetType):
-            body["metadata"] = agent_settings.metadata(body["metadata"], given.metadata)
-        return body
+            credential.metadata = agent_settings.metadata(credential.metadata, given.metadata)
 
-    # Earlier versions would keep the old secrets.
-    return show(await request.hub.records.change(await _find(request), edit, drop_earlier=True))
+    return show(await request.hub.credentials.change(await _find(request), edit))
 
 
 async def retrieve(request: RestRequest) -> Credential:
@@ -330,12 +303,7 @@ async def list_(request: RestRequest) -> Page[Credential]:
 
 
 async def archive(request: RestRequest) -> Credential:
-    return show(await forget(request, await _find(request)))
-
-
-async def forget(request: RestRequest, record: Record) -> Record:
-    """Archive a credential: what was secret in it goes at once."""
-    return await request.hub.records.retire(record, {"secrets": {}})
+    return show(await request.hub.credentials.archive(await _find(request)))
 
 
 async def delete(request: RestRequest) -> CredentialDeleted:
@@ -345,15 +313,13 @@ async def delete(request: RestRequest) -> CredentialDeleted:
 
 
 async def validate(request: RestRequest) -> Validation:
-    """Whether a credential works is not tried from here, so it is not known."""
+    """Answer that the state of a credential is unknown: this server does not try it."""
     record = await _find(request)
-    if record.body["auth"]["type"] != "mcp_oauth":
-        raise InvalidInput("only an mcp_oauth credential can be validated")
     return Validation(
         credential_id=format_record_id(record),
         vault_id=request.path_params["vault_id"],
         status="unknown",
-        has_refresh_token="refresh_token" in record.body["secrets"],
+        has_refresh_token=request.hub.credentials.has_refresh_token(record),
         validated_at=clock.to_rfc3339(clock.now()),
     )
 

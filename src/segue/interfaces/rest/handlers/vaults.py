@@ -7,15 +7,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from segue.hub.resources.credentials import kind
 from segue.hub.resources.record_ids import format_record_id
 from segue.interfaces.rest import records
 from segue.interfaces.rest.request import RestRequest
 from segue.interfaces.rest.schemas import agent_settings
 from segue.interfaces.rest.schemas.requests import Body, Deleted, Metadata, MetadataPatch, Out, Page
 from segue.model.record import Record
-
-from . import credentials
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -81,18 +78,12 @@ async def list_(request: RestRequest) -> Page[Vault]:
 
 
 async def archive(request: RestRequest) -> Vault:
-    record = await _find(request)
-    archived = await request.hub.records.retire(record)
-    async for credential in request.hub.records.all(request.workspace, kind(record.id)):
-        await credentials.forget(request, credential)
-    return show(archived)
+    return show(await request.hub.credentials.archive_vault(await _find(request)))
 
 
 async def delete(request: RestRequest) -> VaultDeleted:
     record = await _find(request)
-    await request.hub.records.delete(record)
-    async for credential in request.hub.records.all(request.workspace, kind(record.id)):
-        await request.hub.records.delete(credential)
+    await request.hub.credentials.delete_vault(record)
     return VaultDeleted(id=format_record_id(record))
 
 
